@@ -1,0 +1,8 @@
+"""``python -m rte``."""
+
+import sys
+
+from rte.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

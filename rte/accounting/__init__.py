@@ -1,0 +1,1 @@
+"""Machine and kubelet view to a consistent NodeReading (pure)."""

@@ -1,0 +1,48 @@
+"""The command line: one module per command, loaded only when that command runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rte import __version__, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: command -> help; ``rte.cli.<command>`` defines ``configure(parser)`` and ``run(args) -> int``.
+COMMANDS = {
+    "run": "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
+    "topology": "show the machine as the agent sees it (text, JSON or SVG)",
+    "snapshot": "capture this node's sysfs, procfs and kubelet files as a fixture",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; 0 = done, 1 = failed (one line on stderr), 2 = usage error."""
+    args_list = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="rte", description="NUMA-aligned scheduling, made exact.")
+    parser.add_argument("--version", action="version", version=f"rte {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in args_list if not word.startswith("-")), None)
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == wanted:
+            importlib.import_module(f"rte.cli.{name}").configure(sub)
+    args = parser.parse_args(args_list)
+    try:
+        return int(importlib.import_module(f"rte.cli.{args.command}").run(args))
+    except errors.UsageError as error:
+        print(f"rte {args.command}: {error}", file=sys.stderr)
+        return 2
+    except errors.RteError as error:
+        print(f"rte {args.command}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130

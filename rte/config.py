@@ -1,0 +1,1 @@
+"""Settings: defaults < file < environment < flags, merged into one frozen value."""

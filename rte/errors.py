@@ -1,0 +1,52 @@
+"""Every error that rte raises on purpose. A message is one line and says what to do."""
+
+from __future__ import annotations
+
+
+class RteError(Exception):
+    """Base of all expected failures; ``str(error)`` is the one line that the user sees."""
+
+
+class UsageError(RteError):
+    """A flag, variable, file key or argument is wrong (exit code 2)."""
+
+
+class ParseError(RteError, ValueError):
+    """Text that does not follow its format.
+
+    Attributes:
+        what: what was being parsed, e.g. ``CPU list``.
+        text: the offending text, shortened.
+    """
+
+    def __init__(self, what: str, text: object, why: str = "") -> None:
+        self.what = what
+        shown = repr(text)
+        self.text = shown if len(shown) <= 80 else shown[:77] + "..."
+        super().__init__(f"bad {what}: {self.text}" + (f" ({why})" if why else ""))
+
+
+class SysfsError(RteError):
+    """The sysfs or procfs root cannot describe a machine."""
+
+
+class KubeletError(RteError):
+    """The kubelet's socket, files or configuration cannot be read."""
+
+
+class InconsistentStateError(RteError):
+    """Sources that are read at the same time do not agree yet; read again."""
+
+
+class KubeError(RteError):
+    """The API server refused or could not be reached.
+
+    Attributes:
+        status: HTTP status code, 0 when there was no answer.
+        reason: the Status object's reason, e.g. ``AlreadyExists``.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        self.status = status
+        self.reason = reason
+        super().__init__(message)

@@ -1,0 +1,1 @@
+"""The API server: credentials, transport, watches, patches, Lease."""

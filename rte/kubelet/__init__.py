@@ -1,0 +1,1 @@
+"""What the kubelet says: podresources, state files, effective configuration."""

@@ -1,0 +1,1 @@
+"""Plain values shared by every room; no I/O."""

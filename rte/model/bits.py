@@ -1,0 +1,109 @@
+"""Sets of small integers as integer bit masks: CPU sets, NUMA-zone sets, device sets.
+
+Bit *i* stands for the member whose **id** is *i*, so ids may have holes. ``&``, ``|``,
+``& ~`` and ``int.bit_count`` are the set operations; what is missing is here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Mask: TypeAlias = int
+CPUSet: TypeAlias = int
+ZoneSet: TypeAlias = int
+
+#: Largest id that a list may name; a guard against ``0-4000000000`` in a damaged file.
+MAX_ID = 65535
+
+
+def of(members: Iterable[int]) -> Mask:
+    """The set of the given members."""
+    mask = 0
+    for member in members:
+        mask |= 1 << member
+    return mask
+
+
+def members(mask: Mask) -> Iterator[int]:
+    """The members in ascending order."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def lowest(mask: Mask) -> int:
+    """The smallest member, -1 for the empty set."""
+    return (mask & -mask).bit_length() - 1
+
+
+def parse_list(text: str, what: str = "CPU list") -> Mask:
+    """Parse the kernel's list format (``0-3,8,16-31:2/4``, cpuset(7)); blank text is the empty set.
+
+    Raises:
+        errors.ParseError: text outside the format, reversed ranges, or ids above :data:`MAX_ID`.
+    """
+    text = text.strip(" \t\r\n\0")
+    mask = 0
+    if not text:
+        return mask
+    for item in text.split(","):
+        span, _, stride = item.strip().partition(":")
+        first, dash, last = span.partition("-")
+        used, slash, group = stride.partition("/")
+        numbers = [first, *([last] if dash else []), *([used, group] if stride or slash else [])]
+        if not all(
+            number.isascii() and number.isdigit() and len(number) <= 6 for number in numbers
+        ):
+            raise errors.ParseError(what, text)
+        low, high = int(first), int(last) if dash else int(first)
+        if low > high:
+            raise errors.ParseError(what, text, "range runs backwards")
+        if high > MAX_ID:
+            raise errors.ParseError(what, text, f"id above {MAX_ID}")
+        if not stride:
+            mask |= ((1 << (high - low + 1)) - 1) << low
+            continue
+        take, step = int(used), int(group)
+        if not 0 < take <= step:
+            raise errors.ParseError(what, text, "bad stride")
+        for start in range(low, high + 1, step):
+            mask |= of(range(start, min(start + take, high + 1)))
+    return mask
+
+
+def parse_hex(text: str, what: str = "CPU map") -> Mask:
+    """Parse the kernel's map format: comma-separated 32-bit hexadecimal words, highest first.
+
+    Raises:
+        errors.ParseError: text outside the format.
+    """
+    words = text.strip(" \t\r\n\0").split(",")
+    mask = 0
+    for word in words:
+        if not 1 <= len(word) <= 8 or not all(c in "0123456789abcdefABCDEF" for c in word):
+            raise errors.ParseError(what, text)
+        mask = mask << 32 | int(word, 16)
+    if mask.bit_length() > MAX_ID + 1:
+        raise errors.ParseError(what, text, f"id above {MAX_ID}")
+    return mask
+
+
+def format_list(mask: Mask) -> str:
+    """The kernel's list format, adjacent members merged: ``0-3,8``; the empty set is ``""``."""
+    out: list[str] = []
+    base = 0
+    while mask:
+        skip = (mask & -mask).bit_length() - 1
+        mask >>= skip
+        base += skip
+        run = (~mask & (mask + 1)).bit_length() - 1
+        out.append(str(base) if run == 1 else f"{base}-{base + run - 1}")
+        mask >>= run
+        base += run
+    return ",".join(out)

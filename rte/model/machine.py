@@ -1,0 +1,114 @@
+"""The hardware of a node as sysfs and procfs describe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.model.bits import CPUSet
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CPU:
+    """One logical CPU. Ids are the kernel's; they may have holes and are unique only where said.
+
+    Attributes:
+        id: logical CPU number, unique.
+        core: ``core_id``, unique within (socket, die).
+        die: ``die_id``.
+        socket: ``physical_package_id``.
+        zone: NUMA zone.
+        l3: id of the level-3 cache group (unique over the machine), None where sysfs tells none.
+        siblings: CPUs of the same core, itself included; only itself where SMT is off.
+        online: False for a CPU that is present but off-line (its other ids may be unknown: -1).
+        kind: ``performance`` or ``efficiency`` on hybrid machines, else ``""``.
+    """
+
+    id: int
+    core: int
+    die: int
+    socket: int
+    zone: int
+    l3: int | None = None
+    siblings: CPUSet = 0
+    online: bool = True
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Zone:
+    """One NUMA zone (every one that is on-line, with or without CPUs or memory).
+
+    Attributes:
+        id: the kernel's node number; may have holes.
+        cpus: on-line CPUs.
+        memory_bytes: MemTotal of the zone, huge pages included.
+        hugepages: page size in bytes -> number of pages in the pool.
+        distances: zone id -> ACPI SLIT distance (10 = local).
+    """
+
+    id: int
+    cpus: CPUSet
+    memory_bytes: int
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+    distances: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PCIDevice:
+    """A PCI function that matters to placement: GPU, NIC or NVMe drive.
+
+    Attributes:
+        address: domain:bus:device.function.
+        kind: ``gpu``, ``nic`` or ``nvme``.
+        vendor: vendor id, e.g. ``0x10de``.
+        device: device id.
+        zone: NUMA zone, None where the platform does not say (-1).
+        path: addresses of the bridges above it, root port first; devices under one switch share a
+            prefix of length two or more.
+        details: ``interface``, ``mac``, ``speed_mbps``, ``link``, ``driver``, ``pf``/``vfs`` where
+            known, as text.
+    """
+
+    address: str
+    kind: str
+    vendor: str
+    device: str
+    zone: int | None
+    path: tuple[str, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """All that the agent knows of the hardware. ``cpus`` and ``zones`` ascend by id.
+
+    Attributes:
+        warnings: one line for each file that was missing or unreadable and what stood in for it.
+    """
+
+    cpus: tuple[CPU, ...]
+    zones: tuple[Zone, ...]
+    memory_bytes: int = 0
+    pci: tuple[PCIDevice, ...] = ()
+    vendor: str = ""
+    model: str = ""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def online(self) -> CPUSet:
+        """All on-line CPUs."""
+        mask = 0
+        for cpu in self.cpus:
+            if cpu.online:
+                mask |= 1 << cpu.id
+        return mask
+
+    @cached_property
+    def zone_by_id(self) -> Mapping[int, Zone]:
+        """Zones by id."""
+        return {zone.id: zone for zone in self.zones}

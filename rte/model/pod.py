@@ -1,0 +1,60 @@
+"""A pod as the kubelet's admission sees it: containers in admission order, requests as integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class QOS(StrEnum):
+    """Quality-of-service class, spelt as in ``status.qosClass``."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class ContainerKind(StrEnum):
+    """How a container takes part in a pod's life."""
+
+    INIT = "init"  #: ordinary init container: runs to completion before the next
+    SIDECAR = "sidecar"  #: restartable init container (restartPolicy: Always)
+    APP = "app"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Container:
+    """One container's demands.
+
+    ``requests`` and ``limits`` map a resource name to an integer: **millicores** for ``cpu``, bytes
+    for ``memory`` and ``hugepages-<size>``, whole units for extended resources. Defaults are
+    applied: a limit without a request is a request too.
+    """
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A pod in admission order: init-type containers as declared, then app containers.
+
+    ``pod_requests``/``pod_limits`` are the pod-level stanza (KEP-2837), None when there is none.
+    ``uid`` is the key under which the kubelet keeps its state: for a static pod that is the
+    ``kubernetes.io/config.hash`` of its mirror.
+    """
+
+    uid: str
+    namespace: str = "default"
+    name: str = ""
+    qos: QOS
+    containers: tuple[Container, ...]
+    overhead: Mapping[str, int] = field(default_factory=dict)
+    pod_requests: Mapping[str, int] | None = None
+    pod_limits: Mapping[str, int] | None = None

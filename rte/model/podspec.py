@@ -1,0 +1,122 @@
+"""A Pod object of the API, read into :class:`rte.model.pod.Pod`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.model import quantity
+from rte.model.pod import QOS, Container, ContainerKind, Pod
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: A mirror pod carries its static pod's UID here; the kubelet's state files know only that one.
+CONFIG_HASH = "kubernetes.io/config.hash"
+
+
+def kubelet_uid(metadata: Mapping[str, Any]) -> str:
+    """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
+    annotations = metadata.get("annotations") or {}
+    return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
+
+
+def parse_pod(obj: Mapping[str, Any]) -> Pod:
+    """Read a Pod (as JSON from the API, or from a user's YAML without defaults applied).
+
+    Raises:
+        errors.ParseError: a field has another type than the API's, or a quantity is malformed.
+    """
+    metadata = _mapping(obj.get("metadata"), "metadata")
+    spec = _mapping(obj.get("spec"), "spec")
+    containers = [
+        _container(item, ContainerKind.SIDECAR if item.get("restartPolicy") == "Always" else None)
+        for item in _items(spec.get("initContainers"), "initContainers")
+    ]
+    containers += [
+        _container(item, ContainerKind.APP) for item in _items(spec.get("containers"), "containers")
+    ]
+    stanza = spec.get("resources")
+    pod_requests, pod_limits = _resources(stanza) if stanza else (None, None)
+    return Pod(
+        uid=kubelet_uid(metadata),
+        namespace=str(metadata.get("namespace") or "default"),
+        name=str(metadata.get("name") or ""),
+        qos=qos_class(containers, pod_requests, pod_limits),
+        containers=tuple(containers),
+        overhead=_amounts(spec.get("overhead"), "overhead"),
+        pod_requests=pod_requests,
+        pod_limits=pod_limits,
+    )
+
+
+def qos_class(
+    containers: Sequence[Container],
+    pod_requests: Mapping[str, int] | None = None,
+    pod_limits: Mapping[str, int] | None = None,
+) -> QOS:
+    """The class that the API server computes (pkg/apis/core/v1/helper/qos).
+
+    Only cpu and memory above zero count; a pod-level stanza takes the place of the containers.
+    """
+    if pod_requests is not None or pod_limits is not None:
+        pairs: list[tuple[Mapping[str, int], Mapping[str, int]]] = [
+            (pod_requests or {}, pod_limits or {})
+        ]
+    else:
+        pairs = [(container.requests, container.limits) for container in containers]
+    total_requests: dict[str, int] = {}
+    total_limits: dict[str, int] = {}
+    guaranteed = True
+    for requests, limits in pairs:
+        for name in ("cpu", "memory"):
+            if requests.get(name, 0) > 0:
+                total_requests[name] = total_requests.get(name, 0) + requests[name]
+            if limits.get(name, 0) > 0:
+                total_limits[name] = total_limits.get(name, 0) + limits[name]
+            else:
+                guaranteed = False
+    if not total_requests and not total_limits:
+        return QOS.BEST_EFFORT
+    if guaranteed and total_requests == total_limits:
+        return QOS.GUARANTEED
+    return QOS.BURSTABLE
+
+
+def _container(obj: Mapping[str, Any], kind: ContainerKind | None) -> Container:
+    requests, limits = _resources(obj.get("resources"))
+    return Container(
+        name=str(obj.get("name") or ""),
+        kind=kind or ContainerKind.INIT,
+        requests=requests,
+        limits=limits,
+    )
+
+
+def _resources(stanza: object) -> tuple[dict[str, int], dict[str, int]]:
+    table = _mapping(stanza, "resources")
+    limits = _amounts(table.get("limits"), "limits")
+    return {**limits, **_amounts(table.get("requests"), "requests")}, limits
+
+
+def _amounts(value: object, what: str) -> dict[str, int]:
+    return {
+        str(name): quantity.parse_resource(str(name), amount)
+        for name, amount in _mapping(value, what).items()
+    }
+
+
+def _mapping(value: object, what: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise errors.ParseError(what, value, "expected an object")
+    return value
+
+
+def _items(value: object, what: str) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise errors.ParseError(what, value, "expected a list of objects")
+    return value

@@ -1,0 +1,70 @@
+"""Kubernetes quantities (apimachinery ``resource.Quantity``) as integers."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+
+from rte import errors
+
+_SUFFIX = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_FORM = re.compile(
+    r"([+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40}))(?:[eE]([+-]?\d{1,3})|([a-zA-Z]{0,2}))", re.ASCII
+)
+_MAX = 2**63 - 1
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str | int, *, scale: int = 1) -> int:
+    """Parse a quantity times ``scale``, rounded up (away from zero), as the API machinery does.
+
+    ``parse("1.5", scale=1000) == 1500`` (millicores); values beyond int64 are capped.
+
+    Raises:
+        errors.ParseError: text outside the format.
+    """
+    match = _FORM.fullmatch(str(text))
+    if match is None:
+        raise errors.ParseError("quantity", text)
+    number, exponent, suffix = match.groups()
+    if suffix and suffix not in _SUFFIX:
+        raise errors.ParseError("quantity", text, "unknown suffix")
+    value = Decimal(number) * scale
+    value = value.scaleb(int(exponent)) if exponent else value * _SUFFIX[suffix or ""]
+    whole = int(abs(value).to_integral_value(ROUND_CEILING)) if abs(value) < 1 << 70 else _MAX
+    return min(whole, _MAX) if value >= 0 else -min(whole, _MAX)
+
+
+def parse_resource(resource: str, text: str | int) -> int:
+    """Parse by resource: millicores for ``cpu``, base units for all others.
+
+    Raises:
+        errors.ParseError: text outside the format.
+    """
+    return parse(text, scale=1000 if resource == "cpu" else 1)
+
+
+def hugepage_resource(page_bytes: int) -> str:
+    """The resource name of a page size: 2097152 -> ``hugepages-2Mi``."""
+    for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if page_bytes % unit == 0:
+            return f"hugepages-{page_bytes // unit}{suffix}"
+    return f"hugepages-{page_bytes}"

@@ -1,0 +1,1 @@
+"""NodeResourceTopology objects: encode, decode, annotations, pod fingerprint (pure)."""

@@ -1,0 +1,1 @@
+"""Predicts the kubelet's admission and scores places (pure)."""

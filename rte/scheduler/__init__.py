@@ -1,0 +1,1 @@
+"""The bundled scheduler and extender."""

@@ -1,0 +1,1 @@
+"""What stands in for a cluster: simulated kubelet, embedded API server, demo."""

@@ -1,0 +1,1 @@
+"""Reads a sysfs/procfs root into a Machine; nothing else touches those files."""

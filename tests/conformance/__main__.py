@@ -1,0 +1,68 @@
+"""``python -m tests.conformance KIND FILE``: run recorded cases of the ancestors' real code.
+
+KIND is the stem of a file in the vectors' folder. Ends with ``N passed, N failed``; exit code 1 on
+any failure, 2 on wrong usage.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import sys
+from pathlib import Path
+
+#: kind -> module in this package that defines ``check_<kind>(case) -> list[str]`` (differences).
+KINDS = {
+    "kubelet_pod_admission": "kubelet",
+    "kubelet_take_by_topology": "kubelet",
+    "kubelet_merge_hints": "kubelet",
+    "nrt_filter": "nrt",
+    "nrt_filter_crash": "nrt",
+    "nrt_score": "nrt",
+    "nrt_score_crash": "nrt",
+    "nrt_score_outofrange": "nrt",
+    "podfingerprint": "nrt",
+    "podfingerprint_pods": "nrt",
+    "numaplacement": "nrt",
+    "koordinator_takecpus": "koordinator",
+    "koordinator_numa_policy": "koordinator",
+}
+MAX_SHOWN = 20
+
+
+def run(kind: str, file: Path, *, quiet: bool = False) -> tuple[int, int]:
+    """Run every case of a file; returns (passed, failed)."""
+    check = getattr(importlib.import_module(f"tests.conformance.{KINDS[kind]}"), f"check_{kind}")
+    passed = failed = 0
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            case = json.loads(line)
+            try:
+                differences = check(case)
+            except Exception as error:  # noqa: BLE001 - a crash is a failed case, named like one
+                differences = [f"raised {type(error).__name__}: {error}"]
+            if not differences:
+                passed += 1
+                continue
+            failed += 1
+            if not quiet and failed <= MAX_SHOWN:
+                name = case.get("id", case.get("i", number))
+                print(f"{kind} case {name}: " + "; ".join(differences[:5]), file=sys.stderr)
+    return passed, failed
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 2 or argv[0] not in KINDS or not Path(argv[1]).is_file():
+        print(
+            f"usage: python -m tests.conformance KIND FILE\nKIND: {', '.join(KINDS)}",
+            file=sys.stderr,
+        )
+        return 2
+    passed, failed = run(argv[0], Path(argv[1]))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
