@@ -86,9 +86,10 @@ class KubeletConfig:
     """The effective kubelet configuration, as far as admission depends on it.
 
     Options keep the kubelet's spelling and text values (``"full-pcpus-only": "true"``).
-    ``reserved_cpus`` is the explicit list (None: only an amount, ``cpu_reservation_milli``: system
-    plus kube reserved CPU, or the list's size). ``reserved_memory`` is zone id -> resource -> bytes, as
-    configured for the memory manager. ``node_reserved`` is what is taken off node totals:
+    ``reserved_cpus`` is the explicit list, or None when only an amount is configured;
+    ``cpu_reservation_milli`` is that amount (system + kube reserved), or the size of the list.
+    ``reserved_memory`` (of the memory manager) is zone id -> resource -> bytes,
+    as configured for the memory manager. ``node_reserved`` is what is taken off node totals:
     system + kube reserved (and hard eviction for memory), milli/bytes.
     """
 
