@@ -44,9 +44,13 @@ class KubeError(RteError):
     Attributes:
         status: HTTP status code, 0 when there was no answer.
         reason: the Status object's reason, e.g. ``AlreadyExists``.
+        retry_after: seconds that the server asks to wait, 0 when it does not say.
     """
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after: float = 0.0
+    ) -> None:
         self.status = status
         self.reason = reason
+        self.retry_after = retry_after
         super().__init__(message)
