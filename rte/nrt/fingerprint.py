@@ -1,0 +1,108 @@
+"""Pod fingerprint v1: which pods an NRT accounts for, as one short signature.
+
+NodeResourceTopologyMatch compares the published signature with the one it computes over the pods
+that it knows on the node, and trusts the NRT only when both are equal. A pod is its namespace and
+name alone; duplicates count (k8stopologyawareschedwg/podfingerprint).
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from rte.model.pod import QOS, ContainerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from rte.model.pod import Container, Pod
+
+ATTRIBUTE = "nodeTopologyPodsFingerprint"
+METHOD_ATTRIBUTE = "nodeTopologyPodsFingerprintMethod"
+#: Where exporters older than the attribute wrote the signature.
+ANNOTATION = "topology.node.k8s.io/fingerprint"
+
+PREFIX = "pfp0"
+VERSION = "v001"
+
+
+class Method(StrEnum):
+    """Which pods of the node count, spelt as in :data:`METHOD_ATTRIBUTE`."""
+
+    ALL = "all"
+    EXCLUSIVE = "with-exclusive-resources"
+
+
+class Verdict(StrEnum):
+    """What a comparison of two signatures says."""
+
+    OK = "ok"
+    MISMATCH = "mismatch"
+    MALFORMED = "malformed"
+    VERSION = "version"
+
+
+def sign(pods: Iterable[tuple[str, str]]) -> str:
+    """The signature of (namespace, name) pairs, in any order."""
+    hashes = sorted(
+        xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode()))
+        for namespace, name in pods
+    )
+    digest = xxhash.xxh64_hexdigest(struct.pack(f"<{len(hashes)}Q", *hashes))
+    return f"{PREFIX}{VERSION}{digest}"
+
+
+def check(candidate: str, expected: str) -> Verdict:
+    """Compare a signature read from an object with the one computed here."""
+    if len(candidate.encode(errors="replace")) < 16 or candidate[:4] != PREFIX:
+        return Verdict.MALFORMED
+    if candidate[4:8] != VERSION:
+        return Verdict.VERSION
+    return Verdict.OK if candidate == expected else Verdict.MISMATCH
+
+
+def exclusive_containers(pod: Pod, nrt_resources: AbstractSet[str]) -> list[str]:
+    """Containers that NodeResourceTopologyMatch takes for holders of exclusive resources.
+
+    Sidecars come before app containers; ordinary init containers never count, because podresources
+    does not report them. ``nrt_resources``: every resource that any zone of the node's NRT lists.
+    """
+    kinds = (ContainerKind.SIDECAR, ContainerKind.APP)
+    return [
+        container.name
+        for kind in kinds
+        for container in pod.containers
+        if container.kind is kind and _is_exclusive(pod.qos, container, nrt_resources)
+    ]
+
+
+def _is_exclusive(qos: QOS, container: Container, nrt_resources: AbstractSet[str]) -> bool:
+    return any(
+        _is_exclusive_request(qos, name, amount, nrt_resources)
+        for name, amount in container.requests.items()
+    )
+
+
+def _is_exclusive_request(
+    qos: QOS, name: str, amount: int, nrt_resources: AbstractSet[str]
+) -> bool:
+    """A device counts by its name alone, even when none is requested (as upstream)."""
+    if not is_native(name):
+        return name in nrt_resources
+    if qos is not QOS.GUARANTEED or amount <= 0:
+        return False
+    if name == "cpu":
+        return amount % 1000 == 0
+    return name == "memory" or name.startswith("hugepages-")
+
+
+def is_native(resource: str) -> bool:
+    """Whether a name is the core API's own: without a domain, or below ``kubernetes.io/``.
+
+    pkg/apis/core/v1/helper ``IsNativeResource``.
+    """
+    return "/" not in resource or "kubernetes.io/" in resource
