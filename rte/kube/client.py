@@ -1,0 +1,203 @@
+"""A thin client of the API server: JSON over HTTP, errors as values of one type."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import orjson
+
+from rte import __version__, errors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from typing import Self
+
+    from rte.kube.credentials import Credentials
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+
+#: The server keeps idle connections for 90 s; a warm one saves the TLS handshake.
+_KEEPALIVE_S = 75.0
+
+_FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class Client:
+    """One API server over pooled connections. An async context manager; one per process is enough.
+
+    ``timeout_s`` is for a whole request (watches aside), ``component`` names the user agent.
+    """
+
+    def __init__(
+        self, credentials: Credentials, *, timeout_s: float = 10.0, component: str = "rte"
+    ) -> None:
+        self.credentials = credentials
+        self._timeout_s = timeout_s
+        self._headers = {"User-Agent": f"{component}/{__version__}", "Accept": JSON}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=_KEEPALIVE_S)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session:
+            await self._session.close()
+
+    async def get(self, path: str, **params: str) -> Any:
+        """Read one object, or list a collection."""
+        return await self.request("GET", path, params=params)
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post an object to a collection (or to a subresource such as ``binding``)."""
+        return await self.request("POST", path, body=body)
+
+    async def update(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Replace an object; its ``resourceVersion``, where given, must still be current."""
+        return await self.request("PUT", path, body=body)
+
+    async def patch(self, path: str, body: Any, *, kind: str = MERGE_PATCH) -> Any:
+        """Patch an object; a merge patch that names a ``resourceVersion`` is guarded by it."""
+        return await self.request("PATCH", path, body=body, content_type=kind)
+
+    async def delete(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Delete an object; ``body`` is a DeleteOptions."""
+        return await self.request("DELETE", path, body=body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """One request; the decoded JSON answer, or text where the answer is not JSON.
+
+        Raises:
+            errors.KubeError: refused (``status``, ``reason``, ``retry_after``), or no answer
+                (``status`` 0).
+        """
+        response = await self._send(
+            method,
+            path,
+            aiohttp.ClientTimeout(total=timeout_s or self._timeout_s),
+            params=params or None,
+            data=None if body is None else orjson.dumps(body),
+            headers={} if body is None else {"Content-Type": content_type},
+        )
+        data = await self._read(response)
+        if not response.content_type.endswith("json"):
+            return data.decode(errors="replace")
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise errors.KubeError(f"{method} {path}: the answer is not JSON: {error}") from None
+
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, silence_s: float
+    ) -> AsyncGenerator[Any, None]:
+        """The JSON lines of a long answer (a watch), until the server ends it.
+
+        Raises:
+            errors.KubeError: refused, cut off, not JSON, or nothing heard for ``silence_s``.
+        """
+        limit = aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=silence_s)
+        response = await self._send("GET", path, limit, params=params, headers={})
+        _find_dead_peers(response)
+        rest = b""
+        try:
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+                for line in lines:
+                    yield orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise errors.KubeError(f"watch {path}: not JSON: {error}") from None
+        except _FAILURES as error:
+            raise self._unreachable(error) from error
+        finally:
+            response.close()
+
+    async def _send(
+        self, method: str, path: str, limit: aiohttp.ClientTimeout, **options: Any
+    ) -> aiohttp.ClientResponse:
+        """The response, its status good; a 401 or an unknown CA is tried once more, re-read."""
+        if self._session is None:
+            raise RuntimeError("Client is used outside its context")
+        access = self.credentials
+        for last in (False, True):
+            token = await access.authorization()
+            if token:
+                options["headers"] = {**options["headers"], "Authorization": token}
+            try:
+                response = await self._session.request(
+                    method,
+                    access.server + path,
+                    timeout=limit,
+                    ssl=access.tls or True,
+                    server_hostname=access.server_name or None,
+                    proxy=access.proxy or None,
+                    allow_redirects=False,
+                    **options,
+                )
+            except aiohttp.ClientConnectorCertificateError as error:
+                if last:
+                    raise self._unreachable(error) from error
+                access.reload_ca()
+                continue
+            except _FAILURES as error:
+                raise self._unreachable(error) from error
+            if response.status < 300:
+                return response
+            refusal = _refusal(method, path, response, await self._read(response))
+            if last or response.status != 401 or await access.authorization() == token:
+                raise refusal
+        raise AssertionError("the second round returns or raises")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await response.read()
+        except _FAILURES as error:
+            raise self._unreachable(error) from error
+        finally:
+            response.release()
+
+    def _unreachable(self, error: BaseException) -> errors.KubeError:
+        text = " ".join(str(error).split()) or type(error).__name__
+        return errors.KubeError(f"no answer from {self.credentials.server}: {text}")
+
+
+def _refusal(method: str, path: str, response: Any, data: bytes) -> errors.KubeError:
+    """The error that a Status object (or a proxy's plain text) describes, on one line."""
+    reason, message = "", data[:300].decode(errors="replace")
+    try:
+        status = orjson.loads(data)
+        if isinstance(status, dict):
+            reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    except orjson.JSONDecodeError:
+        pass
+    after = response.headers.get("Retry-After", "")
+    title = f"{response.status} {reason or response.reason or ''}"
+    return errors.KubeError(
+        f"{method} {path}: {title}: {' '.join(message.split())[:500]}",
+        status=response.status,
+        reason=reason,
+        retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
+    )
+
+
+def _find_dead_peers(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel notice a dead peer within 30 s: a watch itself may be silent for minutes."""
+    transport = response.connection.transport if response.connection else None
+    sock: socket.socket | None = transport.get_extra_info("socket") if transport else None
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("KEEPIDLE", 15), ("KEEPINTVL", 5), ("KEEPCNT", 3)):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{option}"), value)

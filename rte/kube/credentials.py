@@ -1,0 +1,265 @@
+"""Where the API server is and how to prove who we are: in-cluster files or a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass
+class TokenFile:
+    """A bearer token in a file that somebody rotates (kubelet: a symlink swap, about hourly)."""
+
+    path: Path
+    _seen: tuple[int, int] = (0, 0)
+    _token: str = ""
+
+    def __call__(self) -> str:
+        """The token as it is now; the file is read only when it changed.
+
+        Raises:
+            errors.KubeError: the file is missing, unreadable or empty and was never read.
+        """
+        try:
+            stat = self.path.stat()
+            seen = (stat.st_mtime_ns, stat.st_ino)
+            if seen != self._seen and (token := self.path.read_text().strip()):
+                self._token, self._seen = token, seen
+        except (OSError, UnicodeDecodeError) as error:
+            if not self._token:
+                raise errors.KubeError(f"cannot read the token file {self.path}: {error}") from None
+        if not self._token:
+            raise errors.KubeError(f"the token file {self.path} is empty")
+        return self._token
+
+
+@dataclass(kw_only=True)
+class Credentials:
+    """How to reach one API server.
+
+    Attributes:
+        server: base URL without a trailing slash.
+        tls: context with the CA and the client certificate; None for plain http.
+        server_name: name to verify instead of the URL's host.
+        token: returns the current bearer token ("" = none); cheap, called for each request.
+        basic: user name and password, for what still uses them.
+        proxy: HTTP proxy or "".
+        namespace: the context's or the pod's namespace.
+        ca_file: reloaded when a certificate does not verify (a rotated CA).
+    """
+
+    server: str
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+    token: Callable[[], str] = field(default=lambda: "", repr=False)
+    basic: str = field(default="", repr=False)
+    proxy: str = ""
+    namespace: str = "default"
+    ca_file: str = ""
+
+    async def authorization(self) -> str:
+        """The ``Authorization`` header, "" for none.
+
+        Raises:
+            errors.KubeError: the token cannot be had.
+        """
+        if self.basic:
+            return "Basic " + base64.b64encode(self.basic.encode()).decode()
+        # A plug-in may run a program to renew its token; a file is read in place.
+        token = self.token
+        text = token() if isinstance(token, TokenFile) else await asyncio.to_thread(token)
+        return f"Bearer {text}" if text else ""
+
+    def reload_ca(self) -> None:
+        """Trust what the CA file holds now, in addition."""
+        if self.tls and self.ca_file:
+            _trust(self.tls, self.ca_file)
+
+
+def load(kubeconfig: Path | None, environ: Mapping[str, str]) -> Credentials:
+    """The named kubeconfig; else in-cluster; else ``$KUBECONFIG`` or ``~/.kube/config``.
+
+    Raises:
+        errors.KubeError: none of them is there, or the one found is unusable.
+    """
+    if kubeconfig:
+        return from_kubeconfig(kubeconfig)
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ)
+    named = environ.get("KUBECONFIG", "").split(":")[0]
+    path = Path(named) if named else Path(environ.get("HOME", "/root")) / ".kube" / "config"
+    if not path.exists():
+        raise errors.KubeError(
+            f"no API server known: not in a pod and no kubeconfig at {path}"
+            " (give --kubeconfig FILE)"
+        )
+    return from_kubeconfig(path)
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credentials:
+    """Credentials of the pod's service account.
+
+    Raises:
+        errors.KubeError: the environment or the mounted files are incomplete.
+    """
+    host = environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise errors.KubeError("KUBERNETES_SERVICE_HOST is not set: not inside a pod")
+    token = TokenFile(folder / "token")
+    token()
+    namespace = folder / "namespace"
+    return Credentials(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        tls=tls_context(str(folder / "ca.crt")),
+        token=token,
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        ca_file=str(folder / "ca.crt"),
+    )
+
+
+def from_kubeconfig(path: Path, context: str = "") -> Credentials:
+    """Credentials of a kubeconfig's current (or the named) context.
+
+    Raises:
+        errors.KubeError: the file cannot be read, or does not say where and how to connect.
+    """
+    import yaml  # noqa: PLC0415 - a pod needs no YAML
+
+    try:
+        config = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        current = _named(config, "contexts", "context", context or config.get("current-context"))
+        cluster = _named(config, "clusters", "cluster", current.get("cluster"))
+        user = _named(config, "users", "user", current.get("user")) if current.get("user") else {}
+        server = str(cluster["server"]).rstrip("/")
+        namespace = str(current.get("namespace") or "default")
+        if user.get("exec") or user.get("auth-provider"):
+            return _plugin(path, context, namespace)
+        return Credentials(
+            server=server,
+            tls=_kubeconfig_tls(path.parent, cluster, user) if server.startswith("https") else None,
+            server_name=str(cluster.get("tls-server-name") or ""),
+            token=_kubeconfig_token(path.parent, user),
+            basic=f"{user['username']}:{user.get('password', '')}" if user.get("username") else "",
+            proxy=str(cluster.get("proxy-url") or ""),
+            namespace=namespace,
+        )
+    except OSError as error:
+        raise errors.KubeError(f"cannot read the kubeconfig {path}: {error}") from None
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise errors.KubeError(
+            f"the kubeconfig {path} is not usable: {' '.join(str(error).split())}"
+        ) from None
+
+
+def tls_context(ca_file: str = "", ca_data: str = "", *, verify: bool = True) -> ssl.SSLContext:
+    """A client context that trusts the given CA (without one: the system's).
+
+    Raises:
+        errors.KubeError: the CA is missing or not PEM.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As Go does: any certificate in the bundle is an anchor, self-signed or not.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if not verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    elif ca_file or ca_data:
+        _trust(context, ca_file, ca_data)
+    else:
+        context.load_default_certs()
+    return context
+
+
+def _trust(context: ssl.SSLContext, ca_file: str, ca_data: str = "") -> None:
+    try:
+        context.load_verify_locations(cafile=ca_file or None, cadata=ca_data or None)
+    except (OSError, ValueError) as error:
+        where = ca_file or "certificate-authority-data"
+        raise errors.KubeError(f"cannot load the CA certificate {where}: {error}") from None
+
+
+def _named(config: Mapping[str, Any], group: str, kind: str, name: object) -> dict[str, Any]:
+    for item in config.get(group) or ():
+        if item.get("name") == name:
+            return dict(item[kind])
+    raise KeyError(f"no {kind} named {name!r}")
+
+
+def _kubeconfig_token(folder: Path, user: Mapping[str, Any]) -> Callable[[], str]:
+    if user.get("tokenFile"):
+        return TokenFile(folder / user["tokenFile"])
+    token = str(user.get("token") or "")
+    return lambda: token
+
+
+def _kubeconfig_tls(
+    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]
+) -> ssl.SSLContext:
+    ca = cluster.get("certificate-authority")
+    ca_data = cluster.get("certificate-authority-data")
+    context = tls_context(
+        str(folder / ca) if ca and not ca_data else "",
+        _decode(ca_data).decode("ascii") if ca_data else "",
+        verify=not cluster.get("insecure-skip-tls-verify"),
+    )
+    cert, key = user.get("client-certificate"), user.get("client-key")
+    cert_data, key_data = user.get("client-certificate-data"), user.get("client-key-data")
+    if (cert or cert_data) and (key or key_data):
+        # OpenSSL takes certificates from files only; these live as long as the call.
+        with tempfile.TemporaryDirectory(prefix="rte-") as temporary:
+            names = []
+            for name, file, data in (("crt", cert, cert_data), ("key", key, key_data)):
+                target = Path(temporary) / name
+                target.touch(mode=0o600)
+                target.write_bytes(_decode(data) if data else (folder / str(file)).read_bytes())
+                names.append(str(target))
+            context.load_cert_chain(*names)
+    return context
+
+
+def _decode(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"bad base64 in a *-data field: {error}") from None
+
+
+def _plugin(path: Path, context: str, namespace: str) -> Credentials:
+    """Exec and auth-provider plug-ins: the kubernetes package runs and renews them."""
+    from kubernetes import client, config  # noqa: PLC0415 - 30 MiB that a pod does not need
+
+    configuration = client.Configuration()
+    try:
+        load: Any = config.load_kube_config
+        load(str(path), context or None, configuration, persist_config=False)
+    except config.ConfigException as error:
+        raise errors.KubeError(f"the kubeconfig {path} is not usable: {error}") from None
+    tls = tls_context(configuration.ssl_ca_cert or "", verify=configuration.verify_ssl)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+
+    def token() -> str:
+        value: str = configuration.get_api_key_with_prefix("authorization") or ""
+        return value.removeprefix("Bearer ")
+
+    return Credentials(
+        server=str(configuration.host).rstrip("/"),
+        tls=tls if str(configuration.host).startswith("https") else None,
+        server_name=str(configuration.tls_server_name or ""),
+        token=token,
+        proxy=str(configuration.proxy or ""),
+        namespace=namespace,
+    )

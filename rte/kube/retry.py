@@ -1,0 +1,48 @@
+"""How requests are tried again: exponential waits with jitter, never before the server allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tenacity
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+def is_transient(error: BaseException) -> bool:
+    """No answer, overload or a server's own failure: the same request may succeed later."""
+    return isinstance(error, errors.KubeError) and (
+        error.status in (0, 408, 429) or error.status >= 500
+    )
+
+
+def wait(first_s: float = 0.1, most_s: float = 30.0) -> Callable[[tenacity.RetryCallState], float]:
+    """Seconds: doubling from ``first_s`` to ``most_s``, half of it random; Retry-After wins."""
+    backoff = tenacity.wait_exponential(multiplier=first_s, max=most_s)
+    jitter = tenacity.wait_random(0.5, 1.0)
+
+    def seconds(state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.retry_after if isinstance(error, errors.KubeError) else 0.0
+        return max(asked, backoff(state) * jitter(state))
+
+    return seconds
+
+
+def forever(
+    *,
+    retry_on: Callable[[BaseException], bool] = is_transient,
+    before_sleep: Callable[[tenacity.RetryCallState], Awaitable[None] | None] | None = None,
+    first_s: float = 0.1,
+    most_s: float = 30.0,
+) -> tenacity.AsyncRetrying:
+    """Try until it succeeds or fails with an error that ``retry_on`` does not take."""
+    return tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception(retry_on),
+        wait=wait(first_s, most_s),
+        before_sleep=before_sleep,
+        reraise=True,
+    )

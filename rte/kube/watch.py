@@ -1,0 +1,127 @@
+"""List and watch one collection, for ever: reconnects, resumes, and lists again when it must."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from rte import errors
+from rte.kube import retry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from rte.kube.client import Client
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing learnt.
+
+    ``LISTED``: ``object`` is the whole List and replaces all that was known (sent first, and again
+    after each loss of history); else ``object`` is the item after the change.
+    """
+
+    kind: Literal["LISTED", "ADDED", "MODIFIED", "DELETED"]
+    object: dict[str, Any]
+
+
+async def watch(
+    client: Client,
+    path: str,
+    *,
+    field_selector: str = "",
+    label_selector: str = "",
+    session_s: float = 290.0,
+    first_wait_s: float = 0.1,
+    most_wait_s: float = 10.0,
+) -> AsyncGenerator[Event, None]:
+    """List, then follow; wrap in ``contextlib.aclosing`` when you may leave the loop.
+
+    Overload, outages and lost history are dealt with here, with back-off. ``session_s`` is how long
+    one watch request lasts (30 % jitter), so that servers may be rebalanced.
+
+    Raises:
+        errors.KubeError: the server refuses for good (400, 401, 403, 404, 405, 422): what to do
+            then is the caller's to decide.
+    """
+    selectors = {
+        name: value
+        for name, value in (("fieldSelector", field_selector), ("labelSelector", label_selector))
+        if value
+    }
+    clock = asyncio.get_running_loop().time
+    failures = 0
+    version = ""
+    while True:
+        try:
+            if not version:
+                listed = await client.get(path, **selectors)
+                version = _version(listed)
+                yield Event("LISTED", listed)
+            seconds = session_s * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load, no secret
+            params = {
+                **selectors,
+                "watch": "1",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": version,
+                "timeoutSeconds": str(max(1, int(seconds))),
+            }
+            began = clock()
+            async with aclosing(client.stream(path, params, silence_s=seconds + 30)) as lines:
+                async for line in lines:
+                    event = _event(line)
+                    version = _version(line["object"]) or version
+                    failures = 0
+                    if event:
+                        yield event
+            problem = None if clock() - began > 1 else errors.KubeError("the watch ended at once")
+        except errors.KubeError as error:
+            if not (error.status == 410 or retry.is_transient(error)):
+                raise
+            problem = error
+        if problem is None:
+            continue
+        failures += 1
+        if problem.status == 410 or failures % 5 == 0:
+            version = ""  # lost history, or perhaps a version that the server chokes on
+        if problem.status == 410 and failures == 1:
+            continue
+        if failures == 1:
+            logger.warning("watch of %s is interrupted, will reconnect: %s", path, problem)
+        ceiling = min(most_wait_s, first_wait_s * 2 ** min(failures - 1, 16))
+        wait_s = ceiling * random.uniform(0.5, 1.0)  # noqa: S311
+        await asyncio.sleep(max(problem.retry_after, wait_s))
+
+
+def _event(line: Any) -> Event | None:
+    """The event of one line; None for a bookmark.
+
+    Raises:
+        errors.KubeError: the server reports an error in the stream (410: list again).
+    """
+    if not isinstance(line, dict) or not isinstance(line.get("object"), dict):
+        raise errors.KubeError("watch: an event without an object")
+    kind, obj = line.get("type"), line["object"]
+    if kind == "BOOKMARK":
+        return None
+    if kind == "ERROR":
+        code = obj.get("code")
+        raise errors.KubeError(
+            f"watch: {obj.get('message') or obj.get('reason')}",
+            status=code if code == 410 else 500,
+        )
+    if kind not in ("ADDED", "MODIFIED", "DELETED"):
+        raise errors.KubeError(f"watch: unknown event type {kind!r}")
+    return Event(kind, obj)
+
+
+def _version(obj: Any) -> str:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return str((metadata or {}).get("resourceVersion") or "")
