@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -195,6 +195,14 @@ class NodeState:
     devices: Mapping[str, DevicePool] = field(default_factory=dict)
     admitted: frozenset[str] = frozenset()
     holdings: Mapping[str, Mapping[str, Holding]] = field(default_factory=dict)
+
+
+class Amounts(NamedTuple):
+    """One resource of one zone in an NRT (millicores for ``cpu``, base units for all others)."""
+
+    capacity: int
+    allocatable: int
+    available: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

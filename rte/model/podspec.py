@@ -21,8 +21,12 @@ def kubelet_uid(metadata: Mapping[str, Any]) -> str:
     return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
 
 
-def parse_pod(obj: Mapping[str, Any]) -> Pod:
-    """Read a Pod (as JSON from the API, or from a user's YAML without defaults applied).
+def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
+    """Read a Pod, as JSON from the API or from a user's YAML.
+
+    Args:
+        obj: the object.
+        defaults: apply the API server's default for requests (the limit), as YAML needs it.
 
     Raises:
         errors.ParseError: a field has another type than the API's, or a quantity is malformed.
@@ -30,23 +34,28 @@ def parse_pod(obj: Mapping[str, Any]) -> Pod:
     metadata = _mapping(obj.get("metadata"), "metadata")
     spec = _mapping(obj.get("spec"), "spec")
     containers = [
-        _container(item, ContainerKind.SIDECAR if item.get("restartPolicy") == "Always" else None)
+        _container(
+            item,
+            ContainerKind.SIDECAR if item.get("restartPolicy") == "Always" else ContainerKind.INIT,
+            defaults=defaults,
+        )
         for item in _items(spec.get("initContainers"), "initContainers")
     ]
     containers += [
-        _container(item, ContainerKind.APP) for item in _items(spec.get("containers"), "containers")
+        _container(item, ContainerKind.APP, defaults=defaults)
+        for item in _items(spec.get("containers"), "containers")
     ]
-    stanza = spec.get("resources")
-    pod_requests, pod_limits = _resources(stanza) if stanza else (None, None)
+    pod_requests, pod_limits = _resources(spec.get("resources"), defaults=defaults)
+    status = _mapping(obj.get("status"), "status")
     return Pod(
         uid=kubelet_uid(metadata),
         namespace=str(metadata.get("namespace") or "default"),
         name=str(metadata.get("name") or ""),
-        qos=qos_class(containers, pod_requests, pod_limits),
+        qos=_recorded_qos(status) or qos_class(containers, pod_requests, pod_limits),
         containers=tuple(containers),
         overhead=_amounts(spec.get("overhead"), "overhead"),
-        pod_requests=pod_requests,
-        pod_limits=pod_limits,
+        pod_requests=pod_requests or (None if not pod_limits else {}),
+        pod_limits=pod_limits or (None if not pod_requests else {}),
     )
 
 
@@ -59,7 +68,7 @@ def qos_class(
 
     Only cpu and memory above zero count; a pod-level stanza takes the place of the containers.
     """
-    if pod_requests is not None or pod_limits is not None:
+    if pod_requests or pod_limits:
         pairs: list[tuple[Mapping[str, int], Mapping[str, int]]] = [
             (pod_requests or {}, pod_limits or {})
         ]
@@ -83,20 +92,21 @@ def qos_class(
     return QOS.BURSTABLE
 
 
-def _container(obj: Mapping[str, Any], kind: ContainerKind | None) -> Container:
-    requests, limits = _resources(obj.get("resources"))
-    return Container(
-        name=str(obj.get("name") or ""),
-        kind=kind or ContainerKind.INIT,
-        requests=requests,
-        limits=limits,
-    )
+def _recorded_qos(status: Mapping[str, Any]) -> QOS | None:
+    recorded = status.get("qosClass")
+    return QOS(recorded) if recorded in set(QOS) else None
 
 
-def _resources(stanza: object) -> tuple[dict[str, int], dict[str, int]]:
+def _container(obj: Mapping[str, Any], kind: ContainerKind, *, defaults: bool) -> Container:
+    requests, limits = _resources(obj.get("resources"), defaults=defaults)
+    return Container(name=str(obj.get("name") or ""), kind=kind, requests=requests, limits=limits)
+
+
+def _resources(stanza: object, *, defaults: bool) -> tuple[dict[str, int], dict[str, int]]:
     table = _mapping(stanza, "resources")
     limits = _amounts(table.get("limits"), "limits")
-    return {**limits, **_amounts(table.get("requests"), "requests")}, limits
+    requests = _amounts(table.get("requests"), "requests")
+    return ({**limits, **requests} if defaults else requests), limits
 
 
 def _amounts(value: object, what: str) -> dict[str, int]:

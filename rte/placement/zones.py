@@ -1,0 +1,425 @@
+"""Zone arithmetic: does a pod fit, by what an NRT says is available in each zone?
+
+For nodes whose NodeResourceTopology comes from another exporter and therefore carries no
+``topology.rte.dev/node-state``. Semantics of the NodeResourceTopologyMatch plugin
+(kubernetes-sigs/scheduler-plugins ``pkg/noderesourcetopology``), which looks at single-numa-node
+only; best-effort and restricted are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.model import bits, quantity
+from rte.model.pod import QOS, Container, ContainerKind, Pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+#: The kubelet's affinity mask has 64 bits: a zone with a higher id is in no affinity.
+MAX_ZONE_ID = 63
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+SCOPES = ("container", "pod")
+DEFAULT_MAX_ZONES = 8
+LIMIT_MAX_ZONES = 1024
+
+#: Deprecated ``topologyPolicies`` values -> (policy, scope); all others say nothing.
+LEGACY_POLICIES = {
+    "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
+    "SingleNUMANodeContainerLevel": ("single-numa-node", "container"),
+    "RestrictedPodLevel": ("restricted", "pod"),
+    "RestrictedContainerLevel": ("restricted", "container"),
+    "BestEffortPodLevel": ("best-effort", "pod"),
+    "BestEffortContainerLevel": ("best-effort", "container"),
+}
+
+_ALWAYS_ON_NODES = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
+
+
+class Code(StrEnum):
+    """Outcome of a filter, named like the scheduler framework's status codes."""
+
+    SUCCESS = "Success"
+    UNSCHEDULABLE = "Unschedulable"
+    ERROR = "Error"
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneVerdict:
+    """A verdict, its reasons in the ancestor's words, and which container or resource failed."""
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+    container: str = ""
+    resource: str = ""
+
+    def __bool__(self) -> bool:
+        return self.code is Code.SUCCESS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneEntry:
+    """One zone of an NRT. Amounts are millicores for ``cpu``, base units for all others.
+
+    ``total`` is the capacity for CPUs and devices and the allocatable amount for memory: what the
+    kubelet compares with when it looks for the narrowest set of zones.
+    """
+
+    id: int
+    available: Mapping[str, int]
+    total: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneTable:
+    """The zones of one NRT in its order, and the Topology Manager's settings."""
+
+    zones: tuple[ZoneEntry, ...]
+    policy: str = "none"
+    scope: str = "container"
+    max_zones: int = DEFAULT_MAX_ZONES
+
+
+SUCCESS = ZoneVerdict(Code.SUCCESS)
+NODE_NOT_FOUND = ZoneVerdict(Code.ERROR, ("node not found",))
+NOT_FRESH = ZoneVerdict(Code.UNSCHEDULABLE, ("invalid node topology data",))
+
+
+def parse_zone_table(nrt: Mapping[str, Any]) -> ZoneTable:
+    """Read an NRT of any exporter (v1alpha2, or v1alpha1 with ``topologyPolicies``).
+
+    Zones of another type than ``Node``, or with a name that is not ``node-<id>``, are no NUMA
+    zones; malformed settings say nothing, as in the ancestor.
+
+    Raises:
+        errors.ParseError: the object does not have the CRD's structure, or a malformed quantity.
+    """
+    zones: list[ZoneEntry] = []
+    costs_by_id: dict[int, Mapping[int, int]] = {}
+    for zone in _objects(nrt.get("zones"), "zones"):
+        number = zone_id(zone.get("name"))
+        if zone.get("type") != "Node" or number is None:
+            continue
+        costs_by_id[number] = {
+            other: int(cost["value"])
+            for cost in _objects(zone.get("costs"), "costs")
+            if (other := zone_id(cost.get("name"))) is not None and isinstance(cost["value"], int)
+        }
+        available: dict[str, int] = {}
+        total: dict[str, int] = {}
+        for resource in _objects(zone.get("resources"), "resources"):
+            name = str(resource.get("name"))
+            available[name] = quantity.parse_resource(name, resource.get("available", ""))
+            whole = "allocatable" if is_memory(name) else "capacity"
+            total[name] = quantity.parse_resource(name, resource.get(whole, ""))
+        zones.append(ZoneEntry(id=number, available=available, total=total))
+    policy, scope, max_zones = _settings(nrt)
+    return ZoneTable(
+        zones=tuple(replace(zone, costs=costs_by_id[zone.id]) for zone in zones),
+        policy=policy,
+        scope=scope,
+        max_zones=max_zones,
+    )
+
+
+def zone_id(name: object) -> int | None:
+    """``node-7`` -> 7; None for a name that is no NUMA zone, or an id beyond the kubelet's mask."""
+    if not isinstance(name, str) or not name.startswith("node-"):
+        return None
+    digits = name[5:].removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return None
+    return int(digits) if int(digits) <= MAX_ZONE_ID else None
+
+
+def overlay(table: ZoneTable, pods: Iterable[Pod]) -> ZoneTable:
+    """Take the pods' effective requests off **every** zone, down to zero.
+
+    The ancestor's pessimistic reservation: nobody knows which zone the kubelet will choose.
+    """
+    zones = list(table.zones)
+    for pod in pods:
+        requests = effective_requests(pod)
+        zones = [
+            replace(
+                zone,
+                available={
+                    name: max(0, amount - requests.get(name, 0))
+                    for name, amount in zone.available.items()
+                },
+            )
+            for zone in zones
+        ]
+    return replace(table, zones=tuple(zones))
+
+
+def effective_requests(pod: Pod) -> dict[str, int]:
+    """Per resource the larger of the app containers' sum and each init container, plus overhead.
+
+    As the ancestor reckons: sidecars count as init containers, a pod-level stanza not at all.
+    """
+    total: dict[str, int] = {}
+    for container in pod.containers:
+        if container.kind is ContainerKind.APP:
+            for name, amount in container.requests.items():
+                total[name] = total.get(name, 0) + amount
+    for container in pod.containers:
+        if container.kind is not ContainerKind.APP:
+            for name, amount in container.requests.items():
+                total[name] = max(total.get(name, 0), amount)
+    for name, amount in pod.overhead.items():
+        total[name] = total.get(name, 0) + amount
+    return total
+
+
+def filter_zones(
+    table: ZoneTable | None, pod: Pod, allocatable: Iterable[str] | None, *, fresh: bool = True
+) -> ZoneVerdict:
+    """Whether the pod can be aligned on the node.
+
+    Args:
+        table: the node's zones, None when it has no NRT (then it is not judged).
+        pod: the pod; requests as written, no defaults applied by us.
+        allocatable: names of the resources in the Node's allocatable; None: there is no such Node.
+        fresh: False when the NRT cannot be trusted at the moment.
+    """
+    if allocatable is None:
+        return NODE_NOT_FOUND
+    if pod.qos is QOS.BEST_EFFORT and not _asks_for_devices(pod):
+        return SUCCESS
+    if not fresh:
+        return NOT_FRESH
+    if table is None or table.policy == "none":
+        return SUCCESS
+    node_names = _ALWAYS_ON_NODES | {name for name in allocatable if _is_scalar(name)}
+    find: dict[str, Callable[..., Sequence[int] | None]] = {
+        "single-numa-node": _find_single,
+        "restricted": _find_restricted,
+        "best-effort": _find_any,
+    }
+    search = _Search(pod.qos is QOS.GUARANTEED, node_names, find[table.policy])
+    if table.scope == "pod":
+        missing = search.find(table.zones, effective_requests(pod))
+        if isinstance(missing, str):
+            return ZoneVerdict(Code.UNSCHEDULABLE, ("cannot align pod",), resource=missing)
+        return SUCCESS
+    return _filter_containers(table.zones, pod, search)
+
+
+def _filter_containers(zones: tuple[ZoneEntry, ...], pod: Pod, search: _Search) -> ZoneVerdict:
+    for container in pod.containers:
+        found = search.find(zones, container.requests)
+        if isinstance(found, str):
+            what = {"app": "", "init": "init ", "sidecar": "sidecar "}[container.kind.value]
+            return ZoneVerdict(
+                Code.UNSCHEDULABLE, (f"cannot align {what}container",), container.name, found
+            )
+        if container.kind is not ContainerKind.APP:
+            continue
+        after = search.subtract(zones, found, container)
+        if isinstance(after, ZoneVerdict):
+            return after
+        zones = after
+    return SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """How zones are found for one request map."""
+
+    guaranteed: bool
+    node_names: frozenset[str] | set[str]
+    policy: Callable[[_Search, Sequence[ZoneEntry], Mapping[str, int]], Sequence[int] | None]
+
+    def find(self, zones: Sequence[ZoneEntry], requests: Mapping[str, int]) -> Sequence[int] | str:
+        """Positions of the chosen zones, or the name of a resource that stands in the way."""
+        wanted: dict[str, int] = {}
+        for name, amount in requests.items():
+            if amount == 0:
+                continue
+            if name not in self.node_names:
+                return name
+            listed = any(name in zone.available for zone in zones)
+            if not listed and is_host_level(name):
+                continue
+            if not listed:
+                return name
+            wanted[name] = amount
+        if not wanted:
+            return ()
+        found = self.policy(self, zones, wanted)
+        return found if found is not None else next(iter(wanted))
+
+    def counts(self, name: str) -> bool:
+        """Whether the amount matters: CPU and memory are aligned for Guaranteed pods only."""
+        return self.guaranteed or not is_affine(name)
+
+    def subtract(
+        self, zones: tuple[ZoneEntry, ...], chosen: Sequence[int], container: Container
+    ) -> tuple[ZoneEntry, ...] | ZoneVerdict:
+        """The zones after the container took its share from the chosen ones, lowest id first.
+
+        Entries with the same id are one zone told twice: each is debited.
+        """
+        left = {
+            name: amount
+            for name, amount in container.requests.items()
+            if amount and self.counts(name)
+        }
+        out = list(zones)
+        for position in sorted(chosen, key=lambda position: zones[position].id):
+            zone = zones[position].id
+            twins = [place for place, entry in enumerate(zones) if entry.id == zone]
+            for name, amount in list(left.items()):
+                if name not in zones[position].available:
+                    continue
+                take = min(amount, out[position].available[name]) if len(chosen) > 1 else amount
+                for place in twins:
+                    have = out[place].available.get(name)
+                    if have is None:
+                        continue
+                    if take > have:
+                        detail = f'"{name}" request {take} exceeds NUMA {zone} availability {have}'
+                        reasons = ("inconsistent resource accounting", f"resource {detail}")
+                        return ZoneVerdict(Code.ERROR, reasons, container.name, name)
+                    less = {**out[place].available, name: have - take}
+                    out[place] = replace(out[place], available=less)
+                left[name] = amount - take
+        return tuple(out)
+
+
+def _find_single(
+    search: _Search, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
+) -> Sequence[int] | None:
+    """One zone that has it all; of several the lowest id, as the kubelet prefers."""
+    ids = -1
+    for name, amount in wanted.items():
+        ids &= bits.of(
+            zone.id
+            for zone in zones
+            if name in zone.available
+            and (not search.counts(name) or zone.available[name] >= amount)
+        )
+    if not ids:
+        return None
+    lowest = bits.lowest(ids)
+    return [position for position, zone in enumerate(zones) if zone.id == lowest][:1]
+
+
+def _find_any(
+    search: _Search, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
+) -> Sequence[int] | None:
+    """best-effort never refuses an alignment, but what no zones together have cannot be given."""
+    everything = range(len(zones))
+    return everything if _holds(search, zones, everything, wanted) else None
+
+
+def _find_restricted(
+    search: _Search, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
+) -> Sequence[int] | None:
+    """The narrowest set of zones that could ever hold each resource must be free for all of them.
+
+    The kubelet's restricted policy admits preferred hints only: a hint is preferred when its width
+    is the minimum by **totals**, and the hints of all resources must name the same zones. Resources
+    whose amount does not matter have no opinion.
+    """
+    wanted = {name: amount for name, amount in wanted.items() if search.counts(name)}
+    widths = set()
+    for name, amount in wanted.items():
+        totals = sorted((zone.total.get(name, 0) for zone in zones), reverse=True)
+        sums = (sum(totals[:width]) for width in range(1, len(totals) + 1))
+        width = next((width for width, have in enumerate(sums, 1) if have >= amount), None)
+        if width is None:
+            return None
+        widths.add(width)
+    if not widths:
+        return ()
+    if len(widths) > 1:
+        return None
+    by_id = sorted(range(len(zones)), key=lambda position: zones[position].id)
+    fitting = (
+        chosen
+        for chosen in combinations(by_id, widths.pop())
+        if _holds(search, zones, chosen, wanted)
+    )
+    return min(
+        fitting, key=lambda chosen: bits.of(zones[position].id for position in chosen), default=None
+    )
+
+
+def _holds(
+    search: _Search,
+    zones: Sequence[ZoneEntry],
+    chosen: Iterable[int],
+    wanted: Mapping[str, int],
+) -> bool:
+    tables = [zones[position].available for position in chosen]
+    return all(
+        not search.counts(name) or sum(table.get(name, 0) for table in tables) >= amount
+        for name, amount in wanted.items()
+    )
+
+
+def is_memory(name: str) -> bool:
+    """Memory and huge pages: resources of the memory manager."""
+    return name == "memory" or name.startswith("hugepages-")
+
+
+def is_affine(name: str) -> bool:
+    """CPU, memory and huge pages: aligned for Guaranteed pods only."""
+    return name == "cpu" or is_memory(name)
+
+
+def is_native(name: str) -> bool:
+    """Kubernetes' own resource names (no domain, or one of kubernetes.io)."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_host_level(name: str) -> bool:
+    """May be requested without being listed in any zone."""
+    return name in {"ephemeral-storage", "storage"} or not is_native(name)
+
+
+def _is_scalar(name: str) -> bool:
+    """Whether the scheduler's NodeInfo keeps the resource (its ``IsScalarResourceName``)."""
+    extended = not is_native(name) and not name.startswith("requests.")
+    return (
+        extended
+        or name.startswith(("hugepages-", "attachable-volumes-"))
+        or "kubernetes.io/" in name
+    )
+
+
+def _asks_for_devices(pod: Pod) -> bool:
+    return any(not is_native(name) for container in pod.containers for name in container.requests)
+
+
+def _settings(nrt: Mapping[str, Any]) -> tuple[str, str, int]:
+    policy, scope, max_zones = "none", "container", DEFAULT_MAX_ZONES
+    legacy = nrt.get("topologyPolicies") or ()
+    if legacy and isinstance(legacy, list):
+        policy, scope = LEGACY_POLICIES.get(str(legacy[0]), (policy, scope))
+    for attribute in _objects(nrt.get("attributes"), "attributes"):
+        name, value = attribute.get("name"), str(attribute.get("value"))
+        if name == "topologyManagerPolicy" and value in POLICIES:
+            policy = value
+        elif name == "topologyManagerScope" and value in SCOPES:
+            scope = value
+        elif name == "topologyManagerMaxNUMANodes":
+            digits = value.removeprefix("+")
+            if digits.isascii() and digits.isdigit() and int(digits[:9]) > 1:
+                max_zones = min(int(digits), LIMIT_MAX_ZONES)
+    return policy, scope, max_zones
+
+
+def _objects(value: object, what: str) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise errors.ParseError(f"NodeResourceTopology {what}", value, "expected a list of objects")
+    return value
