@@ -1,0 +1,54 @@
+"""Puts one reading together: CPUs, zones, devices, and what had to be guessed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rte import errors
+from rte.model import machine
+from rte.sysfs import cpus, pci, procfs, zones
+from rte.sysfs.tree import Notes, Tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
+    """The machine below two roots that stand for ``/sys`` and ``/proc``.
+
+    The cpuset and cgroup of the reading process play no part. Each source that was missing or
+    damaged leaves a line in ``Machine.warnings`` and in the log. What no source tells stays
+    unknown: zone, core, die or socket -1 (an on-line CPU of unknown zone is in no zone's ``cpus``).
+
+    Raises:
+        errors.SysfsError: no CPU is named anywhere below the two roots.
+    """
+    sys_tree, proc_tree = Tree(sysfs_root, "/sys"), Tree(procfs_root, "/proc")
+    notes = Notes()
+    sources = cpus.Sources(sys_tree, proc_tree, notes)
+    node_files = zones.NodeFiles(sys_tree, sources.root)
+    presence = cpus.read_presence(sources, node_files.listed_cpus)
+    if not presence.present:
+        raise errors.SysfsError(
+            f"no CPU found below {sysfs_root} and {procfs_root}: give the directories that stand "
+            "for /sys and /proc (--sysfs-root, --procfs-root)"
+        )
+    topology = cpus.read_topology(sources, presence.online)
+    placed = zones.place(node_files, presence, topology.cores, notes)
+    all_zones, memory_bytes = zones.read_zones(node_files, placed, proc_tree, notes)
+    vendor, model = procfs.read_identity(proc_tree)
+    result = machine.Machine(
+        cpus=cpus.build_cpus(sources, presence, topology, placed.zone_of),
+        zones=all_zones,
+        memory_bytes=memory_bytes,
+        pci=pci.read_devices(sys_tree, all_zones, notes),
+        vendor=vendor,
+        model=model,
+        warnings=notes.lines(),
+    )
+    for line in result.warnings:
+        logger.warning("%s", line)
+    return result

@@ -1,0 +1,207 @@
+"""Reading files below a root that stands for /sys or /proc, without ever leaving it."""
+
+# ruff: noqa: PTH - thousands of small reads: pathlib would take most of the time.
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+from typing import TYPE_CHECKING, TypeVar
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    T = TypeVar("T")
+
+MAX_FILE_BYTES = 16 << 20
+MAX_LINKS = 16
+
+# O_NONBLOCK: a capture may hold a FIFO where the kernel has a file; it must not hang us.
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Tree:
+    """A directory that stands for ``mount`` (``/sys`` or ``/proc``).
+
+    Paths are relative to it. Symbolic links are followed only inside it: an absolute target below
+    ``mount`` means the same place below the root, any other target outside counts as missing.
+    A directory's place is remembered, so a Tree serves one reading and is then dropped.
+
+    Attributes:
+        mount: the mount point that the directory stands for.
+        trouble: why the last :meth:`read` gave None.
+    """
+
+    def __init__(self, root: Path, mount: str) -> None:
+        self.mount = mount
+        self.trouble = "missing"
+        self._root = os.fspath(root)
+        self._places: dict[str, str | None] = {"": ""}
+
+    def read(self, path: str, limit: int = MAX_FILE_BYTES) -> str | None:
+        """The text of a file (its first ``limit`` bytes), None if it is missing or unreadable."""
+        for _ in range(MAX_LINKS):
+            parent, _, name = path.rpartition("/")
+            place = self._place(parent)
+            if place is None:
+                self.trouble = "missing"
+                return None
+            try:
+                fd = os.open(f"{self._root}/{place}/{name}", _FLAGS)
+            except OSError as error:
+                self.trouble = _describe(error)
+                if error.errno != errno.ELOOP:
+                    return None
+                target = self._target(place, name)
+                if target is None:
+                    return None
+                path = target
+                continue
+            try:
+                return _read_up_to(fd, limit).decode("utf-8", "replace")
+            except OSError as error:
+                self.trouble = _describe(error)
+                return None
+            finally:
+                os.close(fd)
+        self.trouble = "too many links"
+        return None
+
+    def names(self, path: str) -> list[str]:
+        """Sorted names in a directory; none if it is missing or unreadable."""
+        place = self._place(path)
+        if place is None:
+            return []
+        try:
+            return sorted(os.listdir(f"{self._root}/{place}"))
+        except OSError:
+            return []
+
+    def is_dir(self, path: str) -> bool:
+        """Whether the path is a directory, or a link to one inside the root."""
+        return self._place(path) is not None
+
+    def resolve(self, path: str) -> str | None:
+        """The path of a directory with every link resolved, None if there is none."""
+        return self._place(path)
+
+    def link(self, path: str) -> str | None:
+        """The text of a symbolic link, dangling or not; None if the path is none."""
+        parent, _, name = path.rpartition("/")
+        place = self._place(parent)
+        if place is None:
+            return None
+        try:
+            return os.readlink(f"{self._root}/{place}/{name}")
+        except (OSError, ValueError):
+            return None
+
+    def link_path(self, path: str) -> str | None:
+        """Where a link points to, relative to the root, whether or not something is there."""
+        parent, _, name = path.rpartition("/")
+        place = self._place(parent)
+        return None if place is None else self._target(place, name)
+
+    def _place(self, path: str, links: int = 0) -> str | None:
+        if path in self._places:
+            return self._places[path]
+        parent, _, name = path.rpartition("/")
+        place = self._place(parent, links)
+        found: str | None = None
+        if place is not None:
+            inside = f"{place}/{name}" if place else name
+            try:
+                mode = os.lstat(f"{self._root}/{inside}").st_mode
+            except (OSError, ValueError):
+                mode = 0
+            if stat.S_ISDIR(mode):
+                found = inside
+            elif stat.S_ISLNK(mode) and links < MAX_LINKS:
+                target = self._target(place, name)
+                found = None if target is None else self._place(target, links + 1)
+        self._places[path] = found
+        return found
+
+    def _target(self, place: str, name: str) -> str | None:
+        try:
+            text = os.readlink(f"{self._root}/{place}/{name}")
+        except (OSError, ValueError):
+            return None
+        if text.startswith("/"):
+            inside = posixpath.normpath(text)
+            if not inside.startswith(f"{self.mount}/"):
+                return None
+            return inside[len(self.mount) + 1 :]
+        inside = posixpath.normpath(posixpath.join(place, text))
+        return None if inside.startswith("..") or inside == "." else inside
+
+
+class Notes:
+    """Collects what was missing and what stood in for it; files of many CPUs share one line."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, file: str, consequence: str, member: str = "") -> None:
+        """``file`` was of no use, so ``consequence``; ``member`` names one of many such files."""
+        members = self._members.setdefault((file, consequence), [])
+        if member:
+            members.append(member)
+
+    def lines(self) -> tuple[str, ...]:
+        """One line for each kind of file and consequence, in the order of discovery."""
+        return tuple(
+            f"{file}{f' ({_shorten(members)})' if members else ''}: {consequence}"
+            for (file, consequence), members in self._members.items()
+        )
+
+
+def parse(text: str | None, parser: Callable[[str], T]) -> T | None:
+    """``parser(text)``; None where there is no text or it does not follow its format."""
+    if text is None:
+        return None
+    try:
+        return parser(text)
+    except errors.ParseError:
+        return None
+
+
+def parse_int(text: str) -> int:
+    """A decimal integer of at most 18 digits, as sysfs writes it.
+
+    Raises:
+        errors.ParseError: anything else.
+    """
+    bare = text.strip(" \t\r\n\0")
+    digits = bare.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise errors.ParseError("number", text)
+    return int(bare)
+
+
+def _read_up_to(fd: int, limit: int) -> bytes:
+    # Files of /proc come in pieces of any size, so only an empty read says that it is the end.
+    data = os.read(fd, min(limit, 1 << 16))
+    size = len(data)
+    if not data or size >= limit:
+        return data
+    pieces = [data]
+    while size < limit and (data := os.read(fd, min(limit - size, 1 << 16))):
+        pieces.append(data)
+        size += len(data)
+    return b"".join(pieces)
+
+
+def _describe(error: OSError) -> str:
+    if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+        return "missing"
+    return os.strerror(error.errno).lower() if error.errno else "unreadable"
+
+
+def _shorten(members: list[str]) -> str:
+    shown = ", ".join(members[:8])
+    return shown if len(members) <= 8 else f"{shown} and {len(members) - 8} more"

@@ -1,0 +1,341 @@
+"""NUMA zones: which there are, whose the CPUs are, memory, huge pages, distances.
+
+Sources, best first (each step down leaves a note):
+
+* zones: ``node/online``, else the ``nodeN`` directories, else the ``nodeN`` links of the CPUs,
+  else one zone 0. A directory that ``online`` does not list is a zone only if it has on-line CPUs.
+* a zone's CPUs: ``nodeN/cpulist``, ``nodeN/cpumap``, the ``cpuM`` entries of ``nodeN``, the
+  ``nodeN`` links of the CPUs; then siblings of a core are in one zone, and what is left belongs to
+  the one zone whose sources are lost, if it is one. What contradicts itself stays unknown.
+* memory and huge pages: the zone's own files, else the node's totals less the other zones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rte.model import bits, machine
+from rte.sysfs import cpus, procfs
+from rte.sysfs.tree import parse, parse_int
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.model.bits import CPUSet, ZoneSet
+    from rte.sysfs.tree import Notes, Tree
+
+_POOL = re.compile(r"^hugepages-(\d{1,12})kB$")
+LOCAL_DISTANCE = 10
+
+
+class NodeFiles:
+    """The files below ``devices/system/node``, each read once and only when wanted."""
+
+    def __init__(self, sys: Tree, cpu_root: str) -> None:
+        self.sys = sys
+        self.cpu_root = cpu_root
+
+    @cached_property
+    def root(self) -> str:
+        """The directory of the ``nodeN`` directories."""
+        return cpus.first_dir(self.sys, "devices/system/node", "bus/node/devices")
+
+    @cached_property
+    def dirs(self) -> ZoneSet:
+        """The zones that have a directory."""
+        found = cpus.numbered(self.sys.names(self.root), "node")
+        return bits.of(z for z in bits.members(found) if self.sys.is_dir(f"{self.root}/node{z}"))
+
+    @cached_property
+    def online(self) -> ZoneSet:
+        """``node/online``; empty if it is missing, damaged or cut off."""
+        text = self.sys.read(f"{self.root}/online")
+        listed = parse(text, bits.parse_list) or 0
+        # The kernel ends each line; one without its end that misses directories was cut off.
+        cut_off = text is not None and not text.endswith("\n") and self.dirs & ~listed
+        return 0 if cut_off else listed
+
+    @cached_property
+    def cpu_lists(self) -> Mapping[int, CPUSet]:
+        """Zone -> the CPUs that its directory names; zones whose files are all useless are out."""
+        texts = {z: self.sys.read(f"{self.root}/node{z}/cpulist") for z in bits.members(self.dirs)}
+        ended = any(text is not None and text.endswith("\n") for text in texts.values())
+        lists: dict[int, CPUSet] = {}
+        for zone, text in texts.items():
+            # Cut off: the others are whole lines. A cut list can name a foreign CPU (8,16 -> 8,1).
+            whole = text is not None and (text.endswith("\n") or not ended)
+            found = parse(text, bits.parse_list) if whole else None
+            if found is None:
+                found = parse(self.sys.read(f"{self.root}/node{zone}/cpumap"), bits.parse_hex)
+            if found is None:
+                found = cpus.numbered(self.sys.names(f"{self.root}/node{zone}"), "cpu") or None
+            if found is not None:
+                lists[zone] = found
+        return lists
+
+    def linked_zone(self, cpu: int) -> int | None:
+        """The zone that the CPU's directory links to; None if it has no such link, or several."""
+        linked = cpus.numbered(self.sys.names(f"{self.cpu_root}/cpu{cpu}"), "node")
+        return bits.lowest(linked) if linked.bit_count() == 1 else None
+
+    def has_entry(self, zone: int, cpu: int) -> bool:
+        """Whether the zone's directory has an entry for the CPU."""
+        path = f"{self.root}/node{zone}/cpu{cpu}"
+        return self.sys.link(path) is not None or self.sys.is_dir(path)
+
+    def listed_cpus(self) -> CPUSet:
+        """All CPUs that the zones' directories name."""
+        mask = 0
+        for found in self.cpu_lists.values():
+            mask |= found
+        return mask
+
+    def read(self, zone: int, file: str) -> str | None:
+        """A file in the zone's directory."""
+        return self.sys.read(f"{self.root}/node{zone}/{file}")
+
+    def read_zone_pools(self, zone: int) -> dict[int, int | None]:
+        """The zone's huge-page pools: size in bytes -> pages, None where unreadable."""
+        return self.read_pool_dir(f"{self.root}/node{zone}/hugepages")
+
+    def read_pool_dir(self, path: str) -> dict[int, int | None]:
+        """The huge-page pools in a directory: size in bytes -> pages, None where unreadable."""
+        pools: dict[int, int | None] = {}
+        for name in self.sys.names(path):
+            if match := _POOL.match(name):
+                pages = parse(self.sys.read(f"{path}/{name}/nr_hugepages"), parse_int)
+                pools[int(match[1]) << 10] = None if pages is None or pages < 0 else pages
+        return pools
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The zones and whose the CPUs are.
+
+    Attributes:
+        zones: all zones.
+        zone_of: CPU -> zone; CPUs of unknown zone are left out.
+        online: on-line CPUs.
+        whole: one zone that stands for a machine without NUMA files.
+    """
+
+    zones: ZoneSet
+    zone_of: Mapping[int, int]
+    online: CPUSet
+    whole: bool = False
+
+
+def place(
+    files: NodeFiles, presence: cpus.Presence, cores: Mapping[int, CPUSet], notes: Notes
+) -> Placement:
+    """Put every CPU into its zone. ``cores``: CPU -> its siblings."""
+    online = presence.online
+    zone_of, contested = _told_zones(files, presence)
+    zones = _zone_ids(files, bits.of(zone_of[c] for c in zone_of if online >> c & 1), notes)
+    if not zones:
+        notes.add("devices/system/node", "missing; one zone 0 stands for the whole machine")
+        everyone = dict.fromkeys(bits.members(presence.present), 0)
+        return Placement(zones=1, zone_of=everyone, online=online, whole=True)
+    zone_of = {cpu: zone for cpu, zone in zone_of.items() if zones >> zone & 1}
+    _infer(files, zones, zone_of, contested, online, cores, notes)
+    return Placement(zones=zones, zone_of=zone_of, online=online)
+
+
+def _told_zones(files: NodeFiles, presence: cpus.Presence) -> tuple[dict[int, int], CPUSet]:
+    """CPU -> zone where the files agree, and the CPUs that several zones claim for good."""
+    claims: dict[int, ZoneSet] = {}
+    for zone, mask in files.cpu_lists.items():
+        for cpu in bits.members(mask & presence.online):
+            claims[cpu] = claims.get(cpu, 0) | 1 << zone
+    zone_of = {cpu: bits.lowest(z) for cpu, z in claims.items() if z.bit_count() == 1}
+    contested = 0
+    for cpu in bits.members(presence.present):
+        if cpu in zone_of:
+            continue
+        linked = files.linked_zone(cpu)
+        if linked is None and cpu in claims:
+            backed = [z for z in bits.members(claims[cpu]) if files.has_entry(z, cpu)]
+            linked = backed[0] if len(backed) == 1 else None
+        if linked is not None:
+            zone_of[cpu] = linked
+        elif cpu in claims:
+            contested |= 1 << cpu
+    return zone_of, contested
+
+
+def _zone_ids(files: NodeFiles, in_use: ZoneSet, notes: Notes) -> ZoneSet:
+    """All zones; ``in_use``: those that on-line CPUs say they are in."""
+    if files.online:
+        for zone in bits.members(files.dirs & ~files.online):
+            notes.add(
+                f"node/node{zone}",
+                "node/online does not list it; kept, since it has on-line CPUs"
+                if in_use >> zone & 1
+                else "node/online does not list it; left out",
+            )
+        for zone in bits.members(files.online & ~files.dirs):
+            notes.add(f"node/node{zone}", "missing, though node/online lists it")
+        return files.online | in_use
+    zones = files.dirs | in_use
+    if zones:
+        notes.add(
+            "node/online", "missing or unreadable; zones are those with a directory or with CPUs"
+        )
+    return zones
+
+
+def _infer(
+    files: NodeFiles,
+    zones: ZoneSet,
+    zone_of: dict[int, int],
+    contested: CPUSet,
+    online: CPUSet,
+    cores: Mapping[int, CPUSet],
+    notes: Notes,
+) -> None:
+    """Zones of on-line CPUs that no file places: by their siblings, then by elimination."""
+    lost = zones & ~bits.of(files.cpu_lists)
+    for zone in bits.members(lost):
+        notes.add(f"node/node{zone}/cpulist", "missing or unreadable; zone told by the CPUs' side")
+    for cpu in bits.members(online & ~bits.of(zone_of)):
+        mates = {zone_of[mate] for mate in bits.members(cores[cpu]) if mate in zone_of}
+        if len(mates) == 1:
+            zone_of[cpu] = mates.pop()
+            notes.add("node/node*/cpulist", "CPU is in none; put into its siblings' zone", str(cpu))
+    for cpu in bits.members(online & ~bits.of(zone_of)):
+        if lost.bit_count() == 1 and not contested >> cpu & 1:
+            zone_of[cpu] = bits.lowest(lost)
+            notes.add(
+                "node/node*/cpulist",
+                "CPU is in none; put into the one zone whose CPUs are not told",
+                str(cpu),
+            )
+        else:
+            notes.add("node/node*/cpulist", "CPU is in none or in several; zone unknown", str(cpu))
+
+
+def read_zones(
+    files: NodeFiles, placed: Placement, proc: Tree, notes: Notes
+) -> tuple[tuple[machine.Zone, ...], int]:
+    """All zones in id order, and the memory of the machine in bytes."""
+    text = proc.read("meminfo")
+    node = procfs.parse_meminfo(text or "")
+    total = node.get("MemTotal")
+    zone_ids = list(bits.members(placed.zones))
+    infos = {z: procfs.parse_meminfo(files.read(z, "meminfo") or "") for z in zone_ids}
+    memory = _read_memory(infos, total, placed, notes)
+    if total is None:
+        notes.add("/proc/meminfo", "missing or unreadable; memory is the sum of the zones")
+        total = sum(memory.values())
+    pools = _read_pools(files, infos, node, memory, placed, notes)
+    members = dict.fromkeys(zone_ids, 0)
+    for cpu, zone in placed.zone_of.items():
+        if placed.online >> cpu & 1:
+            members[zone] |= 1 << cpu
+    distances = _read_distances(files, placed, notes)
+    zones = tuple(
+        machine.Zone(
+            id=zone,
+            cpus=members[zone],
+            memory_bytes=memory[zone],
+            hugepages=pools[zone],
+            distances=distances[zone],
+        )
+        for zone in zone_ids
+    )
+    return zones, total
+
+
+def _read_memory(
+    infos: Mapping[int, Mapping[str, int]], total: int | None, placed: Placement, notes: Notes
+) -> dict[int, int]:
+    memory = {zone: info["MemTotal"] for zone, info in infos.items() if "MemTotal" in info}
+    lost = [zone for zone in infos if zone not in memory]
+    if len(lost) == 1 and total is not None:
+        memory[lost[0]] = max(0, total - sum(memory.values()))
+        if not placed.whole:
+            notes.add(
+                f"node/node{lost[0]}/meminfo",
+                "missing or unreadable; memory is /proc/meminfo less the other zones",
+            )
+        return memory
+    for zone in lost:
+        notes.add("node/node*/meminfo", "missing or unreadable; memory unknown, 0", str(zone))
+        memory[zone] = 0
+    return memory
+
+
+def _read_pools(
+    files: NodeFiles,
+    infos: Mapping[int, Mapping[str, int]],
+    node: Mapping[str, int],
+    memory: Mapping[int, int],
+    placed: Placement,
+    notes: Notes,
+) -> dict[int, dict[int, int]]:
+    """Zone -> page size in bytes -> pages in the pool."""
+    totals = files.read_pool_dir("kernel/mm/hugepages")
+    default = node.get("Hugepagesize")
+    if default is not None and totals.get(default) is None and "HugePages_Total" in node:
+        totals[default] = node["HugePages_Total"]
+    pools = {zone: files.read_zone_pools(zone) for zone in infos}
+    sizes = sorted(set(totals).union(*pools.values()))
+    result: dict[int, dict[int, int]] = {zone: {} for zone in infos}
+    for size in sizes:
+        # The kernel makes no pools for zones without memory.
+        having = [zone for zone in infos if memory[zone] or size in pools[zone]]
+        found = {zone: n for zone in having if (n := pools[zone].get(size)) is not None}
+        lost = [zone for zone in having if zone not in found]
+        file = f"node/node*/hugepages/hugepages-{size >> 10}kB"
+        for zone in lost if size == default else ():
+            if (count := infos[zone].get("HugePages_Total")) is not None:
+                found[zone] = count
+                notes.add(file, "missing or unreadable; taken from the zone's meminfo", str(zone))
+        lost = [zone for zone in having if zone not in found]
+        total = totals.get(size)
+        if total is not None and lost and (len(lost) == 1 or total == sum(found.values())):
+            rest = max(0, total - sum(found.values()))
+            found.update(dict.fromkeys(lost, rest))
+            if not placed.whole:
+                why = "missing or unreadable; pages are the node's total less the other zones"
+                notes.add(file, why, ", ".join(map(str, lost)))
+        for zone in having:
+            if zone in found:
+                result[zone][size] = found[zone]
+            else:
+                notes.add(file, "missing or unreadable; pool unknown, left out", str(zone))
+    return result
+
+
+def _read_distances(files: NodeFiles, placed: Placement, notes: Notes) -> dict[int, dict[int, int]]:
+    """Zone -> zone -> distance; a row that is lost is taken from the other zones' columns."""
+    zones = list(bits.members(placed.zones))
+    orders = [list(bits.members(mask)) for mask in (files.online, placed.zones, files.dirs)]
+    rows: dict[int, dict[int, int]] = {}
+    for zone in zones:
+        values = parse(files.read(zone, "distance"), _parse_distances) or []
+        order = next((order for order in orders if len(order) == len(values)), None)
+        if values and order is not None:
+            row = {to: value for to, value in zip(order, values, strict=True) if to in set(zones)}
+            # The firmware's table puts 10 on the diagonal; any other row is not this zone's.
+            if row.get(zone) == LOCAL_DISTANCE:
+                rows[zone] = row
+    for zone in zones:
+        if zone in rows:
+            continue
+        mirrored = {to: rows[to][zone] for to in zones if zone in rows.get(to, {})}
+        if len(zones) > 1:
+            notes.add(
+                "node/node*/distance",
+                "missing or unreadable; distances are those that the other zones tell",
+                str(zone),
+            )
+        rows[zone] = dict(sorted({**mirrored, zone: LOCAL_DISTANCE}.items()))
+    return rows
+
+
+def _parse_distances(text: str) -> list[int]:
+    return [parse_int(word) for word in text.split()]
