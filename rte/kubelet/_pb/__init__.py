@@ -1,0 +1,1 @@
+"""Generated from podresources.proto; the command is in its header."""

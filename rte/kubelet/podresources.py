@@ -1,0 +1,257 @@
+"""Client of the kubelet's podresources API (v1) over its Unix socket."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf import message
+
+from rte import errors
+from rte.kubelet._pb import podresources_pb2 as pb
+from rte.model import bits
+from rte.model.kubelet import (
+    Allocatable,
+    ClaimedDevice,
+    DeviceHolding,
+    ListedContainer,
+    ListedPod,
+)
+from rte.model.node import MemoryBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
+SERVICE = "v1.PodResourcesLister"
+DEFAULT_SOCKET = "unix:///var/lib/kubelet/pod-resources/kubelet.sock"
+
+#: Largest answer taken, the limit of every known client; the kubelet itself has none.
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+#: ``sun_path`` of sockaddr_un holds 107 characters and a NUL.
+MAX_PATH_CHARS = 107
+
+_Answer = TypeVar("_Answer")
+_Message = TypeVar("_Message", bound=message.Message)
+
+
+def socket_path(address: str) -> Path:
+    """The path in ``unix:///path``, ``unix:path`` or a plain path.
+
+    Raises:
+        errors.UsageError: another scheme, an empty path, or one too long for a socket.
+    """
+    scheme, colon, rest = address.partition(":")
+    if not colon:
+        path = address
+    elif scheme == "unix":
+        path = rest.removeprefix("//")
+    else:
+        raise errors.UsageError(f"podresources socket {address!r}: expected unix:///path or a path")
+    if not path or "\0" in path:
+        raise errors.UsageError(f"podresources socket {address!r}: no path")
+    if len(path) > MAX_PATH_CHARS:
+        raise errors.UsageError(
+            f"podresources socket {address!r}: longer than {MAX_PATH_CHARS} characters, the limit"
+        )
+    return Path(path)
+
+
+class PodResources:
+    """One kubelet's podresources endpoint; an asynchronous context manager.
+
+    The channel reconnects by itself, so one client outlives restarts of the kubelet. Every call
+    raises :class:`errors.KubeletError` with one line when there is no (sound) answer.
+    """
+
+    def __init__(self, address: str = DEFAULT_SOCKET, *, timeout_seconds: float = 10.0) -> None:
+        self.path = socket_path(address)
+        self._timeout_seconds = timeout_seconds
+        self._channel = grpc.aio.insecure_channel(
+            f"unix:{self.path}",
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                # A Go server refuses an authority that is not a host name.
+                ("grpc.default_authority", "localhost"),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+        self._list = self._channel.unary_unary(
+            f"/{SERVICE}/List",
+            pb.ListPodResourcesRequest.SerializeToString,
+            pb.ListPodResourcesResponse.FromString,
+        )
+        self._allocatable = self._channel.unary_unary(
+            f"/{SERVICE}/GetAllocatableResources",
+            pb.AllocatableResourcesRequest.SerializeToString,
+            pb.AllocatableResourcesResponse.FromString,
+        )
+        self._get = self._channel.unary_unary(
+            f"/{SERVICE}/Get",
+            pb.GetPodResourcesRequest.SerializeToString,
+            pb.GetPodResourcesResponse.FromString,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the channel; calls under way fail."""
+        await self._channel.close(None)
+
+    async def list(self) -> tuple[ListedPod, ...]:
+        """Every pod with what its app and sidecar containers hold."""
+        request = pb.ListPodResourcesRequest()
+        answer = await self._call("List", self._list(request, timeout=self._timeout_seconds))
+        return decode_pods(answer.pod_resources)
+
+    async def allocatable(self) -> Allocatable | None:
+        """What could be handed out; None where this kubelet does not offer the call."""
+        request = pb.AllocatableResourcesRequest()
+        call = self._allocatable(request, timeout=self._timeout_seconds)
+        try:
+            answer = await self._call("GetAllocatableResources", call)
+        except _NotOfferedError:
+            return None
+        return decode_allocatable(answer)
+
+    async def get(self, namespace: str, name: str) -> ListedPod | None:
+        """One pod of :meth:`list`; None where this kubelet does not offer the call."""
+        request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
+        try:
+            answer = await self._call("Get", self._get(request, timeout=self._timeout_seconds))
+        except _NotOfferedError:
+            return None
+        return decode_pods([answer.pod_resources])[0]
+
+    async def _call(self, method: str, call: Awaitable[_Answer]) -> _Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(method, error) from error
+
+    def _explain(self, method: str, error: grpc.aio.AioRpcError) -> errors.KubeletError:
+        code, details = error.code(), " ".join((error.details() or "").split())[:200]
+        where = f"podresources {method} at {self.path}"
+        # A kubelet that knows the call but has its feature gate off answers with a plain error.
+        if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.FAILED_PRECONDITION) or (
+            code is grpc.StatusCode.UNKNOWN and "disabled" in details
+        ):
+            return _NotOfferedError(f"{where}: this kubelet does not offer it ({details})")
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return errors.KubeletError(f"{where}: no answer, {self._why_unreachable(details)}")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return errors.KubeletError(f"{where}: no answer within {self._timeout_seconds:g} s")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            limit = MAX_MESSAGE_BYTES // 1024 // 1024
+            return errors.KubeletError(f"{where}: the answer is larger than {limit} MiB")
+        return errors.KubeletError(f"{where}: {code.name}: {details}")
+
+    def _why_unreachable(self, details: str) -> str:
+        try:
+            mode = self.path.stat().st_mode
+        except OSError as error:
+            return f"{error.strerror}; is the kubelet running, and its directory mounted?"
+        return details if stat.S_ISSOCK(mode) else "this is not a socket"
+
+
+class _NotOfferedError(errors.KubeletError):
+    """The kubelet is too old for the call, or has its feature gate off."""
+
+
+def decode_pods(pods: Iterable[pb.PodResources]) -> tuple[ListedPod, ...]:
+    """The pods of a ``List`` answer.
+
+    Raises:
+        errors.ParseError: an id that no CPU or zone can have.
+    """
+    return tuple(
+        ListedPod(
+            namespace=pod.namespace,
+            name=pod.name,
+            containers=tuple(
+                ListedContainer(
+                    name=container.name,
+                    cpus=_ids(container.cpu_ids, "podresources CPU"),
+                    memory=_memory(container.memory),
+                    devices=_devices(container.devices),
+                    claimed=tuple(
+                        ClaimedDevice(
+                            f"{claim.claim_namespace}/{claim.claim_name}",
+                            device.driver_name,
+                            device.pool_name,
+                            device.device_name,
+                        )
+                        for claim in container.dynamic_resources
+                        for device in claim.claim_resources
+                    ),
+                )
+                for container in pod.containers
+            ),
+        )
+        for pod in pods
+    )
+
+
+def decode_allocatable(answer: pb.AllocatableResourcesResponse) -> Allocatable:
+    """A ``GetAllocatableResources`` answer.
+
+    Raises:
+        errors.ParseError: an id that no CPU or zone can have.
+    """
+    return Allocatable(
+        cpus=_ids(answer.cpu_ids, "podresources CPU"),
+        memory=_memory(answer.memory),
+        devices=_devices(answer.devices),
+    )
+
+
+def decode(kind: type[_Message], payload: bytes) -> _Message:
+    """Decode a stored answer (a snapshot's).
+
+    Raises:
+        errors.ParseError: the bytes are not such a message.
+    """
+    try:
+        return kind.FromString(payload)
+    except message.DecodeError as error:
+        raise errors.ParseError(f"podresources {kind.__name__}", payload, str(error)) from error
+
+
+def _memory(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
+    return tuple(
+        MemoryBlock(block.memory_type, _zones(block.topology) or 0, block.size) for block in blocks
+    )
+
+
+def _devices(entries: Iterable[pb.ContainerDevices]) -> tuple[DeviceHolding, ...]:
+    """Merge entries: the kubelet sends one per device and zone (cm/container_manager.go)."""
+    merged: dict[str, dict[str, int | None]] = {}
+    for entry in entries:
+        zones = _zones(entry.topology) if entry.HasField("topology") else None
+        devices = merged.setdefault(entry.resource_name, {})
+        for device in entry.device_ids:
+            known = devices.get(device)
+            devices[device] = zones if known is None else known | (zones or 0)
+    return tuple(DeviceHolding(resource, merged[resource]) for resource in sorted(merged))
+
+
+def _zones(topology: pb.TopologyInfo) -> int:
+    # A negative id means "does not care", as in the device plugin API.
+    return _ids((node.ID for node in topology.nodes if node.ID >= 0), "podresources zone")
+
+
+def _ids(ids: Iterable[int], what: str) -> int:
+    mask = 0
+    for number in ids:
+        if not 0 <= number <= bits.MAX_ID:
+            raise errors.ParseError(what, number, "id out of range")
+        mask |= 1 << number
+    return mask

@@ -1,0 +1,156 @@
+"""What the kubelet of one node says, source by source; None stands for a source that is absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.model.bits import CPUSet, ZoneSet
+    from rte.model.node import KubeletConfig, MemoryBlock, ZoneMemory
+
+
+#: The container name under which pod-level assignments (kubelet >= 1.36) are kept.
+WHOLE_POD = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUManagerState:
+    """``cpu_manager_state``: UID -> container name -> exclusive CPUs, and the shared pool."""
+
+    policy: str
+    default: CPUSet
+    entries: Mapping[str, Mapping[str, CPUSet]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryManagerState:
+    """``memory_manager_state``: rows by zone id; UID -> container name -> blocks in file order."""
+
+    policy: str
+    zones: Mapping[int, ZoneMemory] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedPods:
+    """``allocated_pods_state``: pods that passed the whole admission chain, UID -> containers."""
+
+    pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHolding:
+    """Devices of one resource: device id -> its zones, None where no zone is recorded."""
+
+    resource: str
+    devices: Mapping[str, ZoneSet | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheckpoint:
+    """``kubelet_internal_checkpoint`` of the device manager.
+
+    ``entries``: UID -> container name -> holdings, one per resource. ``registered``: resource ->
+    ids of its **healthy** devices; empty from a kubelet restart until the plugin registers again.
+    """
+
+    entries: Mapping[str, Mapping[str, tuple[DeviceHolding, ...]]] = field(default_factory=dict)
+    registered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device that a resource claim (DRA) gave to a container."""
+
+    claim: str
+    driver: str
+    pool: str
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedContainer:
+    """A container as podresources lists it; ordinary init containers are never listed.
+
+    ``devices`` are merged: the kubelet sends one entry per device and zone.
+    """
+
+    name: str
+    cpus: CPUSet = 0
+    memory: tuple[MemoryBlock, ...] = ()
+    devices: tuple[DeviceHolding, ...] = ()
+    claimed: tuple[ClaimedDevice, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedPod:
+    """A pod as podresources lists it: no UID, and shown before it is admitted."""
+
+    namespace: str
+    name: str
+    containers: tuple[ListedContainer, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allocatable:
+    """Podresources' ``GetAllocatableResources``.
+
+    ``cpus``: all CPUs that the kubelet knows less the reserved ones; empty under CPU policy none.
+    ``memory``: one block per zone and type; empty under memory policy None. ``devices``: healthy
+    ones only, and none whose topology has no zones (the kubelet leaves those out).
+    """
+
+    cpus: CPUSet = 0
+    memory: tuple[MemoryBlock, ...] = ()
+    devices: tuple[DeviceHolding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubeletView:
+    """All that one kubelet says, as read; nothing here is reconciled yet.
+
+    Attributes:
+        config: effective configuration, None where it cannot be learnt.
+        version: e.g. ``v1.35.4``; empty where unknown.
+        epoch: changes only when the kubelet restarts; empty where it cannot be learnt.
+        cpu: CPU manager state file.
+        memory: memory manager state file.
+        allocated: pods that were admitted (kubelets >= 1.33).
+        devices: device-manager checkpoint.
+        pods: podresources ``List``.
+        allocatable: podresources ``GetAllocatableResources``.
+        coherent: the podresources answers came while the files stood still, so that a difference
+            between them is a disagreement and not a change under way.
+    """
+
+    config: KubeletConfig | None = None
+    version: str = ""
+    epoch: str = ""
+    cpu: CPUManagerState | None = None
+    memory: MemoryManagerState | None = None
+    allocated: AllocatedPods | None = None
+    devices: DeviceCheckpoint | None = None
+    pods: tuple[ListedPod, ...] | None = None
+    allocatable: Allocatable | None = None
+    coherent: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodePod:
+    """A pod of this node as the API shows it.
+
+    Attributes:
+        uid: the UID that the kubelet uses (static pods: that of the manifest, not of the mirror).
+        terminal: phase Succeeded or Failed, or known to be deleted.
+        admitted: the kubelet has reported on it (startTime) and did not refuse it; the admission
+            marker for kubelets that keep no ``allocated_pods_state``.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    terminal: bool = False
+    admitted: bool = True
