@@ -137,7 +137,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
     Raises:
         errors.KubeError: the file cannot be read, or does not say where and how to connect.
     """
-    import yaml  # noqa: PLC0415 - a pod needs no YAML
+    import yaml  # a pod needs no YAML
 
     try:
         config = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
@@ -239,7 +239,7 @@ def _decode(data: str) -> bytes:
 
 def _plugin(path: Path, context: str, namespace: str) -> Credentials:
     """Exec and auth-provider plug-ins: the kubernetes package runs and renews them."""
-    from kubernetes import client, config  # noqa: PLC0415 - 30 MiB that a pod does not need
+    from kubernetes import client, config  # 30 MiB that a pod does not need
 
     configuration = client.Configuration()
     try:

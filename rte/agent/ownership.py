@@ -1,0 +1,131 @@
+"""Which parts of an NRT object are ours, what differs there, and when to stop insisting (pure)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+#: Annotations under this prefix are ours alone, whoever else writes the object.
+OWN_PREFIX = "topology.rte.dev/"
+
+_FIELDS = ("topologyPolicies", "attributes", "zones")
+
+
+def difference(
+    stored: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    published: AbstractSet[str] = frozenset(),
+    *,
+    sharing: bool = False,
+) -> dict[str, Any]:
+    """The merge patch that brings ``stored`` to ``wanted``; empty when nothing of ours differs.
+
+    Lists are replaced whole (they are atomic in this API). ``published`` names annotations of ours
+    that may be left over from earlier; those no longer wanted are removed. With ``sharing`` only
+    the annotations under :data:`OWN_PREFIX` are ours. Labels, foreign annotations and all other
+    fields are never touched.
+    """
+    patch: dict[str, Any] = {}
+    metadata = _difference_of_metadata(
+        stored.get("metadata") or {}, wanted.get("metadata") or {}, published, sharing=sharing
+    )
+    if metadata:
+        patch["metadata"] = metadata
+    if not sharing:
+        for name in _FIELDS:
+            if (wanted.get(name) or []) != (stored.get(name) or []):
+                patch[name] = wanted.get(name) or ([] if name == "zones" else None)
+    return patch
+
+
+def _difference_of_metadata(
+    stored: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    published: AbstractSet[str],
+    *,
+    sharing: bool,
+) -> dict[str, Any]:
+    there: Mapping[str, str] = stored.get("annotations") or {}
+    want: Mapping[str, str] = wanted.get("annotations") or {}
+    if sharing:
+        want = {name: text for name, text in want.items() if name.startswith(OWN_PREFIX)}
+    leftovers = {name for name in there if name.startswith(OWN_PREFIX)}
+    if not sharing:
+        leftovers |= published & there.keys()
+    annotations: dict[str, str | None] = {
+        name: text for name, text in want.items() if there.get(name) != text
+    }
+    annotations |= dict.fromkeys(sorted(leftovers - want.keys()))
+    patch: dict[str, Any] = {"annotations": annotations} if annotations else {}
+    owners = wanted.get("ownerReferences")
+    if owners and not sharing and stored.get("ownerReferences") != owners:
+        patch["ownerReferences"] = owners
+    return patch
+
+
+def annotations_of(stored: Mapping[str, Any], manager: str) -> set[str]:
+    """The annotations that the field manager ``manager`` wrote, by the server's own records."""
+    names: set[str] = set()
+    for entry in (stored.get("metadata") or {}).get("managedFields") or []:
+        if entry.get("manager") == manager:
+            fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+            owned = fields.get("f:annotations") or {}
+            names |= {key.removeprefix("f:") for key in owned if key.startswith("f:")}
+    return names
+
+
+def last_foreign_writer(stored: Mapping[str, Any], ours: str) -> str:
+    """The field manager, other than ``ours``, that wrote last; "" when none is recorded."""
+    managers = (stored.get("metadata") or {}).get("managedFields") or []
+    foreign = [
+        (str(entry.get("time") or ""), str(entry.get("manager")))
+        for entry in managers
+        if entry.get("manager") not in (None, ours)
+    ]
+    return max(foreign)[1] if foreign else ""
+
+
+@dataclass
+class Tolerance:
+    """Tells a rival writer from an accident by how often our part of the object is overwritten.
+
+    More than ``repairs`` overwrites within ``window_s``: share the object. Nobody interfered for
+    ``quiet_s``: claim it again; each relapse doubles that, up to a day.
+    """
+
+    repairs: int = 5
+    window_s: float = 600.0
+    quiet_s: float = 600.0
+    sharing: bool = False
+    _overwrites: deque[float] = field(default_factory=deque)
+    _last_foreign: float = 0.0
+    _relapses: int = 0
+
+    def foreign_write(self, now: float, *, ours_overwritten: bool) -> bool:
+        """Note a write by others; True when it is time to begin sharing."""
+        self._last_foreign = now
+        if self.sharing or not ours_overwritten:
+            return False
+        self._overwrites.append(now)
+        while self._overwrites[0] < now - self.window_s:
+            self._overwrites.popleft()
+        if len(self._overwrites) <= self.repairs:
+            return False
+        self.sharing = True
+        self._overwrites.clear()
+        return True
+
+    def quiet_for(self, now: float) -> float:
+        """Seconds until the object may be claimed again, 0 when it may; only while sharing."""
+        wanted = min(self.quiet_s * float(2**self._relapses), 86400.0)
+        return max(0.0, self._last_foreign + wanted - now)
+
+    def claim(self) -> None:
+        """End sharing."""
+        self.sharing = False
+        self._relapses += 1

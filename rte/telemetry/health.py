@@ -1,0 +1,94 @@
+"""``/metrics``, ``/healthz`` and ``/readyz`` over plain HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Readiness:
+    """Named conditions that must all hold; an unmet one carries its reason."""
+
+    def __init__(self, **unmet: str) -> None:
+        self._unmet = dict(unmet)
+
+    def met(self, condition: str) -> None:
+        """The condition holds."""
+        self._unmet.pop(condition, None)
+
+    def fails(self, condition: str, reason: str) -> None:
+        """The condition does not hold, because of ``reason``."""
+        self._unmet[condition] = reason
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why not ready, one line each; empty when ready."""
+        return tuple(f"{name}: {why}" for name, why in sorted(self._unmet.items()))
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` or ``:PORT``; an IPv6 host stands in brackets.
+
+    Raises:
+        errors.UsageError: not of that form.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise errors.UsageError(f"bad listen address {text!r}: expected HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def serve(
+    address: str,
+    exposition: Callable[[], bytes],
+    readiness: Readiness,
+    *,
+    started: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Serve until cancelled; ``started`` learns the port (for port 0).
+
+    ``/healthz`` answers as long as the event loop runs: what a restart would not heal is no
+    reason for one.
+
+    Raises:
+        errors.UsageError: the address cannot be listened on.
+    """
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=exposition(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reasons = readiness.reasons
+        return web.Response(
+            text="\n".join(reasons or ("ok",)) + "\n", status=503 if reasons else 200
+        )
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    host, port = parse_address(address)
+    try:
+        site = web.TCPSite(runner, host or None, port, shutdown_timeout=1.0)
+        await site.start()
+        started(runner.addresses[0][1])
+        await asyncio.Event().wait()
+    except OSError as error:
+        raise errors.UsageError(f"cannot listen on {address}: {error.strerror}") from None
+    finally:
+        await runner.cleanup()
