@@ -1,1 +1,33 @@
 """NodeResourceTopology objects: encode, decode, annotations, pod fingerprint (pure)."""
+
+from rte.nrt.fingerprint import Method
+from rte.nrt.node_state import ANNOTATION as NODE_STATE_ANNOTATION
+from rte.nrt.reader import NRT, Zone, decode
+from rte.nrt.writer import (
+    ANNOTATIONS,
+    API_VERSION,
+    GROUP,
+    KIND,
+    Encoded,
+    Options,
+    build,
+    encode,
+    zone_name,
+)
+
+__all__ = [
+    "ANNOTATIONS",
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "NODE_STATE_ANNOTATION",
+    "NRT",
+    "Encoded",
+    "Method",
+    "Options",
+    "Zone",
+    "build",
+    "decode",
+    "encode",
+    "zone_name",
+]

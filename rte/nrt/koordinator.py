@@ -1,0 +1,121 @@
+"""The four annotations that Koordinator's scheduler and koordlet read from an NRT.
+
+Keys, JSON and semantics: koordinator-sh/koordinator ``apis/extension`` (``node.go``) and koordlet's
+``states_noderesourcetopology.go``. What needs pod labels (CPUs that Koordinator itself gave out)
+is koordlet's own and not here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rte.model import bits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rte.model.node import NodeReading, NodeState
+
+CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
+CPU_SHARED_POOLS = "node.koordinator.sh/cpu-shared-pools"
+POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
+CPU_MANAGER_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
+ANNOTATIONS = (CPU_TOPOLOGY, CPU_SHARED_POOLS, POD_CPU_ALLOCS, CPU_MANAGER_POLICY)
+
+#: CPU, core, socket, zone. The core id is unique over the machine: its smallest CPU.
+_CPURow = tuple[int, int, int, int]
+
+
+def encode(reading: NodeReading) -> dict[str, str]:
+    """The four annotations of a node."""
+    cpus = _cpu_rows(reading)
+    held = _held_cpus(reading.state)
+    exclusive = 0
+    for mask in held.values():
+        exclusive |= mask
+    documents = {
+        CPU_TOPOLOGY: {
+            "detail": [
+                {"id": cpu, "core": core, "socket": socket, "node": zone}
+                for cpu, core, socket, zone in cpus
+            ]
+        },
+        CPU_SHARED_POOLS: _shared_pools(cpus, exclusive),
+        POD_CPU_ALLOCS: _pod_cpu_allocs(reading, held),
+        CPU_MANAGER_POLICY: _cpu_manager_policy(reading.state),
+    }
+    return {key: orjson.dumps(document).decode() for key, document in documents.items()}
+
+
+def _cpu_rows(reading: NodeReading) -> list[_CPURow]:
+    if reading.state is not None:
+        infos = reading.state.topology.cpus
+        return [(info.cpu, info.core, info.socket, info.zone) for info in infos]
+    return [
+        (cpu.id, bits.lowest(cpu.siblings | 1 << cpu.id), cpu.socket, cpu.zone)
+        for cpu in reading.machine.cpus
+        if cpu.online
+    ]
+
+
+def _held_cpus(state: NodeState | None) -> dict[str, int]:
+    """UID -> exclusive CPUs of all its containers, without pods that hold none."""
+    held: dict[str, int] = {}
+    for uid, containers in (state.holdings if state else {}).items():
+        mask = 0
+        for holding in containers.values():
+            mask |= holding.cpus
+        if mask:
+            held[uid] = mask
+    return held
+
+
+def _shared_pools(cpus: Sequence[_CPURow], exclusive: int) -> list[dict[str, Any]]:
+    """CPUs that no pod holds, by zone; reserved ones stay in, as koordlet has it."""
+    pools: dict[int, tuple[int, int]] = {}
+    for cpu, _, socket, zone in cpus:
+        if not exclusive >> cpu & 1:
+            first_socket, mask = pools.get(zone, (socket, 0))
+            pools[zone] = (first_socket, mask | 1 << cpu)
+    return [
+        {"socket": socket, "node": zone, "cpuset": bits.format_list(mask)}
+        for socket, zone, mask in sorted(
+            (socket, zone, mask) for zone, (socket, mask) in pools.items()
+        )
+    ]
+
+
+def _pod_cpu_allocs(
+    reading: NodeReading, held: Mapping[str, int]
+) -> list[dict[str, str | bool]] | None:
+    """Who holds which CPUs, sorted by UID; null when nobody does."""
+    if not held:
+        return None
+    pods = {pod.uid: pod for pod in reading.pods}
+    allocs: list[dict[str, str | bool]] = []
+    for uid in sorted(held):
+        pod = pods.get(uid)
+        names = {"namespace": pod.namespace, "name": pod.name} if pod else {}
+        allocs.append(
+            {
+                **names,
+                "uid": uid,
+                "cpuset": bits.format_list(held[uid]),
+                "managedByKubelet": True,
+            }
+        )
+    return allocs
+
+
+def _cpu_manager_policy(state: NodeState | None) -> dict[str, Any]:
+    """Empty members are left out; reserved CPUs are told under the static policy alone."""
+    if state is None:
+        return {"policy": "none"}
+    document: dict[str, Any] = {"policy": state.config.cpu_policy}
+    if state.config.cpu_options:
+        document["options"] = dict(sorted(state.config.cpu_options.items()))
+    if state.config.cpu_policy == "static" and state.reserved:
+        document["reservedCPUs"] = bits.format_list(state.reserved)
+    return document

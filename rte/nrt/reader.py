@@ -1,0 +1,166 @@
+"""NodeResourceTopology of any exporter (v1alpha1, v1alpha2) to plain values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.model import quantity
+from rte.model.node import Amounts
+from rte.nrt import node_state, policies
+from rte.nrt.fingerprint import ATTRIBUTE, METHOD_ATTRIBUTE, Method
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.model.node import NodeState
+
+_ZONE_NAME = re.compile(r"node-\+?(\d{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Zone:
+    """A NUMA zone of an NRT. ``resources`` in millicores for ``cpu``, base units for others."""
+
+    id: int
+    resources: Mapping[str, Amounts] = field(default_factory=dict)
+    costs: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NRT:
+    """What an NRT says.
+
+    Attributes:
+        name: of the object and of its node.
+        zones: zones of type ``Node`` in the object's order; ids may repeat in foreign objects.
+        attributes: name and value in the object's order.
+        policy: of the Topology Manager.
+        scope: of the Topology Manager.
+        state: the kubelet's state, None where the object has none that can be read.
+        problems: one line for each part that was left out because it is malformed, the reason why
+            ``state`` is None among them (unless the exporter is a foreign one).
+    """
+
+    name: str
+    zones: tuple[Zone, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    policy: str = "none"
+    scope: str = "container"
+    state: NodeState | None = None
+    problems: tuple[str, ...] = ()
+
+    def attribute(self, name: str) -> str | None:
+        """The value of the first attribute of that name."""
+        return next((value for key, value in self.attributes if key == name), None)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The pods' fingerprint, None when there is none."""
+        return self.attribute(ATTRIBUTE)
+
+    @property
+    def fingerprint_method(self) -> Method:
+        """Which pods the fingerprint covers; exporters that do not say so cover all."""
+        exclusive = self.attribute(METHOD_ATTRIBUTE) == Method.EXCLUSIVE
+        return Method.EXCLUSIVE if exclusive else Method.ALL
+
+
+def decode(obj: Mapping[str, Any]) -> NRT:
+    """Read an NRT as JSON. Malformed parts are left out and named in ``problems``.
+
+    Raises:
+        errors.ParseError: not an object with a name.
+    """
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        raise errors.ParseError("NodeResourceTopology", obj, "no metadata.name")
+    problems: list[str] = []
+    attributes = tuple(
+        (item["name"], item["value"])
+        for item in _objects(obj.get("attributes"), "attributes", problems)
+        if isinstance(item.get("name"), str) and isinstance(item.get("value"), str)
+    )
+    legacy = obj.get("topologyPolicies")
+    policy, scope = policies.resolve(
+        attributes,
+        [str(item) for item in legacy] if isinstance(legacy, list) else (),
+    )
+    return NRT(
+        name=name,
+        zones=tuple(
+            zone
+            for item in _objects(obj.get("zones"), "zones", problems)
+            if (zone := _zone(item, problems)) is not None
+        ),
+        attributes=attributes,
+        policy=policy,
+        scope=scope,
+        state=_state(metadata.get("annotations"), problems),
+        problems=tuple(problems),
+    )
+
+
+def zone_id(name: object) -> int | None:
+    """The id in a zone's name, None for another kind of name."""
+    match = _ZONE_NAME.fullmatch(name) if isinstance(name, str) else None
+    return int(match[1]) if match else None
+
+
+def _zone(item: Mapping[str, Any], problems: list[str]) -> Zone | None:
+    number = zone_id(item.get("name"))
+    if item.get("type") != "Node":
+        return None
+    if number is None:
+        problems.append(str(errors.ParseError("zone name", item.get("name"), "not node-<id>")))
+        return None
+    resources: dict[str, Amounts] = {}
+    for entry in _objects(item.get("resources"), f"resources of node-{number}", problems):
+        name = str(entry.get("name"))
+        try:
+            resources[name] = Amounts(
+                *(
+                    quantity.parse_resource(name, _quantity(entry.get(part)))
+                    for part in ("capacity", "allocatable", "available")
+                )
+            )
+        except errors.ParseError as error:
+            problems.append(f"node-{number}, {name}: {error}")
+    costs: dict[int, int] = {}
+    for entry in _objects(item.get("costs"), f"costs of node-{number}", problems):
+        other, value = zone_id(entry.get("name")), entry.get("value")
+        if other is not None and isinstance(value, int):
+            costs[other] = value
+    return Zone(id=number, resources=resources, costs=costs)
+
+
+def _quantity(value: object) -> str | int:
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise errors.ParseError("quantity", value)
+
+
+def _state(annotations: object, problems: list[str]) -> NodeState | None:
+    text = annotations.get(node_state.ANNOTATION) if isinstance(annotations, dict) else None
+    if text is None:
+        return None
+    try:
+        return node_state.decode(text)
+    except errors.ParseError as error:
+        problems.append(str(error))
+        return None
+
+
+def _objects(value: object, what: str, problems: list[str]) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        problems.append(str(errors.ParseError(what, value, "expected a list")))
+        return []
+    objects: list[Mapping[str, Any]] = [item for item in value if isinstance(item, dict)]
+    if len(objects) != len(value):
+        problems.append(str(errors.ParseError(what, value, "expected a list of objects")))
+    return objects

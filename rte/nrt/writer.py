@@ -1,0 +1,262 @@
+"""NodeReading to NodeResourceTopology (v1alpha2): zones, attributes, annotations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from rte.accounting import zone_resources
+from rte.model import bits
+from rte.nrt import fingerprint, koordinator, node_state, numaplacement, policies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rte.accounting import ZoneResources
+    from rte.model.node import Amounts, Holding, NodeReading, NodeState
+
+GROUP = "topology.node.k8s.io"
+API_VERSION = f"{GROUP}/v1alpha2"
+KIND = "NodeResourceTopology"
+
+#: Attribute for the printer column: free whole CPUs per zone, ``node-0:12 node-1:30``.
+FREE_CPUS_ATTRIBUTE = "freeCPUs"
+
+#: Annotations that an rte object carries (some of them not always); all others are foreign.
+ANNOTATIONS = (node_state.ANNOTATION, *koordinator.ANNOTATIONS)
+#: What goes first when the annotations would be too large; prediction's own goes last of all.
+_DROP_ORDER = (
+    koordinator.POD_CPU_ALLOCS,
+    koordinator.CPU_TOPOLOGY,
+    koordinator.CPU_SHARED_POOLS,
+    node_state.ANNOTATION,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What to publish besides zones and settings.
+
+    Attributes:
+        owner_uid: UID of the Node object, which then owns the NRT; empty: no owner.
+        fingerprint: which pods the fingerprint covers; None leaves it out.
+        koordinator: write the four annotations of Koordinator.
+        numaplacement: write placement data under policy single-numa-node.
+        exclude_resources: globs of resource names that no zone shows.
+        max_annotation_bytes: bound of all annotations together, keys included.
+    """
+
+    owner_uid: str = ""
+    fingerprint: fingerprint.Method | None = fingerprint.Method.EXCLUSIVE
+    koordinator: bool = True
+    numaplacement: bool = True
+    exclude_resources: tuple[str, ...] = ()
+    max_annotation_bytes: int = 200 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoded:
+    """An NRT object, and which annotations had to be left out for its size."""
+
+    object: dict[str, Any]
+    dropped: tuple[str, ...] = ()
+
+
+def build(reading: NodeReading, options: Options) -> Encoded:
+    """The whole NRT object of a node; equal readings give equal objects.
+
+    Without a kubelet (``reading.state`` is None) it says what CPU manager policy ``none`` would,
+    and has neither a fingerprint nor the node-state annotation, because the pods are not known.
+
+    Raises:
+        errors.InconsistentStateError: a container holds devices that their pool does not have.
+    """
+    resources = zone_resources(reading)
+    payload = _placement(reading, options)
+    annotations, dropped = _annotations(reading, options)
+    metadata: dict[str, Any] = {"name": reading.node_name}
+    if annotations:
+        metadata["annotations"] = annotations
+    if options.owner_uid:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": reading.node_name,
+                "uid": options.owner_uid,
+            }
+        ]
+    config = reading.state.config if reading.state else None
+    legacy = policies.legacy(config.topology_policy, config.topology_scope) if config else "None"
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": metadata,
+        "topologyPolicies": [legacy],
+        "attributes": _attributes(reading, options, resources, payload),
+        "zones": _zones(reading, options, resources, payload),
+    }
+    return Encoded(object=document, dropped=dropped)
+
+
+def encode(reading: NodeReading, options: Options | None = None) -> dict[str, Any]:
+    """The object of :func:`build`."""
+    return build(reading, options or Options()).object
+
+
+def zone_name(zone: int) -> str:
+    """The name that every consumer expects of a NUMA zone."""
+    return f"node-{zone}"
+
+
+def _zones(
+    reading: NodeReading,
+    options: Options,
+    resources: ZoneResources,
+    payload: numaplacement.Payload | None,
+) -> list[dict[str, Any]]:
+    costs = _costs(reading)
+    vectors = payload.vectors if payload else {}
+    zones: list[dict[str, Any]] = []
+    for zone, amounts in resources.items():
+        document: dict[str, Any] = {
+            "name": zone_name(zone),
+            "type": "Node",
+            "costs": [
+                {"name": zone_name(other), "value": distance}
+                for other, distance in sorted(costs.get(zone, {}).items())
+            ],
+            "resources": [
+                _resource(name, amount)
+                for name, amount in amounts.items()
+                if not any(fnmatchcase(name, glob) for glob in options.exclude_resources)
+            ],
+        }
+        if zone in vectors:
+            document["attributes"] = [_pair(numaplacement.VECTOR_ATTRIBUTE, vectors[zone])]
+        zones.append(document)
+    return zones
+
+
+def _resource(name: str, amounts: Amounts) -> dict[str, str]:
+    unit = 1000 if name == "cpu" else 1
+    return {
+        "name": name,
+        "capacity": str(amounts.capacity // unit),
+        "allocatable": str(amounts.allocatable // unit),
+        "available": str(amounts.available // unit),
+    }
+
+
+def _costs(reading: NodeReading) -> dict[int, Mapping[int, int]]:
+    """Distances by zone id: sysfs now, and the kubelet's reading for zones gone since."""
+    costs: dict[int, Mapping[int, int]] = {}
+    if reading.state is not None:
+        zones = reading.state.topology.zones
+        ids = [zone.id for zone in zones]
+        costs = {zone.id: dict(zip(ids, zone.distances, strict=False)) for zone in zones}
+    return costs | {zone.id: zone.distances for zone in reading.machine.zones}
+
+
+def _attributes(
+    reading: NodeReading,
+    options: Options,
+    resources: ZoneResources,
+    payload: numaplacement.Payload | None,
+) -> list[dict[str, str]]:
+    values = {
+        policies.POLICY_ATTRIBUTE: "none",
+        policies.SCOPE_ATTRIBUTE: "container",
+        FREE_CPUS_ATTRIBUTE: " ".join(
+            f"{zone_name(zone)}:{amounts['cpu'].available // 1000}"
+            for zone, amounts in resources.items()
+            if "cpu" in amounts
+        ),
+    }
+    if reading.state is not None:
+        config = reading.state.config
+        values[policies.POLICY_ATTRIBUTE] = config.topology_policy
+        values[policies.SCOPE_ATTRIBUTE] = config.topology_scope
+        if policies.MAX_ZONES_OPTION in config.topology_options:
+            most = config.topology_options[policies.MAX_ZONES_OPTION]
+            values[policies.MAX_ZONES_ATTRIBUTE] = most
+        if options.fingerprint is not None:
+            values[fingerprint.ATTRIBUTE] = fingerprint.sign(
+                (pod.namespace, pod.name)
+                for pod in reading.pods
+                if pod.exclusive or options.fingerprint is fingerprint.Method.ALL
+            )
+            values[fingerprint.METHOD_ATTRIBUTE] = str(options.fingerprint)
+    if payload is not None:
+        values[numaplacement.METADATA_ATTRIBUTE] = payload.metadata()
+    return [_pair(name, values[name]) for name in sorted(values)]
+
+
+def _pair(name: str, value: str) -> dict[str, str]:
+    return {"name": name, "value": value}
+
+
+def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str], tuple[str, ...]]:
+    """All annotations that fit into the bound, and the keys of those that do not."""
+    annotations: dict[str, str] = {}
+    if options.koordinator:
+        annotations |= koordinator.encode(reading)
+    if reading.state is not None:
+        annotations[node_state.ANNOTATION] = node_state.encode(reading.state)
+    dropped: list[str] = []
+    for key in _DROP_ORDER:
+        size = sum(len(key) + len(value.encode()) for key, value in annotations.items())
+        if size <= options.max_annotation_bytes:
+            break
+        if annotations.pop(key, None) is not None:
+            dropped.append(key)
+    return dict(sorted(annotations.items())), tuple(dropped)
+
+
+# Placement data of NodeResourceTopologyMatch
+
+
+def _placement(reading: NodeReading, options: Options) -> numaplacement.Payload | None:
+    """None where it does not apply, or a container spans zones (as upstream: all or nothing)."""
+    state = reading.state
+    if (
+        not options.numaplacement
+        or options.fingerprint is None
+        or state is None
+        or state.config.topology_policy != "single-numa-node"
+    ):
+        return None
+    try:
+        return numaplacement.encode(
+            max((zone.id for zone in state.topology.zones), default=0) + 1,
+            _placements(reading, state),
+        )
+    except numaplacement.PlacementError:
+        return None
+
+
+def _placements(
+    reading: NodeReading, state: NodeState
+) -> Iterator[tuple[numaplacement.ContainerId, int]]:
+    for pod in reading.pods:
+        for container, holding in state.holdings.get(pod.uid, {}).items():
+            zones = _zones_of(holding, state)
+            if zones:
+                single = bits.lowest(zones) if zones.bit_count() == 1 else -1
+                yield (pod.namespace, pod.name, container), single
+
+
+def _zones_of(holding: Holding, state: NodeState) -> int:
+    """Zone of the first CPU, or else of the first device with zones, or else of the first block."""
+    if holding.cpus:
+        first = bits.lowest(holding.cpus)
+        for zone, cpus in state.topology.zone_cpus.items():
+            if cpus >> first & 1:
+                return 1 << zone
+    for name, mask in sorted(holding.devices.items()):
+        for position in bits.members(mask):
+            zones = state.devices[name].zones[position]
+            if zones:
+                return zones
+    return next((block.zones for block in holding.memory if block.zones), 0)
