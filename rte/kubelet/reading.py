@@ -1,0 +1,248 @@
+"""One coherent reading of a kubelet: state files and podresources of the same moment.
+
+Files are read again only when they changed, so the same functions serve a reading on demand and
+an agent that follows changes: keep the last :class:`StateFiles`, call :func:`read_state_files`
+whenever a watch fires, and :func:`combine` the parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from rte import errors
+from rte.kubelet import statefiles
+from rte.model.kubelet import (
+    Allocatable,
+    AllocatedPods,
+    CPUManagerState,
+    DeviceCheckpoint,
+    KubeletView,
+    ListedPod,
+    MemoryManagerState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rte.model.node import KubeletConfig
+
+#: Where the device manager keeps its checkpoint and its socket, below the kubelet's directory.
+PLUGIN_DIR = "device-plugins"
+
+#: Larger than any state file; a guard against a wrong path.
+_MAX_FILE_BYTES = 64 << 20
+
+#: A kubelet writes a burst of files per admission; it is over long before these are used up.
+_ATTEMPTS = 20
+
+#: What tells one version of a file from the next; None for a file that is not there.
+Signature: TypeAlias = "tuple[int, int, int] | None"
+
+_State = TypeVar("_State")
+
+
+class Source(Protocol):
+    """What :func:`read_view` needs of a podresources client."""
+
+    async def list(self) -> tuple[ListedPod, ...]:
+        """All pods."""
+
+    async def allocatable(self) -> Allocatable | None:
+        """What could be handed out, None where the kubelet does not offer the call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFiles:
+    """The state files as read at one moment; None for a file that is not there."""
+
+    allocated: AllocatedPods | None = None
+    devices: DeviceCheckpoint | None = None
+    cpu: CPUManagerState | None = None
+    memory: MemoryManagerState | None = None
+    signatures: tuple[Signature, ...] = (None, None, None, None)
+
+
+def read_cpu_state(state_dir: Path) -> CPUManagerState | None:
+    """Read ``cpu_manager_state``; None when it is not there.
+
+    Raises:
+        errors.KubeletError: the file cannot be read.
+        errors.ParseError: it is empty, cut short or damaged.
+    """
+    return _read(state_dir / statefiles.CPU_STATE, statefiles.parse_cpu_state)
+
+
+def read_memory_state(state_dir: Path) -> MemoryManagerState | None:
+    """Read ``memory_manager_state``; as :func:`read_cpu_state`."""
+    return _read(state_dir / statefiles.MEMORY_STATE, statefiles.parse_memory_state)
+
+
+def read_allocated_pods(state_dir: Path) -> AllocatedPods | None:
+    """Read ``allocated_pods_state``; as :func:`read_cpu_state`."""
+    return _read(state_dir / statefiles.ALLOCATED_PODS, statefiles.parse_allocated_pods)
+
+
+def read_device_checkpoint(state_dir: Path) -> DeviceCheckpoint | None:
+    """Read the device manager's checkpoint; as :func:`read_cpu_state`."""
+    path = state_dir / PLUGIN_DIR / statefiles.DEVICE_CHECKPOINT
+    return _read(path, statefiles.parse_device_checkpoint)
+
+
+def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> StateFiles:
+    """Read all state files as of one moment, those unchanged since ``previous`` not again.
+
+    A pod enters ``allocated_pods_state`` last, so that file is read first: whoever is in it has
+    all its entries in files read later. The set is taken only when nothing changed meanwhile.
+
+    Raises:
+        errors.KubeletError: no such directory, or a file cannot be read.
+        errors.ParseError: a file is empty, cut short or damaged.
+        errors.InconsistentStateError: the files kept changing while they were read.
+    """
+    if not state_dir.is_dir():
+        raise errors.KubeletError(
+            f"kubelet state directory {state_dir}: no such directory; "
+            "name the kubelet's --root-dir with --kubelet-state-dir"
+        )
+    known = previous or StateFiles()
+    before = _signatures(state_dir)
+    for _ in range(_ATTEMPTS):
+        allocated, devices, cpu, memory = (
+            new is not None and new == old
+            for new, old in zip(before, known.signatures, strict=True)
+        )
+        known = StateFiles(
+            allocated=known.allocated if allocated else read_allocated_pods(state_dir),
+            devices=known.devices if devices else read_device_checkpoint(state_dir),
+            cpu=known.cpu if cpu else read_cpu_state(state_dir),
+            memory=known.memory if memory else read_memory_state(state_dir),
+            signatures=before,
+        )
+        after = _signatures(state_dir)
+        if after == before:
+            return known
+        before = after
+    raise errors.InconsistentStateError(
+        f"kubelet state files in {state_dir} kept changing while they were read; read again"
+    )
+
+
+def kubelet_epoch(socket: Path | None, state_dir: Path | None) -> str:
+    """A text that changes only when the kubelet restarts; empty where nothing tells.
+
+    A starting kubelet makes its sockets anew: that of podresources, else of device plugins.
+    """
+    candidates = [socket] if socket else []
+    if state_dir:
+        candidates.append(state_dir / PLUGIN_DIR / "kubelet.sock")
+    for path in candidates:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        return f"{status.st_ino:x}-{status.st_mtime_ns:x}"
+    return ""
+
+
+def combine(
+    files: StateFiles | None,
+    *,
+    config: KubeletConfig | None = None,
+    version: str = "",
+    epoch: str = "",
+    pods: tuple[ListedPod, ...] | None = None,
+    allocatable: Allocatable | None = None,
+    coherent: bool = True,
+) -> KubeletView:
+    """Put the parts of a view together; ``coherent`` as in :class:`KubeletView`."""
+    files = files or StateFiles()
+    return KubeletView(
+        config=config,
+        version=version,
+        epoch=epoch,
+        cpu=files.cpu,
+        memory=files.memory,
+        allocated=files.allocated,
+        devices=files.devices,
+        pods=pods,
+        allocatable=allocatable,
+        coherent=coherent,
+    )
+
+
+async def read_view(
+    state_dir: Path | None,
+    source: Source | None,
+    *,
+    config: KubeletConfig | None = None,
+    version: str = "",
+    epoch: str = "",
+    previous: StateFiles | None = None,
+    attempts: int = 5,
+) -> tuple[KubeletView, StateFiles | None]:
+    """Read files and podresources of the same moment; also the files, for the next reading.
+
+    On a node so busy that the files change during every one of ``attempts``, the last answers are
+    taken and marked as not coherent.
+
+    Raises:
+        errors.KubeletError: a source that was asked for cannot be read.
+        errors.ParseError: a file is empty, cut short or damaged.
+        errors.InconsistentStateError: the files kept changing while they were read.
+    """
+    files = read_state_files(state_dir, previous) if state_dir else None
+    if source is None:
+        return combine(files, config=config, version=version, epoch=epoch), files
+    while True:
+        pods, allocatable = await asyncio.gather(source.list(), source.allocatable())
+        after = read_state_files(state_dir, files) if state_dir else None
+        coherent = after == files
+        files, attempts = after, attempts - 1
+        if coherent or attempts <= 0:
+            break
+    view = combine(
+        files,
+        config=config,
+        version=version,
+        epoch=epoch,
+        pods=pods,
+        allocatable=allocatable,
+        coherent=coherent,
+    )
+    return view, files
+
+
+def _signatures(state_dir: Path) -> tuple[Signature, ...]:
+    return tuple(
+        _signature(path)
+        for path in (
+            state_dir / statefiles.ALLOCATED_PODS,
+            state_dir / PLUGIN_DIR / statefiles.DEVICE_CHECKPOINT,
+            state_dir / statefiles.CPU_STATE,
+            state_dir / statefiles.MEMORY_STATE,
+        )
+    )
+
+
+def _signature(path: Path) -> Signature:
+    try:
+        status = path.stat()
+    except OSError:  # read() tells a missing file from an unreadable one
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read(path: Path, parse: Callable[[bytes, str], _State]) -> _State | None:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise errors.KubeletError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(text) > _MAX_FILE_BYTES:
+        raise errors.KubeletError(f"{path}: too large for a state file")
+    return parse(text, str(path))
