@@ -1,0 +1,536 @@
+"""The committed machines of fixtures/sysfs; ``python -m tests.fixture_machines`` writes them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte.sysfs import document
+from tests import machines
+from tests.machines import GIB, MIB, Device, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT = Path(__file__).parent.parent / "fixtures" / "sysfs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixture:
+    """A committed machine.
+
+    Attributes:
+        shape: the machine.
+        remove: glob patterns below the fixture of files that its dump lacks.
+        rewrite: path -> content that its dump has instead.
+        adjust: changes the expected document where the dump cannot tell the whole truth.
+        warned: the files that the reader must complain about.
+    """
+
+    shape: Shape
+    remove: tuple[str, ...] = ()
+    rewrite: Mapping[str, str] = field(default_factory=dict)
+    adjust: Callable[[dict[str, Any]], None] | None = None
+    warned: tuple[str, ...] = ()
+
+
+def write(fixture: Fixture, out_dir: Path) -> None:
+    """Write ``out_dir/{sys,proc,expected.json}``, replacing what is there."""
+    shutil.rmtree(out_dir, ignore_errors=True)
+    machines.generate(fixture.shape, out_dir)
+    for pattern in fixture.remove:
+        found = list(out_dir.glob(pattern))
+        if not found:
+            raise ValueError(f"{out_dir.name}: nothing to remove at {pattern}")
+        for path in found:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    for path, content in fixture.rewrite.items():
+        (out_dir / path).write_text(content)
+    truth = machines.expected(fixture.shape)
+    if fixture.adjust:
+        fixture.adjust(truth)
+    truth["warnings"] = sorted(fixture.warned)
+    (out_dir / "expected.json").write_text(document.format_document(truth))
+
+
+def _nic(
+    address: str,
+    zone: int,
+    interface: str,
+    *,
+    path: tuple[str, ...] = (),
+    mac: str = "",
+    speed: int = 100000,
+    link: str = "up",
+    files: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
+    details: Mapping[str, str] | None = None,
+) -> Device:
+    net = f"net/{interface}"
+    speeds = {"speed_mbps": str(speed)} if speed > 0 else {}
+    return Device(
+        address=address,
+        kind="nic",
+        pci_class="0x020000",
+        vendor="0x15b3",
+        device="0x101d",
+        zone=zone,
+        path=path,
+        files={
+            f"{net}/address": mac,
+            f"{net}/speed": str(speed),
+            f"{net}/operstate": link,
+            **(files or {}),
+        },
+        links={"driver": "../../../../bus/pci/drivers/mlx5_core", **(links or {})},
+        details={
+            "driver": "mlx5_core",
+            "interface": interface,
+            "mac": mac,
+            "link": link,
+            **speeds,
+            **(details or {}),
+        },
+    )
+
+
+def _gpu(address: str, zone: int, path: tuple[str, ...]) -> Device:
+    return Device(
+        address=address,
+        kind="gpu",
+        pci_class="0x030200",
+        vendor="0x10de",
+        device="0x2330",
+        zone=zone,
+        path=path,
+        links={"driver": "../../../../bus/pci/drivers/nvidia"},
+        details={"driver": "nvidia"},
+    )
+
+
+def _nvme(address: str, zone: int, path: tuple[str, ...], number: int) -> Device:
+    return Device(
+        address=address,
+        kind="nvme",
+        pci_class="0x010802",
+        vendor="0x144d",
+        device="0xa80a",
+        zone=zone,
+        path=path,
+        files={f"nvme/nvme{number}/model": "SIMULATED SSD 3.84TB"},
+        links={"driver": "../../../../bus/pci/drivers/nvme"},
+        details={
+            "driver": "nvme",
+            "controller": f"nvme{number}",
+            "model": "SIMULATED SSD 3.84TB",
+        },
+    )
+
+
+def _switched(bus: int, port: int) -> tuple[str, ...]:
+    """Root port, upstream and downstream port of a switch."""
+    return (
+        f"0000:{bus:02x}:01.0",
+        f"0000:{bus + 1:02x}:00.0",
+        f"0000:{bus + 2:02x}:{port:02x}.0",
+    )
+
+
+def _gpu_server() -> tuple[Device, ...]:
+    devices: list[Device] = []
+    for zone, bus in ((0, 0x10), (0, 0x20), (1, 0x90), (1, 0xA0)):
+        index = {0x10: 0, 0x20: 1, 0x90: 2, 0xA0: 3}[bus]
+        devices.append(_gpu(f"0000:{bus + 3:02x}:00.0", zone, _switched(bus, 0)))
+        devices.append(
+            _nic(
+                f"0000:{bus + 4:02x}:00.0",
+                zone,
+                f"ens{index}np0",
+                path=_switched(bus, 1),
+                mac=f"02:00:00:00:0{index}:00",
+                speed=400000 if index != 3 else -1,
+                link="up" if index != 3 else "down",
+            )
+        )
+        devices.append(_nvme(f"0000:{bus + 5:02x}:00.0", zone, _switched(bus, 2), index))
+    bridge = ("0000:00:1c.0",)
+    functions = ("0000:02:00.1", "0000:02:00.2")
+    devices.append(
+        _nic(
+            "0000:02:00.0",
+            0,
+            "eno1",
+            path=bridge,
+            mac="02:00:00:00:0a:00",
+            speed=25000,
+            files={"sriov_totalvfs": "8", "sriov_numvfs": "2"},
+            links={f"virtfn{i}": f"../{function}" for i, function in enumerate(functions)},
+            details={"vfs": ",".join(functions)},
+        )
+    )
+    for i, function in enumerate(functions):
+        devices.append(
+            _nic(
+                function,
+                0,
+                f"eno1v{i}",
+                path=bridge,
+                mac=f"02:00:00:00:0b:0{i}",
+                speed=25000,
+                links={"physfn": "../0000:02:00.0"},
+                details={"pf": "0000:02:00.0"},
+            )
+        )
+    # The board's own VGA: a platform that does not say where it is.
+    devices.append(
+        Device(
+            address="0000:00:02.0",
+            kind="gpu",
+            pci_class="0x030000",
+            vendor="0x1a03",
+            device="0x2000",
+            zone=-1,
+        )
+    )
+    # Neither of them matters to placement.
+    for address, pci_class in (("0000:00:1f.0", "0x060100"), ("0000:00:17.0", "0x010601")):
+        devices.append(
+            Device(
+                address=address,
+                kind="",
+                pci_class=pci_class,
+                vendor="0x8086",
+                device="0xa1c1",
+                zone=0,
+            )
+        )
+    return tuple(devices)
+
+
+def _nps4_distance(a: int, b: int) -> int:
+    return 12 if a // 4 == b // 4 else 32
+
+
+def _no_siblings(truth: dict[str, Any]) -> None:
+    for cpu in truth["cpus"]:
+        cpu["siblings"] = str(cpu["id"])
+
+
+def _cpuinfo_only(truth: dict[str, Any]) -> None:
+    truth["zones"][0]["hugepages"] = {str(2 * MIB): 0}
+    for cpu in truth["cpus"]:
+        cpu["l3"] = None
+
+
+def _books(truth: dict[str, Any]) -> None:
+    assert {cpu["socket"] for cpu in truth["cpus"]} == {0, 1, 2, 3}
+
+
+FIXTURES: dict[str, Fixture] = {
+    "2-laptop-no-node": Fixture(
+        shape=Shape(
+            about="A kernel without NUMA: no devices/system/node.",
+            threads=2,
+            memory=(8 * GIB,),
+            pools={2 * MIB: (16,)},
+            node_dir=False,
+        ),
+        warned=("devices/system/node",),
+    ),
+    "4-desktop-no-smt": Fixture(
+        shape=Shape(about="One zone, one thread per core.", cores=4, memory=(16 * GIB,))
+    ),
+    "4-cpuinfo-only": Fixture(
+        shape=Shape(
+            about="A dump of /proc alone: cpuinfo and meminfo, no sysfs at all.",
+            cores=4,
+            node_dir=False,
+        ),
+        remove=("sys",),
+        adjust=lambda t: (_cpuinfo_only(t), _no_siblings(t))[0],
+        warned=(
+            "cpu/online",
+            "cpu/present",
+            "cpu*/cache",
+            "cpu*/topology/core_cpus_list",
+            "devices/system/node",
+        ),
+    ),
+    "8-desktop-hybrid": Fixture(
+        shape=Shape(
+            about="x86 hybrid: two performance cores of two threads, four efficiency cores.",
+            cores=6,
+            threads=2,
+            adjacent=False,
+            atoms=4,
+            memory=(32 * GIB,),
+        )
+    ),
+    "8-arm-big-little": Fixture(
+        shape=Shape(
+            about="arm64 with cores of three capacities, no L3 told, no SMT.",
+            cores=8,
+            l3_cores=0,
+            capacities=(446, 446, 446, 446, 906, 906, 906, 1024),
+            memory=(8 * GIB,),
+            vendor="0x41",
+        ),
+        warned=("cpu*/cache",),
+    ),
+    "8-server-empty-zones": Fixture(
+        shape=Shape(
+            about="Zone 1 has CPUs and no memory; zone 2 has neither, yet both are on-line.",
+            sockets=2,
+            cores=4,
+            memory=(16 * GIB, 0),
+            empty_zones=(2,),
+        )
+    ),
+    "16-server-memory-only": Fixture(
+        shape=Shape(
+            about="Zone 1 is memory on a CXL expander: no CPUs.",
+            cores=8,
+            threads=2,
+            memory=(64 * GIB,),
+            memory_only={1: 128 * GIB},
+            pools={2 * MIB: (0, 512)},
+        )
+    ),
+    "16-server-offline-cpus": Fixture(
+        shape=Shape(
+            about="CPUs 3 and 11 (one core), and 12 (one thread of a core) are off-line.",
+            cores=8,
+            threads=2,
+            offline=(3, 11, 12),
+            memory=(64 * GIB,),
+        )
+    ),
+    "16-2s-zone-holes": Fixture(
+        shape=Shape(
+            about="Two sockets whose zones are 0 and 4.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            zone_ids=(0, 4),
+            memory=(16 * GIB, 24 * GIB),
+        )
+    ),
+    "16-2s-cpu-holes": Fixture(
+        shape=Shape(
+            about="CPU ids are multiples of four, as after SMT was switched off on POWER.",
+            sockets=2,
+            cores=8,
+            cpu_stride=4,
+            zone_ids=(0, 8),
+            memory=(16 * GIB,),
+        )
+    ),
+    "16-2s-hugepages": Fixture(
+        shape=Shape(
+            about="Pools of two page sizes, different in each zone.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            memory=(32 * GIB,),
+            pools={2 * MIB: (1024, 256), GIB: (4, 0)},
+        )
+    ),
+    "16-2s-no-hugepages": Fixture(
+        shape=Shape(
+            about="A kernel without huge pages.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            memory=(16 * GIB,),
+            pools={},
+        )
+    ),
+    "16-2s-old-kernel": Fixture(
+        shape=Shape(
+            about="Linux 2.6: hexadecimal maps, no lists, no online files, no cache ids.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            old=True,
+            l3_ids=False,
+            memory=(8 * GIB,),
+        ),
+        warned=("cpu/online", "cpu*/cache/index*/id", "node/online"),
+    ),
+    "16-2s-incomplete": Fixture(
+        shape=Shape(
+            about="An incomplete dump: node1 missing, and topology files of CPUs 2, 5, 10, 13.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            memory=(8 * GIB, 12 * GIB),
+            pools={2 * MIB: (64, 32)},
+        ),
+        remove=(
+            "sys/devices/system/node/online",
+            "sys/devices/system/node/node1",
+            "sys/devices/system/cpu/cpu5/topology",
+            "sys/devices/system/cpu/cpu13/topology",
+            "sys/devices/system/cpu/cpu2/topology/core_cpus_list",
+            "sys/devices/system/cpu/cpu10/topology/core_cpus_list",
+        ),
+        adjust=lambda t: t["zones"][1].update(distances={"0": 21, "1": 10}),
+        warned=(
+            "cpu*/topology/core_cpus_list",
+            "node/node*/distance",
+            "node/node*/hugepages/hugepages-2048kB",
+            "node/node1/cpulist",
+            "node/node1/meminfo",
+            "node/online",
+        ),
+    ),
+    "24-s390-books": Fixture(
+        shape=Shape(
+            about="s390: sockets are numbered anew in each book; one zone.",
+            sockets=4,
+            cores=3,
+            threads=2,
+            adjacent=True,
+            books=2,
+            zone_ids=(0, 1, 2, 3),
+            vendor="IBM/S390",
+            pools={MIB: (0,)},
+        ),
+        adjust=_books,
+        warned=("cpu*/topology/physical_package_id",),
+    ),
+    "32-2s-gpus": Fixture(
+        shape=Shape(
+            about="Four PCIe switches with a GPU, a NIC and a drive each; a NIC with SR-IOV.",
+            sockets=2,
+            cores=8,
+            threads=2,
+            memory=(128 * GIB,),
+            pools={2 * MIB: (0,), GIB: (16,)},
+            devices=_gpu_server(),
+        )
+    ),
+    "64-2s": Fixture(
+        shape=Shape(
+            about="Two sockets of one zone, 16 cores of two threads.",
+            sockets=2,
+            cores=16,
+            threads=2,
+            memory=(64 * GIB,),
+            pools={2 * MIB: (0,), GIB: (0,)},
+        )
+    ),
+    "64-2s-snc": Fixture(
+        shape=Shape(
+            about="Sub-NUMA clustering: two zones in each socket share one L3 cache.",
+            sockets=2,
+            zones=2,
+            cores=8,
+            threads=2,
+            l3_cores=16,
+            memory=(32 * GIB,),
+        )
+    ),
+    "64-arm-2s-no-cache": Fixture(
+        shape=Shape(
+            about="arm64 server without SMT whose firmware tells no caches.",
+            sockets=2,
+            cores=32,
+            l3_cores=0,
+            memory=(128 * GIB,),
+            pools={64 * 1024: (0,), 2 * MIB: (128,), 32 * MIB: (0,), GIB: (0,)},
+            vendor="0x41",
+        ),
+        warned=("cpu*/cache",),
+    ),
+    "128-2s-nps4": Fixture(
+        shape=Shape(
+            about="AMD, four zones per socket (NPS4), two L3 groups of four cores per zone.",
+            sockets=2,
+            zones=4,
+            cores=8,
+            threads=2,
+            l3_cores=4,
+            memory=(32 * GIB,),
+            vendor="AuthenticAMD",
+            distance=_nps4_distance,
+        )
+    ),
+    "160-ppc64-smt8-gpu-memory": Fixture(
+        shape=Shape(
+            about="POWER, eight threads per core, zones 0 and 8; zones 252-255 are memory of GPUs.",
+            sockets=2,
+            cores=10,
+            threads=8,
+            adjacent=True,
+            zone_ids=(0, 8),
+            l3_cores=2,
+            l3_ids=False,
+            memory=(256 * GIB,),
+            memory_only={252: 16 * GIB, 253: 16 * GIB, 254: 16 * GIB, 255: 16 * GIB},
+            pools={2 * MIB: (0,), GIB: (0,)},
+            distance=lambda a, b: 40 if max(a, b) < 2 else 80,
+            vendor="",
+            model="POWER9, altivec supported",
+        ),
+        warned=("cpu*/cache/index*/id",),
+    ),
+    "256-uv-72-zones": Fixture(
+        shape=Shape(
+            about="64 zones with CPUs and eight with memory alone.",
+            sockets=32,
+            zones=2,
+            cores=2,
+            threads=2,
+            memory=(16 * GIB,),
+            memory_only={64 + i: 32 * GIB for i in range(8)},
+        )
+    ),
+    "384-2s-nps4": Fixture(
+        shape=Shape(
+            about="384 CPUs in eight zones: two sockets, four zones each, 24 cores of two threads.",
+            sockets=2,
+            zones=4,
+            cores=24,
+            threads=2,
+            l3_cores=8,
+            memory=(96 * GIB,),
+            pools={2 * MIB: (1024,), GIB: (8,)},
+            vendor="AuthenticAMD",
+            model="AMD EPYC 9654 96-Core Processor",
+            distance=_nps4_distance,
+        )
+    ),
+    "1024-ia64-no-cache": Fixture(
+        shape=Shape(
+            about="A large old machine: 256 zones, hexadecimal maps, no lists, no caches.",
+            sockets=256,
+            cores=2,
+            threads=2,
+            adjacent=True,
+            old=True,
+            l3_cores=0,
+            zone_ids=tuple(range(256)),
+            memory=(4 * GIB,),
+            distance=lambda a, b: 22 if a // 4 == b // 4 else 28,
+            model="Itanium 2",
+        ),
+        warned=("cpu/online", "cpu*/cache", "node/online"),
+    ),
+}
+
+
+def main() -> None:
+    """Write the machines named on the command line, or all."""
+    for name in sys.argv[1:] or FIXTURES:
+        write(FIXTURES[name], ROOT / name)
+
+
+if __name__ == "__main__":
+    main()
