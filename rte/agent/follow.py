@@ -1,0 +1,188 @@
+"""What tells the agent that something changed: inotify, a pod watch, and slow polls."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import random
+import time
+from typing import TYPE_CHECKING
+
+from asyncinotify import Inotify, Mask
+
+from rte import errors
+from rte.kubelet import statefiles
+from rte.kubelet.reading import PLUGIN_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from asyncinotify import Watch
+
+    from rte.telemetry.metrics import AgentMetrics
+
+logger = logging.getLogger(__name__)
+
+
+class Change(enum.Flag):
+    """What may have changed."""
+
+    NOTHING = 0
+    FILES = enum.auto()  #: a state file of the kubelet
+    DEVICES = enum.auto()  #: the device manager's checkpoint: plugins come and go, health
+    SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
+    PODS = enum.auto()  #: a pod of this node began or ended in the API
+    MACHINE = enum.auto()  #: CPUs came on-line or went off-line
+    POLL = enum.auto()  #: nothing known; look again at what has no notification
+
+
+class Signals:
+    """Changes noticed and not yet looked at. One reader."""
+
+    def __init__(self, metrics: AgentMetrics) -> None:
+        self._metrics = metrics
+        self._changes = Change.NOTHING
+        self._noticed = 0.0
+        self._wake = asyncio.Event()
+
+    def add(self, change: Change) -> None:
+        """Something changed, now."""
+        for one in change:
+            self._metrics.changes.labels(str(one.name).lower()).inc()
+        if not self._changes:
+            self._noticed = time.monotonic()
+        self._changes |= change
+        self._wake.set()
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Until something changed (True), or ``timeout_s`` is over (False; None: never)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def take(self) -> tuple[Change, float]:
+        """All that changed since the last call, and when the first of it was noticed."""
+        changes, noticed = self._changes, self._noticed if self._changes else time.monotonic()
+        self._changes = Change.NOTHING
+        self._wake.clear()
+        return changes, noticed
+
+
+#: State files and their change; other files in the same directories are none of our business.
+_NAMES: Mapping[str, Change] = {
+    statefiles.CPU_STATE: Change.FILES,
+    statefiles.MEMORY_STATE: Change.FILES,
+    statefiles.ALLOCATED_PODS: Change.FILES,
+    statefiles.DEVICE_CHECKPOINT: Change.FILES | Change.DEVICES,
+}
+
+#: Files are replaced by rename; sockets are created and removed; a directory may be replaced whole.
+_MASK = (
+    Mask.MOVED_TO
+    | Mask.CLOSE_WRITE
+    | Mask.CREATE
+    | Mask.DELETE
+    | Mask.DELETE_SELF
+    | Mask.MOVE_SELF
+    | Mask.ONLYDIR
+)
+_LOST = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
+
+
+class FileFollower:
+    """Tells of changes in the kubelet's directories: state files and sockets.
+
+    Directories that do not exist yet, or that are replaced, are looked for every ``retry_s``.
+
+    Raises:
+        errors.KubeletError: inotify itself is not to be had (limits of the user or the kernel).
+    """
+
+    def __init__(
+        self,
+        signals: Signals,
+        *,
+        state_dir: Path | None,
+        socket: Path | None,
+        retry_s: float = 1.0,
+    ) -> None:
+        self._signals = signals
+        self._retry_s = retry_s
+        self._wanted: dict[Path, dict[str, Change]] = {}
+        if state_dir:
+            self._want(state_dir, _NAMES)
+            self._want(state_dir / PLUGIN_DIR, {**_NAMES, "kubelet.sock": Change.SOCKET})
+        if socket:
+            self._want(socket.parent, {socket.name: Change.SOCKET})
+        try:
+            self._inotify = Inotify()
+        except OSError as error:
+            raise errors.KubeletError(
+                f"inotify is not available ({error.strerror}): raise fs.inotify.max_user_instances"
+            ) from None
+        self._watched: dict[Path, Watch] = {}
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        with self._inotify:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read(), name="inotify events")
+                group.create_task(self._keep_watching(), name="inotify watches")
+
+    def _want(self, folder: Path, changes: Mapping[str, Change]) -> None:
+        self._wanted.setdefault(folder, {}).update(changes)
+
+    async def _keep_watching(self) -> None:
+        while True:
+            for folder in self._wanted.keys() - self._watched.keys():
+                self._watch(folder)
+            await asyncio.sleep(self._retry_s)
+
+    def _watch(self, folder: Path) -> None:
+        try:
+            self._watched[folder] = self._inotify.add_watch(folder, _MASK)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            logger.warning("cannot watch %s: %s", folder, error.strerror)
+            return
+        # What happened before the watch began was not told.
+        for change in set(self._wanted[folder].values()):
+            self._signals.add(change)
+
+    async def _read(self) -> None:
+        async for event in self._inotify:
+            if event.mask & Mask.Q_OVERFLOW:
+                self._signals.add(Change.FILES | Change.DEVICES | Change.SOCKET)
+                continue
+            folders = [folder for folder, watch in self._watched.items() if watch is event.watch]
+            for folder in folders:
+                if event.mask & _LOST:
+                    del self._watched[folder]
+                    self._signals.add(Change.POLL)
+                elif change := self._wanted[folder].get(str(event.name)):
+                    self._signals.add(change)
+
+
+async def follow_machine(
+    signals: Signals, read: Callable[[], str], *, every_s: float = 5.0
+) -> None:
+    """Tell when ``read()`` (the list of on-line CPUs) gives another text; sysfs has no inotify."""
+    known = read()
+    while True:
+        await asyncio.sleep(every_s)
+        if (now := read()) != known:
+            known = now
+            signals.add(Change.MACHINE)
+
+
+async def poll(signals: Signals, change: Change, *, every_s: float) -> None:
+    """Raise ``change`` every ``every_s`` (20 % jitter)."""
+    while True:
+        await asyncio.sleep(every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+        signals.add(change)

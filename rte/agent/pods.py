@@ -1,0 +1,168 @@
+"""The pods of this node as the API shows them: who is active, who has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.agent.follow import Change
+from rte.kube.resources import PODS
+from rte.kube.watch import watch
+from rte.model import podspec
+from rte.model.kubelet import NodePod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rte.agent.follow import Signals
+    from rte.kube.client import Client
+    from rte.telemetry.metrics import AgentMetrics
+
+logger = logging.getLogger(__name__)
+
+#: A mirror pod stands for a static one; deleting it by hand does not end the static pod.
+_MIRROR = "kubernetes.io/config.mirror"
+
+_TERMINAL = ("Succeeded", "Failed")
+
+
+class PodTable:
+    """What a watch of this node's pods has told so far.
+
+    A pod that the API deleted stays as a terminal one until the kubelet's files forget it
+    (:meth:`retain`): the kubelet writes nothing when a pod ends. A UID that the files know and the
+    API does not is either too new or long gone; after ``grace_s`` it is taken for gone.
+    """
+
+    def __init__(self, *, grace_s: float = 2.0) -> None:
+        self._grace_s = grace_s
+        self._pods: dict[str, NodePod] = {}
+        self._ended: dict[str, NodePod] = {}
+        self._unknown: dict[str, float] = {}
+        self.listed = False
+
+    def replace(self, items: Iterable[dict[str, Any]]) -> None:
+        """Take a whole list; what it lacks has ended."""
+        before = self._pods
+        self._pods = {}
+        for item in items:
+            self.update(item)
+        for uid, pod in before.items():
+            if uid not in self._pods:
+                self._ended[uid] = _ended(pod)
+        self.listed = True
+
+    def update(self, obj: dict[str, Any]) -> bool:
+        """Take one pod; True when that changes anything here."""
+        pod = parse(obj)
+        self._unknown.pop(pod.uid, None)
+        ended = self._ended.pop(pod.uid, None)
+        if self._pods.get(pod.uid) == pod and ended is None:
+            return False
+        self._pods[pod.uid] = pod
+        return True
+
+    def remove(self, obj: dict[str, Any]) -> bool:
+        """The API deleted a pod; True when that changes anything here."""
+        pod = parse(obj)
+        known = self._pods.get(pod.uid)
+        if known is None:
+            return False
+        del self._pods[pod.uid]
+        if _MIRROR not in ((obj.get("metadata") or {}).get("annotations") or {}):
+            self._ended[pod.uid] = _ended(pod)
+        return True
+
+    def retain(self, uids: frozenset[str], now: float) -> float | None:
+        """Forget ended pods that ``uids``, those in the kubelet's files, no longer have.
+
+        Returns:
+            Seconds until a UID unknown to the API is taken for gone; None when there is none.
+        """
+        self._ended = {uid: pod for uid, pod in self._ended.items() if uid in uids}
+        unknown = uids - self._pods.keys() - self._ended.keys()
+        self._unknown = {uid: self._unknown.get(uid, now) for uid in unknown}
+        if not self.listed:
+            return None
+        waits = []
+        for uid, since in list(self._unknown.items()):
+            if (left := since + self._grace_s - now) > 0:
+                waits.append(left)
+            else:
+                self._ended[uid] = NodePod(uid=uid, namespace="", name="", terminal=True)
+                del self._unknown[uid]
+        return min(waits, default=None)
+
+    def pods(self) -> tuple[NodePod, ...]:
+        """All pods, the ended ones among them as terminal, in order of UID."""
+        return tuple(pod for _, pod in sorted({**self._pods, **self._ended}.items()))
+
+
+def parse(obj: dict[str, Any]) -> NodePod:
+    """The few facts of a Pod object that matter here."""
+    metadata, status = obj.get("metadata") or {}, obj.get("status") or {}
+    terminal = status.get("phase") in _TERMINAL
+    return NodePod(
+        uid=podspec.kubelet_uid(metadata),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        terminal=terminal,
+        admitted=bool(status.get("startTime")) and not terminal,
+    )
+
+
+def _ended(pod: NodePod) -> NodePod:
+    return NodePod(uid=pod.uid, namespace=pod.namespace, name=pod.name, terminal=True)
+
+
+async def follow_pods(
+    client: Client,
+    node_name: str,
+    table: PodTable,
+    signals: Signals,
+    metrics: AgentMetrics,
+    *,
+    poll_s: float = 1.0,
+    retry_s: float = 60.0,
+) -> None:
+    """Keep ``table`` by a watch of this node's pods; until cancelled.
+
+    Where we may not watch pods, ask for a look at podresources every ``poll_s`` instead, and try
+    the watch again every ``retry_s``.
+    """
+    complained = False
+    while True:
+        try:
+            events = watch(client, PODS.path(), field_selector=f"spec.nodeName={node_name}")
+            async with aclosing(events):
+                async for event in events:
+                    if event.kind == "LISTED":
+                        table.replace(event.object.get("items") or [])
+                        metrics.pod_watch.set(1)
+                        changed = True
+                    elif event.kind == "DELETED":
+                        changed = table.remove(event.object)
+                    else:
+                        changed = table.update(event.object)
+                    if changed:
+                        signals.add(Change.PODS)
+        except errors.KubeError as error:
+            table.listed = False
+            metrics.pod_watch.set(0)
+            if not complained:
+                logger.warning(
+                    "pods of this node cannot be watched, polling podresources every %g s "
+                    "instead: %s",
+                    poll_s,
+                    error,
+                )
+                complained = True
+        until = time.monotonic() + retry_s * random.uniform(0.8, 1.2)  # noqa: S311
+        while time.monotonic() < until:
+            signals.add(Change.POLL)
+            await asyncio.sleep(poll_s)

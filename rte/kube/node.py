@@ -1,0 +1,83 @@
+"""A Node object, and the effective configuration of its kubelet (configz)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.kube.client import Client
+from rte.kube.credentials import tls_context
+from rte.kube.resources import NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+async def read_configz(
+    client: Client, node: Mapping[str, Any], *, kubelet_certificate: Path | None = None
+) -> dict[str, Any]:
+    """The answer of configz: ``{"kubeletconfig": {...}}``.
+
+    The kubelet itself is asked first, on its own port with our token: that needs no more than
+    ``get`` on ``nodes/configz`` (KEP-2862). Its certificate must come from the cluster's CA or be
+    ``kubelet_certificate``, the one that it made for itself. Else the API server is asked to pass
+    the question on, which needs ``get`` on ``nodes/proxy``.
+
+    Raises:
+        errors.KubeError: neither way gave an answer; the message tells both reasons.
+    """
+    name = str(node["metadata"]["name"])
+    reasons = []
+    address = kubelet_address(node)
+    if address and client.credentials.tls:
+        try:
+            return await _ask_kubelet(client, name, address, kubelet_certificate)
+        except errors.KubeError as error:
+            reasons.append(f"kubelet: {error}")
+    try:
+        answer = await client.get(f"{NODES.path(name)}/proxy/configz")
+    except errors.KubeError as error:
+        reasons.append(f"API server: {error}")
+        raise errors.KubeError(
+            f"cannot read the configuration of the kubelet of {name} (allow get on nodes/configz, "
+            f"or give --kubelet-config-file): {'; '.join(reasons)}",
+            status=error.status,
+            reason=error.reason,
+        ) from error
+    return _table(answer)
+
+
+def kubelet_address(node: Mapping[str, Any]) -> str:
+    """``https://IP:PORT`` of a node's kubelet; "" while the Node does not tell."""
+    status = node.get("status") or {}
+    endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+    port = endpoint.get("Port")
+    addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or []}
+    host = addresses.get("InternalIP") or addresses.get("ExternalIP")
+    if not (host and port):
+        return ""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+async def _ask_kubelet(
+    client: Client, name: str, address: str, certificate: Path | None
+) -> dict[str, Any]:
+    access = client.credentials
+    tls = tls_context(access.ca_file)
+    for pem in (certificate,) if certificate and certificate.is_file() else ():
+        tls.load_verify_locations(cafile=pem)
+    # Kubelets' certificates name the node; many of them leave out its address.
+    kubelet = replace(access, server=address, tls=tls, server_name=name, proxy="", ca_file="")
+    async with Client(kubelet, timeout_s=5.0, component="rte-agent") as direct:
+        return _table(await direct.get("/configz"))
+
+
+def _table(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, dict):
+        raise errors.KubeError("kubelet configz: the answer is not a JSON object")
+    return answer
