@@ -1,1 +1,455 @@
-"""Settings: defaults < file < environment < flags, merged into one frozen value."""
+"""Settings from flags, environment and a YAML file, merged into one frozen Config.
+
+Precedence: defaults < file < environment < flags; a source counts only for what it really sets.
+The components own their settings; here is one table row for each that can be set from outside:
+flag ``--log-level``, variable ``RTE_LOG_LEVEL`` and file key ``log-level`` are derived from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
+from rte.nrt import Method
+from rte.telemetry.logs import Format, Level, LogSettings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+    from enum import StrEnum
+
+#: Names the file; itself not a key of it.
+FILE_OPTION = "config"
+_YES = ("true", "yes", "on", "1")
+_NO = ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The settings of all components."""
+
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One setting.
+
+    Attributes:
+        name: of the flag, without dashes, and of the key in the file.
+        field: ``component.attribute`` in Config.
+        parse: from text; raises ValueError saying what was expected.
+        value: what the value is called in ``--help``; a flag without value is empty.
+        help: one line.
+        default: shown in the documentation.
+        commands: the commands that have it.
+        short: one-letter flag.
+        variables: further environment variables, weaker than the derived one.
+        several: may be given more than once; separated by commas in one text.
+    """
+
+    name: str
+    field: str
+    parse: Callable[[str], object]
+    value: str
+    help: str
+    default: str
+    commands: tuple[str, ...] = ("run",)
+    short: str = ""
+    variables: tuple[str, ...] = ()
+    several: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return "RTE_" + self.name.upper().replace("-", "_")
+
+
+def text(value: str) -> str:
+    """Any text."""
+    return value
+
+
+def path(value: str) -> Path:
+    """A path, not empty."""
+    if not value or "\0" in value:
+        raise ValueError("expected a path")
+    return Path(value)
+
+
+def switch(value: str) -> bool:
+    """On or off."""
+    if value.lower() in _YES:
+        return True
+    if value.lower() in _NO:
+        return False
+    raise ValueError("expected true or false")
+
+
+def seconds(value: str) -> float:
+    """A positive number of seconds."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not (0 < number < math.inf):
+        raise ValueError("expected a positive number of seconds")
+    return number
+
+
+def one_of(kind: type[StrEnum]) -> Callable[[str], StrEnum]:
+    """A member of an enumeration, by its value."""
+
+    def parse(value: str) -> StrEnum:
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError("expected one of " + ", ".join(kind)) from None
+
+    return parse
+
+
+def sink(value: str) -> Sink:
+    """``kube``, ``stdout`` or ``file:PATH``."""
+    kind, _, where = value.partition(":")
+    if value in (SinkKind.KUBE, SinkKind.STDOUT):
+        return Sink(SinkKind(value))
+    if kind == SinkKind.FILE and where:
+        return Sink(SinkKind.FILE, Path(where))
+    raise ValueError("expected kube, stdout or file:PATH")
+
+
+def fingerprint(value: str) -> Method | None:
+    """A method, or ``off``."""
+    if value.lower() in _NO:
+        return None
+    try:
+        return Method(value)
+    except ValueError:
+        raise ValueError(f"expected one of {', '.join(Method)}, off") from None
+
+
+def container(value: str) -> tuple[str, str, str]:
+    """``NAMESPACE/POD/CONTAINER``."""
+    parts = tuple(part.strip() for part in value.split("/"))
+    if len(parts) != 3 or not all(parts):
+        raise ValueError("expected NAMESPACE/POD/CONTAINER")
+    return parts[0], parts[1], parts[2]
+
+
+def pod_glob(value: str) -> str:
+    """``NAMESPACE/NAME`` with shell wildcards."""
+    if value.count("/") != 1 or not all(value.split("/")):
+        raise ValueError("expected NAMESPACE/NAME, each with wildcards * ? [...]")
+    return value
+
+
+def listen(value: str) -> str:
+    """``HOST:PORT``, ``:PORT``, or ``off``."""
+    if value.lower() in _NO:
+        return ""
+    port = value.rpartition(":")[2]
+    if ":" not in value or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ValueError("expected HOST:PORT or off")
+    return value
+
+
+OPTIONS = (
+    Option(
+        name="sysfs-root",
+        field="agent.sysfs_root",
+        parse=path,
+        value="DIR",
+        help="directory that stands for /sys; then no kubelet is asked unless one is named",
+        default="/sys",
+    ),
+    Option(
+        name="procfs-root",
+        field="agent.procfs_root",
+        parse=path,
+        value="DIR",
+        help="directory that stands for /proc",
+        default="/proc",
+    ),
+    Option(
+        name="podresources-socket",
+        field="agent.podresources_socket",
+        parse=text,
+        value="ADDR",
+        help="the kubelet's podresources API, unix:///PATH or a path",
+        default="unix:///var/lib/kubelet/pod-resources/kubelet.sock (not with --sysfs-root)",
+    ),
+    Option(
+        name="kubelet-state-dir",
+        field="agent.kubelet_state_dir",
+        parse=path,
+        value="DIR",
+        help="the kubelet's root directory, with its state files",
+        default="/var/lib/kubelet (not with --sysfs-root)",
+    ),
+    Option(
+        name="kubelet-config-file",
+        field="agent.kubelet_config_file",
+        parse=path,
+        value="F",
+        help="the kubelet's configuration file",
+        default="what the kubelet itself says, else config.yaml in its root directory",
+    ),
+    Option(
+        name="kubelet-config-dir",
+        field="agent.kubelet_config_dir",
+        parse=path,
+        value="DIR",
+        help="directory of drop-ins for the kubelet's configuration file",
+        default="none",
+    ),
+    Option(
+        name="node-name",
+        field="agent.node_name",
+        parse=text,
+        value="N",
+        help="name of the Node, and of its NodeResourceTopology",
+        default="the host's name",
+        variables=("NODE_NAME",),
+    ),
+    Option(
+        name="kubeconfig",
+        field="agent.kubeconfig",
+        parse=path,
+        value="F",
+        help="credentials for the API server",
+        default="in-cluster, else $KUBECONFIG, else ~/.kube/config",
+    ),
+    Option(
+        name="oneshot",
+        field="agent.oneshot",
+        parse=switch,
+        value="",
+        help="publish once and exit; fails when the kubelet does not answer",
+        default="false",
+    ),
+    Option(
+        name="oneshot-timeout",
+        field="agent.oneshot_timeout",
+        parse=seconds,
+        value="SECONDS",
+        help="time in which --oneshot must have read a consistent state",
+        default="10",
+    ),
+    Option(
+        name="sink",
+        field="agent.sink",
+        parse=sink,
+        value="kube|stdout|file:PATH",
+        help="where the NodeResourceTopology goes",
+        default="kube",
+    ),
+    Option(
+        name="output",
+        field="agent.output",
+        parse=one_of(Output),
+        value="json|yaml",
+        help="form of the NodeResourceTopology on stdout or in a file",
+        default="json",
+        short="o",
+    ),
+    Option(
+        name="fingerprint",
+        field="agent.fingerprint",
+        parse=fingerprint,
+        value="METHOD",
+        help="pods that the fingerprint covers: with-exclusive-resources, all, or off",
+        default="with-exclusive-resources",
+    ),
+    Option(
+        name="koordinator-annotations",
+        field="agent.koordinator_annotations",
+        parse=switch,
+        value="true|false",
+        help="publish the annotations that Koordinator reads",
+        default="true",
+    ),
+    Option(
+        name="numaplacement",
+        field="agent.numaplacement",
+        parse=switch,
+        value="true|false",
+        help="publish container placement under topology policy single-numa-node",
+        default="true",
+    ),
+    Option(
+        name="reference-container",
+        field="agent.reference_container",
+        parse=container,
+        value="NS/POD/CONTAINER",
+        help="a container without exclusive CPUs, which shows the shared pool on old kubelets",
+        default="none",
+    ),
+    Option(
+        name="exclude-pods",
+        field="agent.exclude_pods",
+        parse=pod_glob,
+        value="NS/NAME",
+        help="pods that are not accounted for (wildcards; several)",
+        default="none",
+        several=True,
+    ),
+    Option(
+        name="exclude-resources",
+        field="agent.exclude_resources",
+        parse=text,
+        value="NAME",
+        help="resources that no zone shows (wildcards; several)",
+        default="none",
+        several=True,
+    ),
+    Option(
+        name="metrics-listen",
+        field="agent.metrics_listen",
+        parse=listen,
+        value="HOST:PORT|off",
+        help="address of /metrics, /healthz and /readyz",
+        default=":9101",
+    ),
+    Option(
+        name="log-level",
+        field="log.level",
+        parse=one_of(Level),
+        value="LEVEL",
+        help="least severe events that are logged: debug, info, warning, error",
+        default="info",
+    ),
+    Option(
+        name="log-format",
+        field="log.format",
+        parse=one_of(Format),
+        value="text|json",
+        help="form of a log line",
+        default="text",
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
+    """Give a command its flags; :func:`load` reads what argparse makes of them."""
+    parser.add_argument(
+        f"--{FILE_OPTION}", metavar="F", help="YAML file of settings (keys are the flags' names)"
+    )
+    for option in OPTIONS:
+        if command not in option.commands:
+            continue
+        flags = [f"-{option.short}"] if option.short else []
+        keywords: dict[str, Any] = {"dest": option.name, "help": option.help, "default": None}
+        if not option.value:
+            keywords |= {"action": "store_const", "const": "true"}
+        else:
+            keywords |= {"metavar": option.value, "action": "append" if option.several else "store"}
+        parser.add_argument(*flags, f"--{option.name}", **keywords)
+
+
+def load(command: str, flags: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
+    """Merge all sources for a command; ``flags`` is what argparse made of :func:`add_arguments`.
+
+    Raises:
+        errors.UsageError: a bad value, an unknown key, or a file that cannot be read; one line that
+            names every flag, variable or key that is wrong.
+    """
+    options = {option.name: option for option in OPTIONS if command in option.commands}
+    problems: list[str] = []
+    values: dict[str, object] = {}
+    file = flags.get(FILE_OPTION) or environ.get("RTE_CONFIG")
+    if file:
+        values |= _from_file(Path(str(file)), options, problems)
+    for option in options.values():
+        for variable in (*reversed(option.variables), option.variable):
+            if environ.get(variable):
+                _set(values, option, environ[variable], variable, problems)
+        given = flags.get(option.name)
+        if given is not None:
+            _set(values, option, given, f"--{option.name}", problems)
+    if problems:
+        raise errors.UsageError("; ".join(problems))
+    components: dict[str, dict[str, Any]] = {"agent": {}, "log": {}}
+    for name, value in values.items():
+        component, _, attribute = options[name].field.partition(".")
+        components[component][attribute] = value
+    return Config(
+        agent=AgentSettings(**components["agent"]),
+        log=LogSettings(**components["log"]),
+    )
+
+
+def reference() -> str:
+    """The options as a Markdown table."""
+    rows = ["| flag | variable | meaning | default |", "|---|---|---|---|"]
+    for option in OPTIONS:
+        short = f"`-{option.short}`, " if option.short else ""
+        flag = f"{short}`--{option.name}{' ' if option.value else ''}{option.value}`"
+        variables = ", ".join(f"`{name}`" for name in (option.variable, *option.variables))
+        meaning, default = option.help, option.default
+        rows.append(
+            "| " + " | ".join((flag.replace("|", "\\|"), variables, meaning, default)) + " |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _set(
+    values: dict[str, object], option: Option, given: object, where: str, problems: list[str]
+) -> None:
+    """Parse one source's value; a later source takes the place of an earlier one."""
+    parts = given if isinstance(given, list) else [given]
+    texts = [
+        piece.strip()
+        for part in parts
+        for piece in (str(part).split(",") if option.several else (str(part),))
+    ]
+    try:
+        parsed = [option.parse(piece) for piece in texts if piece or not option.several]
+    except ValueError as error:
+        shown = given if isinstance(given, str) else ", ".join(texts)
+        problems.append(f"{where}: {error}, got {str(shown)[:60]!r}")
+        return
+    values[option.name] = tuple(parsed) if option.several else parsed[0]
+
+
+def _from_file(file: Path, options: Mapping[str, Option], problems: list[str]) -> dict[str, object]:
+    import yaml  # here: it costs start-up time, and most runs have no file
+
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise errors.UsageError(f"config file {file}: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        line = " ".join(str(error).split())
+        raise errors.UsageError(f"config file {file}: not YAML: {line[:160]}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise errors.UsageError(f"config file {file}: expected keys and values at the top level")
+    known = {option.name for option in OPTIONS}
+    values: dict[str, object] = {}
+    for key, given in document.items():
+        where = f"config file {file}, key {str(key)[:60]!r}"
+        option = options.get(str(key))
+        if option is None:
+            if key not in known:  # a key of another command is none of this one's business
+                close = difflib.get_close_matches(str(key), known, n=1)
+                problems.append(
+                    f"{where}: unknown" + (f", did you mean {close[0]}?" if close else "")
+                )
+        elif isinstance(given, bool | int | float | str):
+            spelt = ("true" if given else "false") if isinstance(given, bool) else given
+            _set(values, option, str(spelt), where, problems)
+        elif option.several and isinstance(given, list) and all(isinstance(x, str) for x in given):
+            _set(values, option, given, where, problems)
+        else:
+            problems.append(
+                f"{where}: expected {'a list of texts' if option.several else 'a value'}"
+            )
+    return values

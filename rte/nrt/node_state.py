@@ -433,6 +433,12 @@ def _decode_holding(
     )
 
 
+@lru_cache(maxsize=4096)
+def _parse_set(text: str) -> Mask:
+    """Few texts name most sets: zones, and the CPUs of a core."""
+    return bits.parse_list(text, "node-state set")
+
+
 class _Node:
     """A JSON value that is read with its type checked; errors name where it stands."""
 
@@ -487,7 +493,7 @@ class _Node:
         return self.value
 
     def mask(self) -> Mask:
-        return bits.parse_list(self.text(), self.path)
+        return _parse_set(self.text())
 
     def subset(self, whole: Mask) -> CPUSet:
         mask = self.mask()
