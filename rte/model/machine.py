@@ -88,12 +88,15 @@ class Machine:
     """All that the agent knows of the hardware. ``cpus`` and ``zones`` ascend by id.
 
     Attributes:
+        sockets: how many the platform reports (cadvisor counts the different ``physical id`` lines
+            of /proc/cpuinfo, which on simulated hardware are the real machine's); 0 = count them.
         warnings: one line for each file that was missing or unreadable and what stood in for it.
     """
 
     cpus: tuple[CPU, ...]
     zones: tuple[Zone, ...]
     memory_bytes: int = 0
+    sockets: int = 0
     pci: tuple[PCIDevice, ...] = ()
     vendor: str = ""
     model: str = ""

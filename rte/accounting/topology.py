@@ -1,0 +1,84 @@
+"""The machine as a kubelet reads it at its start.
+
+Sources: cadvisor utils/sysinfo (GetNodesInfo, getCoresInfo, addCacheInfo) and machine/machine.go
+(GetSockets); pkg/kubelet/cm/cpumanager/topology (Discover, getUncoreCacheID).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rte.model.node import CPUInfo, Topology, ZoneInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rte.model.bits import CPUSet
+    from rte.model.machine import CPU, Machine
+
+
+def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
+    """What a kubelet makes of this machine: on-line CPUs, all on-line zones.
+
+    A core is what shares zone, socket and ``core_id`` (cadvisor knows no dies) and is named by its
+    lowest CPU. A level-3 cache counts as uncore cache only where it is not the cache of a whole
+    zone; without one the socket's id stands in.
+
+    ``known`` names the CPUs that a running kubelet goes by, where they differ from what is on-line
+    now: hot-plugged since its start. Those of them that the machine no longer describes are left
+    out.
+    """
+    if known is None:
+        known = machine.online
+    cpus = [
+        cpu
+        for cpu in machine.cpus
+        if known >> cpu.id & 1 and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0
+    ]
+    cores: dict[tuple[int, int, int], list[CPU]] = {}
+    for cpu in cpus:
+        cores.setdefault((cpu.zone, cpu.socket, cpu.core), []).append(cpu)
+    caches = _uncore_caches(cores, cpus)
+    infos = {
+        cpu.id: CPUInfo(
+            cpu=cpu.id,
+            core=threads[0].id,
+            socket=cpu.socket,
+            zone=cpu.zone,
+            uncore=caches.get(threads[0].id, cpu.socket),
+        )
+        for threads in cores.values()
+        for cpu in threads
+    }
+    order = [zone.id for zone in machine.zones]
+    return Topology(
+        cpus=tuple(infos[cpu.id] for cpu in cpus),
+        zones=tuple(
+            ZoneInfo(
+                id=zone.id,
+                memory_bytes=zone.memory_bytes,
+                hugepages=zone.hugepages,
+                distances=tuple(
+                    zone.distances[other] for other in order if other in zone.distances
+                ),
+            )
+            for zone in machine.zones
+        ),
+        sockets=machine.sockets or len({cpu.socket for cpu in cpus}),
+        uncore_reported=bool(caches),
+    )
+
+
+def _uncore_caches(
+    cores: Mapping[tuple[int, int, int], list[CPU]], cpus: Iterable[CPU]
+) -> dict[int, int]:
+    """Core (lowest CPU) -> its L3 cache, but for caches that serve exactly a zone."""
+    sizes = Counter(cpu.l3 for cpu in cpus)
+    cores_in = Counter(zone for zone, _, _ in cores)
+    caches = {}
+    for (zone, _, _), threads in cores.items():
+        cache = threads[0].l3
+        if cache is not None and sizes[cache] != cores_in[zone] * len(threads):
+            caches[threads[0].id] = cache
+    return caches
