@@ -34,6 +34,18 @@ class KubeletError(RteError):
     """The kubelet's socket, files or configuration cannot be read."""
 
 
+class KubeletStartError(KubeletError):
+    """A kubelet with this configuration would refuse to start.
+
+    Attributes:
+        text: the kubelet's own words.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(f"the kubelet would not start: {text}")
+
+
 class InconsistentStateError(RteError):
     """Sources that are read at the same time do not agree yet; read again."""
 

@@ -1,1 +1,29 @@
-"""Predicts the kubelet's admission and scores places (pure)."""
+"""Predicts the kubelet's admission and scores places (pure).
+
+The public names are here; docs/placement.md shows them at work.
+"""
+
+from rte.placement.admission import (
+    admit,
+    execute,
+    possible_states,
+    remove,
+    settle,
+    start,
+)
+from rte.placement.outcome import Admission, Hint, Merge, Verdict
+from rte.placement.startup import initial_state
+
+__all__ = [
+    "Admission",
+    "Hint",
+    "Merge",
+    "Verdict",
+    "admit",
+    "execute",
+    "initial_state",
+    "possible_states",
+    "remove",
+    "settle",
+    "start",
+]
