@@ -1,0 +1,88 @@
+"""Fixtures for tests on the real cluster; a test that uses them is marked ``cluster`` by itself.
+
+``cluster``: one control plane for the session (Kubernetes version: ``RTE_KUBERNETES``).
+``fresh_node(...)``: a new node for this test (arguments of :meth:`Cluster.add_node`).
+``fresh_nodes([{...}, ...])``: several at once.
+Pods in the default namespace and nodes are gone when the test ends.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from tests.cluster import builder, processes
+from tests.cluster import cluster as clusters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tests.cluster.node import Node
+
+
+class FreshNode(Protocol):
+    """Type of the ``fresh_node`` fixture."""
+
+    def __call__(self, name: str = "", **options: Any) -> Node: ...
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[clusters.Cluster]:
+    """A control plane for the whole session, without nodes."""
+    clusters.sweep()
+    running = clusters.Cluster.start(
+        version=os.environ.get("RTE_KUBERNETES") or builder.DEFAULT_VERSION
+    )
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def _tidy(cluster: clusters.Cluster) -> Iterator[None]:
+    """Nothing of a test is left for the next one."""
+    yield
+    for node in cluster.nodes():
+        node.remove()
+    cluster.api.delete("/api/v1/namespaces/default/pods", grace=0)
+
+
+@pytest.fixture
+def fresh_node(cluster: clusters.Cluster, _tidy: None) -> FreshNode:
+    """Makes a node that lives as long as the test."""
+    return cluster.add_node
+
+
+@pytest.fixture
+def fresh_nodes(
+    cluster: clusters.Cluster, _tidy: None
+) -> Callable[[Sequence[dict[str, Any]]], list[Node]]:
+    """Makes several nodes at once, from the arguments of each."""
+
+    def make(options: Sequence[dict[str, Any]]) -> list[Node]:
+        nodes = [cluster.add_node(**each, wait=False) for each in options]
+        for node in nodes:
+            node.wait_ready(60)
+        return nodes
+
+    return make
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test shows the last errors of every program of the cluster."""
+    report: Any = yield
+    running = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(running, clusters.Cluster):
+        for log in sorted(running.dir.glob("*.log")) + sorted(running.dir.glob("n/*/*.log")):
+            name = str(log.relative_to(running.dir))
+            report.sections.append((f"{name} (last lines)", processes.tail(log, 8)))
+    return report

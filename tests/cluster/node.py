@@ -1,0 +1,356 @@
+"""One node: a real kubelet in a mount namespace that shows it simulated hardware."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.cluster import kubelet_config as kubelet_configs
+from tests.cluster import pods, processes, shapes
+from tests.cluster.processes import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.cluster.api import Object
+    from tests.cluster.cluster import Cluster
+
+ENTER = Path(__file__).parent / "enter.sh"
+
+#: Of one device: its zones, or None for a device without topology; or the full description.
+Device = list[int] | None | dict[str, Any]
+
+
+class Node:
+    """A node of a cluster.
+
+    Attributes:
+        name: node name.
+        dir: folder of the node; :attr:`root` is the kubelet's directory as seen from outside.
+        machine: folder ``{sys,proc}`` of its hardware.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.dir = cluster.dir / "n" / name
+        self.root = self.dir / "root"
+
+    # -- paths
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What the node was made from."""
+        return json.loads((self.dir / "node.json").read_text())
+
+    @property
+    def machine(self) -> Path:
+        """Folder ``{sys,proc}`` of the hardware, for ``--sysfs-root`` and ``--procfs-root``."""
+        return Path(self.spec["machine"])
+
+    @property
+    def podresources_socket(self) -> Path:
+        """The kubelet's podresources socket, from outside the namespace."""
+        return self.root / "pod-resources/kubelet.sock"
+
+    @property
+    def config_file(self) -> Path:
+        """The kubelet's configuration file."""
+        return self.dir / "kubelet.yaml"
+
+    @property
+    def kubelet_log(self) -> Path:
+        """The kubelet's log."""
+        return self.dir / "kubelet.log"
+
+    @property
+    def port(self) -> int:
+        """The kubelet's HTTPS port on 127.0.0.1."""
+        return int(self.spec["port"])
+
+    # -- life
+
+    def create(
+        self,
+        *,
+        shape: str | Path | shapes.Shape,
+        config: Mapping[str, Any],
+        devices: Mapping[str, Sequence[Device]] | None,
+        own_machine: bool,
+        labels: Mapping[str, str] | None,
+    ) -> None:
+        """Write the node's files and start namespace, runtime and kubelet (not yet Ready)."""
+        self.root.mkdir(parents=True)
+        for folder in (self.root / "device-plugins", self.dir / "static", self.dir / "pki"):
+            folder.mkdir()
+        machine = shapes.materialise(shape, self.cluster.dir / "shapes")
+        if own_machine:
+            shutil.copytree(machine, self.dir / "machine", symlinks=True)
+            machine = self.dir / "machine"
+        port = processes.free_port()
+        spec = {"machine": str(machine), "port": port, "labels": dict(labels or {})}
+        (self.dir / "node.json").write_text(json.dumps(spec))
+        authority = self.cluster.authority
+        authority.issue(
+            "kubelet",
+            f"system:node:{self.name}",
+            "system:nodes",
+            f"IP:127.0.0.1,DNS:{self.name}",
+            folder=self.dir / "pki",
+        )
+        self.cluster.write_kubeconfig(
+            self.dir / "kubeconfig",
+            {
+                "client-certificate": str(self.dir / "pki/kubelet.crt"),
+                "client-key": str(self.dir / "pki/kubelet.key"),
+            },
+        )
+        self._spawn("namespace", ["unshare", "--mount", "sh", ENTER, machine, self.dir])
+        if devices:
+            self._write_devices(devices)
+        self._start_runtime()
+        self.configure(config)
+        processes.wait_until(
+            (self.dir / "entered").exists, 10, f"namespace of {self.name}",
+            log=self.dir / "namespace.log",
+        )  # fmt: skip
+        self.start_kubelet()
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Write the kubelet's configuration (takes effect when it is started next)."""
+        done = kubelet_configs.complete(config, shapes.memory_zones(self.machine))
+        done |= {
+            "containerRuntimeEndpoint": f"unix://{self.dir}/cri.sock",
+            "port": self.port,
+            "tlsCertFile": str(self.dir / "pki/kubelet.crt"),
+            "tlsPrivateKeyFile": str(self.dir / "pki/kubelet.key"),
+            "staticPodPath": str(self.dir / "static"),
+            "podLogsDir": str(self.dir / "pod-logs"),
+            "volumePluginDir": str(self.dir / "volume-plugins"),
+        }
+        done["authentication"] = {
+            **done["authentication"],
+            "x509": {"clientCAFile": str(self.cluster.authority.certificate)},
+        }
+        self.config_file.write_text(yaml.safe_dump(done, sort_keys=False))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The kubelet's configuration as written."""
+        return yaml.safe_load(self.config_file.read_text())
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet; see :meth:`wait_ready`."""
+        labels = self.spec["labels"]
+        command = [
+            self.cluster.binaries.path("kubelet"),
+            f"--config={self.config_file}",
+            f"--kubeconfig={self.dir / 'kubeconfig'}",
+            "--root-dir=/var/lib/kubelet",
+            f"--cert-dir={self.dir / 'pki'}",
+            f"--hostname-override={self.name}",
+            "--node-ip=127.0.0.1",
+            "--v=2",
+        ]
+        if labels:
+            command.append("--node-labels=" + ",".join(f"{k}={v}" for k, v in labels.items()))
+        self._spawn("kubelet", [*self.enter(), *command])
+
+    def stop_kubelet(self) -> None:
+        """Kill the kubelet; runtime and containers stay, as on a real node."""
+        processes.stop(self.cluster.dir, f"{self.name}/kubelet")
+
+    def restart_kubelet(
+        self, config: Mapping[str, Any] | None = None, *, clean: bool = False, seconds: float = 30
+    ) -> None:
+        """Restart the kubelet, with another configuration if given, and wait until it is Ready.
+
+        Args:
+            clean: remove its state files first (needed when a policy or the hardware changes).
+        """
+        self.stop_kubelet()
+        if clean:
+            for name in ("cpu_manager_state", "memory_manager_state"):
+                (self.root / name).unlink(missing_ok=True)
+        if config is not None:
+            self.configure(config)
+        before = self.heartbeat()
+        self.start_kubelet()
+        self.wait_ready(seconds, after=before)
+
+    def heartbeat(self) -> str:
+        """Time of the last Ready condition that the kubelet wrote, ``""`` if none."""
+        node = self.cluster.api.find(f"/api/v1/nodes/{self.name}") or {}
+        return _ready(node).get("lastHeartbeatTime", "")
+
+    def wait_ready(self, seconds: float = 30, *, after: str = "") -> None:
+        """Wait until the kubelet has reported Ready and nothing keeps pods away.
+
+        Raises:
+            ClusterError: with the last errors of the kubelet's log.
+        """
+
+        def ready(node: Object | None) -> bool:
+            if node is None:
+                return False
+            condition = _ready(node)
+            fresh = not after or condition.get("lastHeartbeatTime", "") > after
+            taints = [t["key"] for t in node["spec"].get("taints", [])]
+            return (
+                condition.get("status") == "True"
+                and fresh
+                and "node.kubernetes.io/not-ready" not in taints
+                and all(name in node["status"].get("allocatable", {}) for name in self._devices())
+            )
+
+        try:
+            self.cluster.api.wait("/api/v1/nodes", self.name, ready, seconds=seconds)
+        except ClusterError as error:
+            raise ClusterError(
+                f"node {self.name} is not Ready within {seconds:g} s\n"
+                + processes.tail(self.kubelet_log)
+            ) from error
+
+    def remove(self) -> None:
+        """End every process of the node, and delete its objects and its folder."""
+        processes.stop(self.cluster.dir, self.name)
+        api = self.cluster.api
+        bound = api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")["items"]
+        for pod in bound:
+            api.delete(pods.path(pod), grace=0)
+        api.delete(f"/api/v1/nodes/{self.name}")
+        shutil.rmtree(self.dir)
+
+    # -- inside
+
+    def enter(self) -> list[str]:
+        """The command prefix that runs a command in the node's mount namespace (in our cwd)."""
+        holder = next(iter(self.cluster.pids(f"{self.name}/namespace")), None)
+        if holder is None:
+            raise ClusterError(f"node {self.name} does not run")
+        return ["nsenter", f"--mount=/proc/{holder}/ns/mnt", f"--wd={Path.cwd()}", "--"]
+
+    def run(self, argv: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command in the node's namespace; ``options`` are those of subprocess.run."""
+        settings = {"capture_output": True, "text": True, "timeout": 60, **options}
+        return subprocess.run(
+            [*self.enter(), *(str(word) for word in argv)], check=False, **settings
+        )
+
+    def spawn(
+        self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None
+    ) -> int:
+        """Start a daemon in the node's namespace; log: ``dir/<name>.log``; returns its pid."""
+        return self._spawn(name, [*self.enter(), *argv], env)
+
+    def stop(self, name: str, *, grace: float = 10) -> None:
+        """End what :meth:`spawn` started: SIGTERM, then SIGKILL after ``grace`` seconds."""
+        processes.stop(self.cluster.dir, f"{self.name}/{name}", grace=grace)
+
+    def log(self, name: str) -> str:
+        """What a daemon of the node has written."""
+        return (self.dir / f"{name}.log").read_text(errors="replace")
+
+    # -- what the kubelet holds
+
+    def state_file(self, name: str) -> dict[str, Any]:
+        """A JSON file of the kubelet's directory (``cpu_manager_state``); {} if there is none."""
+        path = self.root / name
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def force_admission(self, seconds: float = 20) -> None:
+        """Make the kubelet admit a pod that holds nothing: it drops what ended pods still hold."""
+        pod = self.cluster.create_pod(pods.pod(node=self.name, name=f"probe-{self.name}"))
+        self.cluster.wait_pod(
+            pod, lambda p: p is not None and "startTime" in p["status"], seconds=seconds
+        )
+        self.cluster.delete_pod(pod)
+
+    def true_state(self) -> dict[str, dict[str, Any]]:
+        """State files as the kubelet's next admission leaves them: what it really holds.
+
+        Returns:
+            ``cpu_manager_state``, ``memory_manager_state``, ``kubelet_internal_checkpoint``.
+        """
+        self.force_admission()
+        names = ("cpu_manager_state", "memory_manager_state")
+        state = {name: self.state_file(name) for name in names}
+        state["kubelet_internal_checkpoint"] = self.state_file(
+            "device-plugins/kubelet_internal_checkpoint"
+        )
+        return state
+
+    # -- devices and hardware
+
+    def set_devices(self, devices: Mapping[str, Sequence[Device]]) -> None:
+        """Change the simulated devices: all of them, by resource. See :func:`device_list`."""
+        self._write_devices(devices)
+        for process in processes.find(self.cluster.dir, f"{self.name}/runtime"):
+            process.send_signal(signal.SIGHUP)
+
+    def set_health(self, resource: str, device: str, *, healthy: bool) -> None:
+        """Let a device turn unhealthy, or heal; returns when the node's status shows it."""
+        devices = self._devices()
+        for item in devices[resource]:
+            if item["id"] == device:
+                item["unhealthy"] = not healthy
+        count = str(sum(not item.get("unhealthy") for item in devices[resource]))
+        self.set_devices(devices)
+        self.cluster.api.wait(
+            "/api/v1/nodes",
+            self.name,
+            lambda node: node is not None and node["status"]["allocatable"].get(resource) == count,
+            what=f"{count} healthy {resource} on {self.name}",
+        )
+
+    def _write_devices(self, devices: Mapping[str, Sequence[Device]]) -> None:
+        text = json.dumps({name: device_list(name, items) for name, items in devices.items()})
+        partial = self.dir / "devices.partial"
+        partial.write_text(text)
+        partial.replace(self.dir / "devices.json")
+
+    def _devices(self) -> dict[str, list[dict[str, Any]]]:
+        path = self.dir / "devices.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def _start_runtime(self) -> None:
+        pid = self._spawn(
+            "runtime",
+            [
+                self.cluster.binaries.fakecri,
+                f"-socket={self.dir / 'cri.sock'}",
+                f"-devices={self.dir / 'devices.json'}",
+                f"-plugin-dir={self.root / 'device-plugins'}",
+            ],
+        )
+        processes.wait_until(
+            (self.dir / "cri.sock").exists, 10, f"runtime of {self.name}",
+            pid=pid, log=self.dir / "runtime.log",
+        )  # fmt: skip
+
+    def _spawn(
+        self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None
+    ) -> int:
+        return self.cluster.spawn(
+            f"{self.name}/{name}", argv, log=self.dir / f"{name}.log", env=env
+        )
+
+
+def device_list(resource: str, items: Sequence[Device]) -> list[dict[str, Any]]:
+    """Full descriptions of devices: a list of zones, or None (no topology), names one device."""
+    stem = resource.rpartition("/")[2]
+    return [
+        item if isinstance(item, dict) else {"id": f"{stem}{number}", "zones": item}
+        for number, item in enumerate(items)
+    ]
+
+
+def _ready(node: Object) -> dict[str, str]:
+    conditions = (node.get("status") or {}).get("conditions", [])
+    return next((item for item in conditions if item["type"] == "Ready"), {})
