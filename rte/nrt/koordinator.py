@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from rte.accounting.topology import kubelet_topology
 from rte.model import bits
 
 if TYPE_CHECKING:
@@ -50,14 +51,9 @@ def encode(reading: NodeReading) -> dict[str, str]:
 
 
 def _cpu_rows(reading: NodeReading) -> list[_CPURow]:
-    if reading.state is not None:
-        infos = reading.state.topology.cpus
-        return [(info.cpu, info.core, info.socket, info.zone) for info in infos]
-    return [
-        (cpu.id, bits.lowest(cpu.siblings | 1 << cpu.id), cpu.socket, cpu.zone)
-        for cpu in reading.machine.cpus
-        if cpu.online
-    ]
+    """The CPUs as the kubelet knows them, or as it would."""
+    topology = reading.state.topology if reading.state else kubelet_topology(reading.machine)
+    return [(info.cpu, info.core, info.socket, info.zone) for info in topology.cpus]
 
 
 def _held_cpus(state: NodeState | None) -> dict[str, int]:

@@ -1,0 +1,69 @@
+"""Sinks of a NodeResourceTopology besides the API server: standard output and a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import orjson
+
+from rte import errors
+from rte.agent.settings import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def render(obj: Mapping[str, Any], output: Output) -> bytes:
+    """The object as text that ends with a line feed; equal objects give equal text."""
+    if output is Output.YAML:
+        import yaml  # here: it costs start-up time, and JSON does without
+
+        text = yaml.safe_dump(obj, sort_keys=False, allow_unicode=True, width=4096)
+        return f"---\n{text}".encode()
+    return orjson.dumps(obj, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def write_stdout(text: bytes, stream: BinaryIO | None = None) -> None:
+    """Write the whole text at once."""
+    out = stream or sys.stdout.buffer
+    out.write(text)
+    out.flush()
+
+
+def write_file(path: Path, text: bytes) -> None:
+    """Replace a file atomically: a reader sees the old text or the new, also after a power cut.
+
+    Mode 0644. A symbolic link is followed, so that the link stays.
+
+    Raises:
+        errors.RteError: the file cannot be written; the one that was there is untouched.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_directory(target.parent)
+    except OSError as error:
+        raise errors.RteError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
