@@ -1,0 +1,301 @@
+"""Rules that look at pods of other nodes: inter-pod affinity, anti-affinity, topology spread.
+
+Semantics of kube-scheduler's InterPodAffinity and PodTopologySpread plugins, ``matchLabelKeys``,
+``mismatchLabelKeys``, ``namespaceSelector``, ``minDomains`` and the two node-inclusion policies
+included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rte.scheduler import predicates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rte.scheduler.cluster import Cluster
+    from rte.scheduler.node import NodeEntry
+    from rte.scheduler.objects import PodView
+
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+_MOST_TERMS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One inter-pod term, resolved for the pod that has it: whom it matches, over which domains."""
+
+    namespaces: frozenset[str]
+    namespace_selector: Mapping[str, Any] | None
+    selector: Mapping[str, Any] | None
+    topology_key: str
+    weight: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """Identifies whom it matches (domains aside)."""
+        return orjson.dumps(
+            [sorted(self.namespaces), self.namespace_selector, self.selector],
+            option=orjson.OPT_SORT_KEYS,
+        )
+
+    def matches(self, pod: PodView, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """Whether the pod is one of those meant. ``namespaces``: name -> labels."""
+        inside = pod.namespace in self.namespaces or (
+            self.namespace_selector is not None
+            and predicates.label_selector(
+                self.namespace_selector, namespaces.get(pod.namespace, {})
+            )
+        )
+        return inside and predicates.label_selector(self.selector, pod.labels)
+
+
+def terms(pod: PodView, kind: str, strength: str = HARD) -> list[Term]:
+    """The pod's terms; ``kind`` is ``podAffinity`` or ``podAntiAffinity``."""
+    items = (pod.shape.affinity.get(kind) or {}).get(strength) or ()
+    out = []
+    for item in items:
+        weight = int(item.get("weight") or 0)
+        body = item.get("podAffinityTerm") or item
+        out.append(_term(body, pod, weight))
+    return out
+
+
+def _term(item: Mapping[str, Any], pod: PodView, weight: int) -> Term:
+    selector = item.get("labelSelector")
+    every = item.get("namespaceSelector")
+    names = item.get("namespaces") or ()
+    if not names and every is None:
+        names = (pod.namespace,)
+    if selector is not None:
+        selector = _with_keys(selector, item.get("matchLabelKeys"), pod.labels, "In")
+        selector = _with_keys(selector, item.get("mismatchLabelKeys"), pod.labels, "NotIn")
+    return Term(frozenset(names), every, selector, str(item.get("topologyKey") or ""), weight)
+
+
+def _with_keys(
+    selector: Mapping[str, Any],
+    keys: Iterable[str] | None,
+    labels: Mapping[str, str],
+    operator: str,
+) -> Mapping[str, Any]:
+    """The selector and, for each key that the pod has, a requirement on its value."""
+    extra = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for key in keys or ()
+        if key in labels
+    ]
+    if not extra:
+        return selector
+    return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *extra]}
+
+
+class MatchIndex:
+    """How many pods on each node match each selector that somebody asks about.
+
+    Counted once over all pods when a selector is first seen, then kept up by :meth:`count`. Pods
+    that are being deleted count here; topology spread leaves them out itself.
+    """
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[bytes, tuple[Term, Counter[str]]] = OrderedDict()
+        self.refusing: dict[str, tuple[PodView, str]] = {}
+        self.attracting: dict[str, tuple[PodView, str]] = {}
+
+    def count(self, pod: PodView, name: str, change: int) -> bool:
+        """A pod came to a node (+1) or left it (-1); True when it refuses company."""
+        for term, counts in self._counts.values():
+            if term.matches(pod, {}):
+                counts[name] += change
+        affinity = pod.shape.affinity
+        if not affinity:
+            return False
+        if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
+            _register(self.attracting, pod, name, change)
+        if (affinity.get("podAntiAffinity") or {}).get(HARD):
+            _register(self.refusing, pod, name, change)
+            return True
+        return False
+
+    def on_nodes(self, term: Term, cluster: Cluster) -> Mapping[str, int]:
+        """Node -> number of its pods that the term matches."""
+        if term.namespace_selector is not None:
+            return _scan(term, cluster)
+        key = term.key
+        known = self._counts.get(key)
+        if known is None:
+            known = self._counts[key] = (term, _scan(term, cluster))
+            if len(self._counts) > _MOST_TERMS:
+                self._counts.popitem(last=False)
+        self._counts.move_to_end(key)
+        return known[1]
+
+
+def _register(table: dict[str, tuple[PodView, str]], pod: PodView, name: str, change: int) -> None:
+    if change > 0:
+        table[pod.uid] = (pod, name)
+    else:
+        table.pop(pod.uid, None)
+
+
+def _scan(term: Term, cluster: Cluster) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for entry in cluster.nodes.values():
+        for pod in entry.pods.values():
+            if term.matches(pod, cluster.namespaces):
+                counts[entry.name] += 1
+    return counts
+
+
+class Surroundings:
+    """What the pods already placed mean for one pod; built once for each decision."""
+
+    def __init__(self, pod: PodView, cluster: Cluster) -> None:
+        self._pod = pod
+        self._refused = _refused_domains(pod, cluster)
+        self._shunned = [
+            (term.topology_key, _domains(term, cluster)) for term in terms(pod, "podAntiAffinity")
+        ]
+        wanted = terms(pod, "podAffinity")
+        self._wanted = [(term.topology_key, _domains(term, cluster)) for term in wanted]
+        # The first pod of a group that wants to be together has nobody to join: it may go anywhere
+        # that has the domains, if its own labels match its own terms.
+        self._first = (
+            bool(wanted)
+            and not any(domains for _, domains in self._wanted)
+            and all(term.matches(pod, cluster.namespaces) for term in wanted)
+        )
+        self._spread = [_Spread(item, pod, cluster) for item in hard_spread(pod.shape.spec)]
+
+    def refuses(self, entry: NodeEntry) -> str | None:
+        """None when the node is acceptable, else why not."""
+        labels = entry.info.labels if entry.info else {}
+        for key, value in self._refused:
+            if labels.get(key) == value:
+                return "node(s) didn't satisfy existing pods anti-affinity rules"
+        for key, domains in self._wanted:
+            if key not in labels or (labels[key] not in domains and not self._first):
+                return "node(s) didn't match pod affinity rules"
+        for key, domains in self._shunned:
+            if labels.get(key) in domains:
+                return "node(s) didn't match pod anti-affinity rules"
+        for spread in self._spread:
+            why = spread.refuses(labels)
+            if why:
+                return why
+        return None
+
+
+def hard_spread(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Topology spread constraints that must hold."""
+    return [
+        item
+        for item in spec.get("topologySpreadConstraints") or ()
+        if item.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+    ]
+
+
+def needed(pod: PodView, cluster: Cluster) -> bool:
+    """Whether other nodes' pods can matter to this pod at all."""
+    return pod.shape.looks_around or bool(cluster.matches.refusing)
+
+
+def _refused_domains(pod: PodView, cluster: Cluster) -> set[tuple[str, str]]:
+    """Domains (key, value) in which some pod's required anti-affinity refuses this one."""
+    found = set()
+    for other, name in cluster.matches.refusing.values():
+        info = cluster.nodes[name].info if name in cluster.nodes else None
+        if info is None:
+            continue
+        for term in terms(other, "podAntiAffinity"):
+            value = info.labels.get(term.topology_key)
+            if value is not None and term.matches(pod, cluster.namespaces):
+                found.add((term.topology_key, value))
+    return found
+
+
+def _domains(term: Term, cluster: Cluster) -> set[str]:
+    """Values of the topology key where pods that the term matches run."""
+    found = set()
+    for name, number in cluster.matches.on_nodes(term, cluster).items():
+        entry = cluster.nodes.get(name)
+        if number > 0 and entry is not None and entry.info is not None:
+            value = entry.info.labels.get(term.topology_key)
+            if value is not None:
+                found.add(value)
+    return found
+
+
+class _Spread:
+    """One hard topology spread constraint, counted over the nodes that take part."""
+
+    def __init__(self, item: Mapping[str, Any], pod: PodView, cluster: Cluster) -> None:
+        self.key = str(item.get("topologyKey") or "")
+        self._most = int(item.get("maxSkew") or 1)
+        self.counts = spread_counts(item, pod, cluster)
+        fewest = min(self.counts.values(), default=0)
+        self._fewest = 0 if len(self.counts) < int(item.get("minDomains") or 1) else fewest
+        self._self = int(predicates.label_selector(spread_selector(item, pod), pod.labels))
+
+    def refuses(self, labels: Mapping[str, str]) -> str | None:
+        value = labels.get(self.key)
+        if value is None:
+            return "node(s) didn't match pod topology spread constraints (missing required label)"
+        if self.counts.get(value, 0) + self._self - self._fewest > self._most:
+            return "node(s) didn't match pod topology spread constraints"
+        return None
+
+
+def spread_selector(item: Mapping[str, Any], pod: PodView) -> Mapping[str, Any] | None:
+    """Whom a spread constraint counts, ``matchLabelKeys`` included."""
+    selector = item.get("labelSelector")
+    if selector is None:
+        return None
+    return _with_keys(selector, item.get("matchLabelKeys"), pod.labels, "In")
+
+
+def spread_counts(item: Mapping[str, Any], pod: PodView, cluster: Cluster) -> dict[str, int]:
+    """Domain -> pods counted there, over nodes that have all keys and pass the inclusion policies."""
+    keys = _all_keys(pod.shape.spec)
+    term = Term(frozenset({pod.namespace}), None, spread_selector(item, pod), "")
+    on_nodes = cluster.matches.on_nodes(term, cluster) if term.selector is not None else {}
+    by_affinity = item.get("nodeAffinityPolicy", "Honor") == "Honor"
+    by_taints = item.get("nodeTaintsPolicy", "Ignore") == "Honor"
+    key = str(item.get("topologyKey") or "")
+    counts: dict[str, int] = {}
+    for entry in cluster.nodes.values():
+        info = entry.info
+        if info is None or any(name not in info.labels for name in keys):
+            continue
+        if by_affinity and not predicates.selects(pod.shape, info):
+            continue
+        if by_taints and not _endures(pod, info.taints):
+            continue
+        leaving = 0
+        if on_nodes.get(entry.name):
+            leaving = sum(
+                1
+                for other in entry.pods.values()
+                if other.deleting and term.matches(other, cluster.namespaces)
+            )
+        number = on_nodes.get(entry.name, 0) - leaving
+        counts[info.labels[key]] = counts.get(info.labels[key], 0) + number
+    return counts
+
+
+def _all_keys(spec: Mapping[str, Any]) -> Sequence[str]:
+    return [str(item.get("topologyKey") or "") for item in hard_spread(spec)]
+
+
+def _endures(pod: PodView, taints: Iterable[tuple[str, str, str]]) -> bool:
+    return all(
+        effect == "PreferNoSchedule" or predicates.tolerates(pod.shape, (key, value, effect))
+        for key, value, effect in taints
+    )

@@ -1,0 +1,143 @@
+"""All nodes as columns: which can possibly take a shape, and which are the better ones.
+
+A screen is a *necessary* condition, evaluated over all nodes at once: a node that it drops would
+be refused by :meth:`rte.scheduler.node.NodeEntry.check` too; what it lets through is checked there,
+best candidates first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rte.model.pod import ContainerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from rte.model.pod import Container
+    from rte.scheduler.node import NodeEntry
+    from rte.scheduler.shape import Shape
+
+_FIRST_ROWS = 64
+_PLENTY = 1 << 62
+
+
+class Table:
+    """The columns; rows are those of the entries. :meth:`refresh` brings changed rows up to date."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._totals: dict[str, NDArray[np.int64]] = {}
+        self._open: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._present: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._zoned: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._single: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._by_pod: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._cpus: NDArray[np.int64] = np.zeros((0, 1), dtype=np.int64)
+        self._memory: NDArray[np.int64] = np.zeros((0, 1), dtype=np.int64)
+        self._order: NDArray[np.float64] = np.zeros(0)
+
+    def refresh(self, entries: Iterable[NodeEntry]) -> None:
+        """Bring the rows of these nodes up to date."""
+        for entry in entries:
+            self._grow(entry.row + 1)
+            self._load(entry)
+
+    def clear(self, row: int) -> None:
+        """The row stands for no node."""
+        if row < self._rows:
+            self._present[row] = False
+
+    def screen(self, shape: Shape) -> NDArray[np.intp]:
+        """Rows that may take the shape, best first."""
+        ok = self._present.copy()
+        if not (shape.spec.get("tolerations") or shape.spec.get("nodeSelector")):
+            ok &= self._open
+        for name, amount in shape.totals.items():
+            column = self._totals.get(name)
+            if column is None:
+                return np.zeros(0, dtype=np.intp)
+            ok &= column >= amount
+        if shape.may_need_zone and any(shape.exclusive_cpus):
+            ok &= self._fits_zones(shape)
+        rows = np.flatnonzero(ok)
+        keys = self._order[rows] if shape.may_need_zone else -self._order[rows]
+        return rows[np.argsort(keys, kind="stable")]
+
+    def _fits_zones(self, shape: Shape) -> NDArray[np.bool_]:
+        """Rows where single-numa-node could hold each container, or the pod, in one zone."""
+        pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
+        each = np.ones(self._rows, dtype=bool)
+        for container, cpus in pairs:
+            if cpus:
+                each &= self._one_zone(cpus, _bytes(container))
+        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
+        cpus = sum(cpus for _, cpus in running)
+        whole = self._one_zone(cpus, sum(_bytes(box) for box, _ in running))
+        total = np.minimum(self._cpus, 1 << 40).sum(axis=1) >= cpus
+        single = np.where(self._by_pod, whole & each, each)
+        fits: NDArray[np.bool_] = ~self._zoned | (total & (~self._single | single))
+        return fits
+
+    def _one_zone(self, cpus: int, memory: int) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = ((self._cpus >= cpus) & (self._memory >= memory)).any(axis=1)
+        return found
+
+    def _grow(self, rows: int) -> None:
+        if rows <= self._rows:
+            return
+        more = max(_FIRST_ROWS, rows, 2 * self._rows) - self._rows
+        self._open = np.append(self._open, np.zeros(more, dtype=bool))
+        self._present = np.append(self._present, np.zeros(more, dtype=bool))
+        self._zoned = np.append(self._zoned, np.zeros(more, dtype=bool))
+        self._single = np.append(self._single, np.zeros(more, dtype=bool))
+        self._by_pod = np.append(self._by_pod, np.zeros(more, dtype=bool))
+        self._order = np.append(self._order, np.zeros(more))
+        pad = ((0, more), (0, 0))
+        self._cpus = np.pad(self._cpus, pad)
+        self._memory = np.pad(self._memory, pad)
+        for name, column in self._totals.items():
+            self._totals[name] = np.append(column, np.zeros(more, dtype=np.int64))
+        self._rows += more
+
+    def _load(self, entry: NodeEntry) -> None:
+        row, info = entry.row, entry.info
+        self._present[row] = info is not None
+        if info is None:
+            return
+        hard = any(effect in ("NoSchedule", "NoExecute") for _, _, effect in info.taints)
+        self._open[row] = not info.unschedulable and not hard
+        for column in self._totals.values():
+            column[row] = 0
+        for name, amount in info.allocatable.items():
+            if name not in self._totals:
+                self._totals[name] = np.zeros(self._rows, dtype=np.int64)
+            self._totals[name][row] = amount - entry.used.get(name, 0)
+        self._load_zones(entry)
+
+    def _load_zones(self, entry: NodeEntry) -> None:
+        row = entry.row
+        zones = entry.free_by_zone()
+        self._zoned[row] = zones is not None
+        cpu = self._totals.get("cpu")
+        self._order[row] = float(cpu[row]) / 1000 if cpu is not None else 0.0
+        if zones is None or entry.report is None or entry.report.state is None:
+            return
+        config = entry.report.state.config
+        self._single[row] = config.topology_policy == "single-numa-node"
+        self._by_pod[row] = config.topology_scope == "pod"
+        if len(zones) > self._cpus.shape[1]:
+            pad = ((0, 0), (0, len(zones) - self._cpus.shape[1]))
+            self._cpus, self._memory = np.pad(self._cpus, pad), np.pad(self._memory, pad)
+        self._cpus[row], self._memory[row] = 0, 0
+        for position, (_, cpus, memory) in enumerate(zones):
+            self._cpus[row, position] = cpus
+            self._memory[row, position] = memory
+
+
+def _bytes(container: Container) -> int:
+    return container.requests.get("memory", 0)
