@@ -86,7 +86,7 @@ class Credentials:
     def reload_ca(self) -> None:
         """Trust what the CA file holds now, in addition."""
         if self.tls and self.ca_file:
-            _trust(self.tls, self.ca_file)
+            trust(self.tls, self.ca_file)
 
 
 def load(kubeconfig: Path | None, environ: Mapping[str, str]) -> Credentials:
@@ -156,6 +156,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
             basic=f"{user['username']}:{user.get('password', '')}" if user.get("username") else "",
             proxy=str(cluster.get("proxy-url") or ""),
             namespace=namespace,
+            ca_file=_ca_file(path.parent, cluster),
         )
     except OSError as error:
         raise errors.KubeError(f"cannot read the kubeconfig {path}: {error}") from None
@@ -177,13 +178,18 @@ def tls_context(ca_file: str = "", ca_data: str = "", *, verify: bool = True) ->
     if not verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     elif ca_file or ca_data:
-        _trust(context, ca_file, ca_data)
+        trust(context, ca_file, ca_data)
     else:
         context.load_default_certs()
     return context
 
 
-def _trust(context: ssl.SSLContext, ca_file: str, ca_data: str = "") -> None:
+def trust(context: ssl.SSLContext, ca_file: str, ca_data: str = "") -> None:
+    """Trust the certificates of a PEM file or text, in addition.
+
+    Raises:
+        errors.KubeError: it is missing or not PEM.
+    """
     try:
         context.load_verify_locations(cafile=ca_file or None, cadata=ca_data or None)
     except (OSError, ValueError) as error:
@@ -208,10 +214,9 @@ def _kubeconfig_token(folder: Path, user: Mapping[str, Any]) -> Callable[[], str
 def _kubeconfig_tls(
     folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]
 ) -> ssl.SSLContext:
-    ca = cluster.get("certificate-authority")
     ca_data = cluster.get("certificate-authority-data")
     context = tls_context(
-        str(folder / ca) if ca and not ca_data else "",
+        _ca_file(folder, cluster),
         _decode(ca_data).decode("ascii") if ca_data else "",
         verify=not cluster.get("insecure-skip-tls-verify"),
     )
@@ -228,6 +233,12 @@ def _kubeconfig_tls(
                 names.append(str(target))
             context.load_cert_chain(*names)
     return context
+
+
+def _ca_file(folder: Path, cluster: Mapping[str, Any]) -> str:
+    """The CA's file; "" where its data stand in the kubeconfig, which then win."""
+    ca = cluster.get("certificate-authority")
+    return str(folder / ca) if ca and not cluster.get("certificate-authority-data") else ""
 
 
 def _decode(data: str) -> bytes:

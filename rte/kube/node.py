@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.kube.client import Client
-from rte.kube.credentials import tls_context
+from rte.kube.credentials import tls_context, trust
 from rte.kube.resources import NODES
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ async def _ask_kubelet(
 ) -> dict[str, Any]:
     access = client.credentials
     tls = tls_context(access.ca_file)
-    for pem in (certificate,) if certificate and certificate.is_file() else ():
-        tls.load_verify_locations(cafile=pem)
+    if certificate and certificate.is_file():
+        trust(tls, str(certificate))
     # Kubelets' certificates name the node; many of them leave out its address.
     kubelet = replace(access, server=address, tls=tls, server_name=name, proxy="", ca_file="")
     async with Client(kubelet, timeout_s=5.0, component="rte-agent") as direct:
