@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 16 << 20
 MAX_LINKS = 16
+_PAGE = 4096
 
 # O_NONBLOCK: a capture may hold a FIFO where the kernel has a file; it must not hang us.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -31,16 +32,13 @@ class Tree:
     Paths are relative to it. Symbolic links are followed only inside it: an absolute target below
     ``mount`` means the same place below the root, any other target outside counts as missing.
     A directory's place is remembered, so a Tree serves one reading and is then dropped.
-
-    Attributes:
-        mount: the mount point that the directory stands for.
-        trouble: why the last :meth:`read` gave None.
     """
 
     def __init__(self, root: Path, mount: str) -> None:
         self.mount = mount
-        self.trouble = "missing"
         self._root = os.fspath(root)
+        # sysfs hands out an attribute in one piece, /proc in pieces of any size.
+        self._whole = mount == "/sys"
         self._places: dict[str, str | None] = {"": ""}
 
     def read(self, path: str, limit: int = MAX_FILE_BYTES) -> str | None:
@@ -49,12 +47,10 @@ class Tree:
             parent, _, name = path.rpartition("/")
             place = self._place(parent)
             if place is None:
-                self.trouble = "missing"
                 return None
             try:
                 fd = os.open(f"{self._root}/{place}/{name}", _FLAGS)
             except OSError as error:
-                self.trouble = _describe(error)
                 if error.errno != errno.ELOOP:
                     return None
                 target = self._target(place, name)
@@ -63,13 +59,11 @@ class Tree:
                 path = target
                 continue
             try:
-                return _read_up_to(fd, limit).decode("utf-8", "replace")
-            except OSError as error:
-                self.trouble = _describe(error)
+                return _read_up_to(fd, limit, whole=self._whole).decode("utf-8", "replace")
+            except OSError:
                 return None
             finally:
                 os.close(fd)
-        self.trouble = "too many links"
         return None
 
     def names(self, path: str) -> list[str]:
@@ -184,23 +178,16 @@ def parse_int(text: str) -> int:
     return int(bare)
 
 
-def _read_up_to(fd: int, limit: int) -> bytes:
-    # Files of /proc come in pieces of any size, so only an empty read says that it is the end.
-    data = os.read(fd, min(limit, 1 << 16))
+def _read_up_to(fd: int, limit: int, *, whole: bool) -> bytes:
+    data = os.read(fd, min(limit, _PAGE))
     size = len(data)
-    if not data or size >= limit:
+    if not data or size >= limit or (whole and size < _PAGE):
         return data
     pieces = [data]
-    while size < limit and (data := os.read(fd, min(limit - size, 1 << 16))):
+    while size < limit and (data := os.read(fd, min(limit - size, 1 << 18))):
         pieces.append(data)
         size += len(data)
     return b"".join(pieces)
-
-
-def _describe(error: OSError) -> str:
-    if error.errno in {errno.ENOENT, errno.ENOTDIR}:
-        return "missing"
-    return os.strerror(error.errno).lower() if error.errno else "unreadable"
 
 
 def _shorten(members: list[str]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from rte import errors
 from rte.model import bits, machine
 from rte.sysfs import cpus, procfs
 from rte.sysfs.tree import parse, parse_int
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rte.sysfs.tree import Notes, Tree
 
 _POOL = re.compile(r"^hugepages-(\d{1,12})kB$")
+_NUMBERS = re.compile(r"[0-9\s]+")
 LOCAL_DISTANCE = 10
 
 
@@ -54,27 +56,56 @@ class NodeFiles:
         """``node/online``; empty if it is missing, damaged or cut off."""
         text = self.sys.read(f"{self.root}/online")
         listed = parse(text, bits.parse_list) or 0
-        # The kernel ends each line; one without its end that misses directories was cut off.
-        cut_off = text is not None and not text.endswith("\n") and self.dirs & ~listed
-        return 0 if cut_off else listed
+        if text is None or text.endswith("\n"):
+            return listed
+        # The kernel ends each line. Without that, and with zones in use that it misses: cut off.
+        used = 0
+        for name in ("has_cpu", "has_memory", "has_normal_memory"):
+            used |= parse(self.sys.read(f"{self.root}/{name}"), bits.parse_list) or 0
+        return 0 if used & self.dirs & ~listed else listed
+
+    @cached_property
+    def _cpulist_texts(self) -> Mapping[int, str | None]:
+        return {zone: self.read(zone, "cpulist") for zone in bits.members(self.dirs)}
 
     @cached_property
     def cpu_lists(self) -> Mapping[int, CPUSet]:
         """Zone -> the CPUs that its directory names; zones whose files are all useless are out."""
-        texts = {z: self.sys.read(f"{self.root}/node{z}/cpulist") for z in bits.members(self.dirs)}
-        ended = any(text is not None and text.endswith("\n") for text in texts.values())
         lists: dict[int, CPUSet] = {}
-        for zone, text in texts.items():
-            # Cut off: the others are whole lines. A cut list can name a foreign CPU (8,16 -> 8,1).
-            whole = text is not None and (text.endswith("\n") or not ended)
-            found = parse(text, bits.parse_list) if whole else None
+        for zone, text in self._cpulist_texts.items():
+            found = parse(text, bits.parse_list)
             if found is None:
-                found = parse(self.sys.read(f"{self.root}/node{zone}/cpumap"), bits.parse_hex)
-            if found is None:
-                found = cpus.numbered(self.sys.names(f"{self.root}/node{zone}"), "cpu") or None
+                found = self._without_list(zone)
             if found is not None:
                 lists[zone] = found
         return lists
+
+    def sound_cpu_lists(self, online: CPUSet) -> Mapping[int, CPUSet]:
+        """``cpu_lists`` without what was cut off, as far as that shows.
+
+        A list without the end of its line, where others have one, is dropped if the lists do not
+        make a partition of ``online``: cut off, ``8,16`` reads ``8,1``.
+        """
+        lists = dict(self.cpu_lists)
+        texts = self._cpulist_texts
+        ended = {zone for zone, text in texts.items() if text is not None and text.endswith("\n")}
+        union = self.listed_cpus()
+        if ended and (
+            online & ~union or sum(mask.bit_count() for mask in lists.values()) > union.bit_count()
+        ):
+            for zone, text in texts.items():
+                if text is not None and zone not in ended:
+                    found = self._without_list(zone)
+                    lists.pop(zone, None)
+                    if found is not None:
+                        lists[zone] = found
+        return lists
+
+    def _without_list(self, zone: int) -> CPUSet | None:
+        found = parse(self.read(zone, "cpumap"), bits.parse_hex)
+        if found is not None:
+            return found
+        return cpus.numbered(self.sys.names(f"{self.root}/node{zone}"), "cpu") or None
 
     def linked_zone(self, cpu: int) -> int | None:
         """The zone that the CPU's directory links to; None if it has no such link, or several."""
@@ -133,21 +164,25 @@ def place(
 ) -> Placement:
     """Put every CPU into its zone. ``cores``: CPU -> its siblings."""
     online = presence.online
-    zone_of, contested = _told_zones(files, presence)
+    lists = files.sound_cpu_lists(online)
+    zone_of, contested = _told_zones(files, lists, presence)
     zones = _zone_ids(files, bits.of(zone_of[c] for c in zone_of if online >> c & 1), notes)
     if not zones:
         notes.add("devices/system/node", "missing; one zone 0 stands for the whole machine")
         everyone = dict.fromkeys(bits.members(presence.present), 0)
         return Placement(zones=1, zone_of=everyone, online=online, whole=True)
     zone_of = {cpu: zone for cpu, zone in zone_of.items() if zones >> zone & 1}
-    _infer(files, zones, zone_of, contested, online, cores, notes)
+    lost = zones & ~bits.of(lists)
+    _infer(lost, zone_of, contested, online, cores, notes)
     return Placement(zones=zones, zone_of=zone_of, online=online)
 
 
-def _told_zones(files: NodeFiles, presence: cpus.Presence) -> tuple[dict[int, int], CPUSet]:
+def _told_zones(
+    files: NodeFiles, lists: Mapping[int, CPUSet], presence: cpus.Presence
+) -> tuple[dict[int, int], CPUSet]:
     """CPU -> zone where the files agree, and the CPUs that several zones claim for good."""
     claims: dict[int, ZoneSet] = {}
-    for zone, mask in files.cpu_lists.items():
+    for zone, mask in lists.items():
         for cpu in bits.members(mask & presence.online):
             claims[cpu] = claims.get(cpu, 0) | 1 << zone
     zone_of = {cpu: bits.lowest(z) for cpu, z in claims.items() if z.bit_count() == 1}
@@ -188,16 +223,17 @@ def _zone_ids(files: NodeFiles, in_use: ZoneSet, notes: Notes) -> ZoneSet:
 
 
 def _infer(
-    files: NodeFiles,
-    zones: ZoneSet,
+    lost: ZoneSet,
     zone_of: dict[int, int],
     contested: CPUSet,
     online: CPUSet,
     cores: Mapping[int, CPUSet],
     notes: Notes,
 ) -> None:
-    """Zones of on-line CPUs that no file places: by their siblings, then by elimination."""
-    lost = zones & ~bits.of(files.cpu_lists)
+    """Zones of on-line CPUs that no file places: by their siblings, then by elimination.
+
+    ``lost``: zones whose own files do not tell their CPUs.
+    """
     for zone in bits.members(lost):
         notes.add(f"node/node{zone}/cpulist", "missing or unreadable; zone told by the CPUs' side")
     for cpu in bits.members(online & ~bits.of(zone_of)):
@@ -314,12 +350,13 @@ def _read_distances(files: NodeFiles, placed: Placement, notes: Notes) -> dict[i
     """Zone -> zone -> distance; a row that is lost is taken from the other zones' columns."""
     zones = list(bits.members(placed.zones))
     orders = [list(bits.members(mask)) for mask in (files.online, placed.zones, files.dirs)]
+    known = set(zones)
     rows: dict[int, dict[int, int]] = {}
     for zone in zones:
         values = parse(files.read(zone, "distance"), _parse_distances) or []
         order = next((order for order in orders if len(order) == len(values)), None)
         if values and order is not None:
-            row = {to: value for to, value in zip(order, values, strict=True) if to in set(zones)}
+            row = {to: value for to, value in zip(order, values, strict=True) if to in known}
             # The firmware's table puts 10 on the diagonal; any other row is not this zone's.
             if row.get(zone) == LOCAL_DISTANCE:
                 rows[zone] = row
@@ -338,4 +375,7 @@ def _read_distances(files: NodeFiles, placed: Placement, notes: Notes) -> dict[i
 
 
 def _parse_distances(text: str) -> list[int]:
-    return [parse_int(word) for word in text.split()]
+    words = text.split()
+    if not _NUMBERS.fullmatch(text) or any(len(word) > 9 for word in words):
+        raise errors.ParseError("distances", text)
+    return [int(word) for word in words]
