@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.node import Amounts
 from rte.model.quantity import hugepage_resource
+from rte.placement.admission import settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +29,13 @@ def zone_resources(reading: NodeReading) -> ZoneResources:
     every zone that it is attached to; one without a zone counts in none. A zone that the kubelet
     has not seen (hot-plugged since its start) offers nothing.
 
+    Excluded pods do not count, as if they had gone.
+
     Without a kubelet (``reading.state`` is None) everything is allocatable and available.
     """
     state = reading.state
+    if state is not None and reading.excluded:
+        state = settle(state, (state.admitted | state.holdings.keys()) - reading.excluded)
     table = _of_machine(reading.machine, offered=state is None)
     if state is not None:
         for zone in state.topology.zones:

@@ -222,7 +222,8 @@ class NodeReading:
     """One consistent reading of a node: what gets published.
 
     ``state`` is None when no kubelet was asked (bare machine). ``disagreements`` names sources that
-    contradict each other, one line each.
+    contradict each other, one line each. ``excluded`` are UIDs whose holdings do not count in the
+    zones, by configuration (the state knows them all the same).
     """
 
     node_name: str
@@ -230,3 +231,4 @@ class NodeReading:
     state: NodeState | None = None
     pods: tuple[PodRef, ...] = ()
     disagreements: tuple[str, ...] = ()
+    excluded: frozenset[str] = frozenset()

@@ -1,0 +1,253 @@
+"""Machine + kubelet view -> NodeReading: the true state of a node.
+
+True is what the kubelet would hold at its next admission: the state files, less what belongs to
+pods that are no longer active, released by the kubelet's own rules. It is built only from files
+that agree with each other; what podresources or sysfs say differently is named, not guessed away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rte.accounting import listed, machine
+from rte.accounting.crosscheck import disagreements
+from rte.accounting.devices import device_pools
+from rte.accounting.globs import matches
+from rte.accounting.holdings import read_holdings
+from rte.model import bits
+from rte.model.node import KubeletConfig, NodeReading, NodeState, PodRef, ZoneMemory
+from rte.placement.admission import settle
+from rte.placement.memory import initial_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rte.accounting.holdings import Holdings
+    from rte.accounting.listed import Listing, Name
+    from rte.model.bits import CPUSet
+    from rte.model.kubelet import KubeletView, NodePod
+    from rte.model.machine import Machine
+    from rte.model.node import MemoryBlock, Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to read a node.
+
+    Attributes:
+        previous: state of an earlier reading; used while the kubelet is the same (equal epochs).
+        synced: False from a restart of the kubelet until it has re-admitted its pods.
+        settled: the state files have not changed for a while, so CPUs that are in none of them
+            were plugged in after the kubelet's start, rather than caught between two writes.
+        drop_unknown: pods of the state files that the API does not show are gone. True for pods
+            that were listed after the files were read; a watcher, which may lag behind the
+            kubelet, says False and hands deleted pods in as terminal.
+        reference_container: namespace, pod and container that asks for no exclusive CPUs: what an
+            old kubelet lists for it is the shared pool, and is subtracted everywhere.
+        exclude_pods: (namespace glob, name glob): pods that are not counted in zones and
+            fingerprint.
+        node_capacity: the Node's capacity, by resource; tells how many devices there are.
+    """
+
+    previous: NodeState | None = None
+    synced: bool = True
+    settled: bool = False
+    drop_unknown: bool = True
+    reference_container: tuple[str, str, str] | None = None
+    exclude_pods: tuple[tuple[str, str], ...] = ()
+    node_capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+def build_reading(
+    node_name: str,
+    hardware: Machine,
+    view: KubeletView,
+    active_pods: Sequence[NodePod] | None = None,
+    options: Options | None = None,
+) -> NodeReading:
+    """Account for every CPU, byte and device of a node.
+
+    ``active_pods`` are the API's pods of this node, terminal ones included, None where the API is
+    not asked: then podresources tells who is active, and without it nobody is dropped.
+
+    Raises:
+        errors.InconsistentStateError: the kubelet is between two writes of one change; read again.
+        errors.KubeletError: the reserved CPUs cannot be told.
+        errors.ParseError: a glob of ``exclude_pods`` is malformed.
+    """
+    options = options or Options()
+    previous = options.previous
+    if previous is not None and (not view.epoch or previous.epoch != view.epoch):
+        previous = None
+    config, notes = _running_config(view)
+    topology, reserved, changed = machine.read_machine(
+        hardware, view, config, previous, settled=options.settled
+    )
+    pools = device_pools(view, previous.devices if previous else {}, options.node_capacity)
+    listing = listed.read_listing(view, options.reference_container)
+    uids = listed.uids_of(view, listing, active_pods)
+    holdings = read_holdings(view, config, listing, uids, pools)
+    state = NodeState(
+        topology=topology,
+        config=config,
+        kubelet_version=view.version,
+        epoch=view.epoch,
+        synced=options.synced,
+        reserved=reserved,
+        shared=_shared(view, config, topology, reserved, listing, holdings),
+        memory=_memory(view, config, topology, holdings),
+        devices=pools,
+        admitted=_admitted(view, active_pods, listing, uids, holdings),
+        holdings=holdings,
+    )
+    active = listed.active_uids(view, listing, active_pods, uids, drop_unknown=options.drop_unknown)
+    notes += changed
+    notes += disagreements(state, view, listing, uids)
+    state = settle(state, active)
+    names = _names(active_pods, listing, uids, state)
+    excluded = frozenset(
+        uid for uid, name in names.items() if _is_excluded(name, options.exclude_pods)
+    )
+    return NodeReading(
+        node_name=node_name,
+        machine=hardware,
+        state=state,
+        pods=tuple(
+            PodRef(uid=uid, namespace=name[0], name=name[1], exclusive=_is_exclusive(state, uid))
+            for uid, name in sorted(names.items(), key=lambda item: (item[1], item[0]))
+            if uid not in excluded
+        ),
+        disagreements=tuple(notes),
+        excluded=excluded,
+    )
+
+
+def _running_config(view: KubeletView) -> tuple[KubeletConfig, list[str]]:
+    """The configuration, with the policies that the running kubelet writes into its files."""
+    notes = []
+    config = view.config
+    if config is None:
+        notes.append("the kubelet's configuration is unknown; its files tell the policies only")
+        config = KubeletConfig()
+    if view.cpu and view.cpu.policy != config.cpu_policy:
+        if view.config:
+            notes.append(
+                f"cpuManagerPolicy is {config.cpu_policy}, the running kubelet's file says "
+                f"{view.cpu.policy}"
+            )
+        config = replace(config, cpu_policy=view.cpu.policy)
+    if view.memory and view.memory.policy != config.memory_policy:
+        if view.config:
+            notes.append(
+                f"memoryManagerPolicy is {config.memory_policy}, the running kubelet's file says "
+                f"{view.memory.policy}"
+            )
+        config = replace(config, memory_policy=view.memory.policy)
+    return config, notes
+
+
+def _shared(
+    view: KubeletView,
+    config: KubeletConfig,
+    topology: Topology,
+    reserved: CPUSet,
+    listing: Listing | None,
+    holdings: Holdings,
+) -> CPUSet:
+    """``defaultCpuSet``; without the file what the reference container shows, else what is left."""
+    if config.cpu_policy != "static":
+        return 0
+    if view.cpu:
+        return view.cpu.default
+    if listing and listing.shared:
+        return listing.shared
+    held = 0
+    for containers in holdings.values():
+        for holding in containers.values():
+            held |= holding.cpus
+    left = topology.all_cpus & ~held
+    return left & ~reserved if machine.is_strict(config) else left
+
+
+def _memory(
+    view: KubeletView, config: KubeletConfig, topology: Topology, holdings: Holdings
+) -> Mapping[int, ZoneMemory]:
+    """The memory manager's rows; without its file, the initial ones with every block filled in."""
+    if config.memory_policy == "None":
+        return {}
+    if view.memory:
+        return view.memory.zones
+    rows = initial_rows(topology, config)
+    for containers in holdings.values():
+        for holding in containers.values():
+            for block in holding.memory:
+                _fill(rows, block)
+    return rows
+
+
+def _fill(rows: dict[int, ZoneMemory], block: MemoryBlock) -> None:
+    """Zones ascending, each one's free memory used up before the next (updateMachineState)."""
+    left = block.size
+    for zone in bits.members(block.zones):
+        row = rows.get(zone)
+        if row is None:
+            continue
+        amounts = dict(row.amounts)
+        if block.resource in amounts:
+            amount = amounts[block.resource]
+            taken = min(left, amount.free)
+            left -= taken
+            amounts[block.resource] = replace(
+                amount, reserved=amount.reserved + taken, free=amount.free - taken
+            )
+        rows[zone] = ZoneMemory(assignments=row.assignments + 1, group=block.zones, amounts=amounts)
+
+
+def _admitted(
+    view: KubeletView,
+    pods: Sequence[NodePod] | None,
+    listing: Listing | None,
+    uids: Mapping[Name, str],
+    holdings: Holdings,
+) -> frozenset[str]:
+    """The kubelet's own marker; older kubelets: the API's status; else whoever is known."""
+    if view.allocated is not None:
+        return frozenset(view.allocated.pods)
+    if pods is not None:
+        return frozenset(pod.uid for pod in pods if pod.admitted and not pod.terminal)
+    return frozenset(holdings) | (frozenset(uids.values()) if listing else frozenset())
+
+
+def _names(
+    pods: Sequence[NodePod] | None,
+    listing: Listing | None,
+    uids: Mapping[Name, str],
+    state: NodeState,
+) -> dict[str, Name]:
+    """The pods that this state accounts for: a pod that is not admitted yet is not among them."""
+    if pods is None:
+        return {uid: name for name, uid in uids.items()} if listing else {}
+    return {
+        pod.uid: (pod.namespace, pod.name)
+        for pod in pods
+        if not pod.terminal and pod.uid in state.admitted
+    }
+
+
+def _is_excluded(name: Name, globs: Sequence[tuple[str, str]]) -> bool:
+    return any(matches(namespace, name[0]) and matches(pod, name[1]) for namespace, pod in globs)
+
+
+def _is_exclusive(state: NodeState, uid: str) -> bool:
+    """Holds CPUs, memory or devices of a zone (filter ``with-exclusive-resources``)."""
+    return any(
+        holding.cpus
+        or any(block.zones for block in holding.memory)
+        or any(
+            state.devices[resource].zones[position]
+            for resource, mask in holding.devices.items()
+            for position in bits.members(mask)
+        )
+        for holding in state.holdings.get(uid, {}).values()
+    )
