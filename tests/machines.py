@@ -228,6 +228,7 @@ def expected(shape: Shape) -> dict[str, Any]:
         "vendor": shape.vendor,
         "model": shape.model,
         "memory_bytes": sum(zone["memory_bytes"] for zone in zones),
+        "sockets": len({row["kernel_socket"] for row in rows if row["online"]}),
         "cpus": cpus,
         "zones": zones,
         "pci": [

@@ -21,6 +21,7 @@ def build_document(read: machine.Machine) -> Document:
         "vendor": read.vendor,
         "model": read.model,
         "memory_bytes": read.memory_bytes,
+        "sockets": read.sockets,
         "cpus": [
             {
                 "id": cpu.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ _MEMINFO = re.compile(r"^(?:Node\s+\d+\s+)?(\w+(?:\(\w+\))?):\s+(\d{1,15})(\s+kB
 _S390 = re.compile(r"^processor (\d{1,5}): ")
 _SPARC = re.compile(r"^CPU(\d{1,5})$")
 _STAT = re.compile(r"^cpu(\d{1,5}) ", re.MULTILINE)
+_SOCKET = re.compile(r"^physical id[^:]*:\s*([0-9]{1,9})", re.MULTILINE)
 #: keys that open the block of one CPU: x86, arm64, ppc64, ia64, riscv; then s390.
 _BLOCK = {"processor", "cpu number"}
 _VENDOR = ("vendor_id", "vendor", "CPU implementer")
@@ -48,17 +50,31 @@ def read_stat_cpus(proc: Tree) -> frozenset[int]:
     return frozenset(int(match) for match in _STAT.findall(proc.read("stat") or ""))
 
 
-def read_identity(proc: Tree) -> tuple[str, str]:
-    """Vendor and model as /proc/cpuinfo names them, ``""`` where it does not."""
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What /proc/cpuinfo says of the whole machine, ``""`` and 0 where it does not.
+
+    ``sockets`` counts the different ``physical id`` lines, as cadvisor does (machine.GetSockets).
+    """
+
+    vendor: str
+    model: str
+    sockets: int
+
+
+def read_identity(proc: Tree) -> Identity:
+    """Vendor, model and number of sockets."""
+    text = proc.read("cpuinfo") or ""
     found: dict[str, str] = {}
-    # The kernel takes milliseconds to format a long cpuinfo; identity is in its first lines.
-    for line in (proc.read("cpuinfo", 4096) or "").splitlines():
+    for line in text[:4096].splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
-        if colon and value:
+        if colon and value.isprintable():
             found.setdefault(key, value)
-    vendor = next((found[key] for key in _VENDOR if key in found), "")
-    model = next((found[key] for key in _MODEL if key in found), "")
-    return vendor, model
+    return Identity(
+        vendor=next((found[key] for key in _VENDOR if found.get(key)), ""),
+        model=next((found[key] for key in _MODEL if found.get(key)), ""),
+        sockets=len(set(_SOCKET.findall(text))),
+    )
 
 
 def parse_meminfo(text: str) -> dict[str, int]:

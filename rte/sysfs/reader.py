@@ -39,14 +39,15 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
     topology = cpus.read_topology(sources, presence.online)
     placed = zones.place(node_files, presence, topology.cores, notes)
     all_zones, memory_bytes = zones.read_zones(node_files, placed, proc_tree, notes)
-    vendor, model = procfs.read_identity(proc_tree)
+    identity = procfs.read_identity(proc_tree)
     result = machine.Machine(
         cpus=cpus.build_cpus(sources, presence, topology, placed.zone_of),
         zones=all_zones,
         memory_bytes=memory_bytes,
         pci=pci.read_devices(sys_tree, all_zones, notes),
-        vendor=vendor,
-        model=model,
+        sockets=identity.sockets,
+        vendor=identity.vendor,
+        model=identity.model,
         warnings=notes.lines(),
     )
     for line in result.warnings:
