@@ -6,6 +6,8 @@ import json
 import shutil
 import signal
 import subprocess
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import yaml
 
 from tests.cluster import kubelet_config as kubelet_configs
 from tests.cluster import pods, processes, shapes
+from tests.cluster.api import Api
 from tests.cluster.processes import ClusterError
 
 if TYPE_CHECKING:
@@ -189,8 +192,14 @@ class Node:
         node = self.cluster.api.find(f"/api/v1/nodes/{self.name}") or {}
         return _ready(node).get("lastHeartbeatTime", "")
 
-    def wait_ready(self, seconds: float = 30, *, after: str = "") -> None:
+    def wait_ready(self, seconds: float = 30, *, after: str = "", settled: bool = True) -> None:
         """Wait until the kubelet has reported Ready and nothing keeps pods away.
+
+        Args:
+            after: the report must be younger than this (a heartbeat from before a restart).
+            settled: also wait for its first housekeeping, some 2 s later. Until then a kubelet does
+                not rule out that a pod it refuses still runs, and tells of the refusal 10 s late
+                (status manager, PodCouldHaveRunningContainers).
 
         Raises:
             ClusterError: with the last errors of the kubelet's log.
@@ -209,13 +218,37 @@ class Node:
                 and all(name in node["status"].get("allocatable", {}) for name in self._devices())
             )
 
-        try:
-            self.cluster.api.wait("/api/v1/nodes", self.name, ready, seconds=seconds)
-        except ClusterError as error:
-            raise ClusterError(
-                f"node {self.name} is not Ready within {seconds:g} s\n"
-                + processes.tail(self.kubelet_log)
-            ) from error
+        deadline = time.monotonic() + seconds
+        while True:
+            # In slices, so that a kubelet that has given up is noticed.
+            try:
+                self.cluster.api.wait("/api/v1/nodes", self.name, ready, seconds=1)
+                break
+            except ClusterError as error:
+                dead = not self.cluster.pids(f"{self.name}/kubelet")
+                if not dead and time.monotonic() < deadline:
+                    continue
+                why = "its kubelet has ended" if dead else f"not Ready within {seconds:g} s"
+                lines = processes.tail(self.kubelet_log)
+                raise ClusterError(f"node {self.name}: {why}\n{lines}") from error
+        if settled:
+            # Housekeeping sets these gauges; they do not exist before.
+            processes.wait_until(
+                lambda: "\nkubelet_desired_pods{" in self.kubelet_get("/metrics"),
+                seconds,
+                f"first housekeeping of {self.name}",
+                every=0.2,
+            )
+
+    def kubelet_get(self, path: str) -> Any:
+        """Read from the kubelet's own API: ``/metrics`` (text), ``/configz``, ``/pods`` (JSON).
+
+        Raises:
+            rte.errors.KubeError: it is not there, or refuses.
+        """
+        authority, token = self.cluster.authority.certificate, str(self.cluster.info["token"])
+        with closing(Api(f"https://127.0.0.1:{self.port}", authority, token)) as client:
+            return client.get(path)
 
     def remove(self) -> None:
         """End every process of the node, and delete its objects and its folder."""

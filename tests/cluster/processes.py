@@ -140,7 +140,13 @@ def _wait(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def wait_until(
-    done: Callable[[], bool], seconds: float, what: str, *, pid: int = 0, log: Path | None = None
+    done: Callable[[], bool],
+    seconds: float,
+    what: str,
+    *,
+    pid: int = 0,
+    log: Path | None = None,
+    every: float = 0.02,
 ) -> None:
     """Wait for a condition that has no event.
 
@@ -153,7 +159,7 @@ def wait_until(
         if over or time.monotonic() > deadline:
             why = "its process ended" if over else f"not within {seconds:g} s"
             raise ClusterError(f"{what}: {why}\n{tail(log)}" if log else f"{what}: {why}")
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def tail(log: Path, lines: int = 15) -> str:

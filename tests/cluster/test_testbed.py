@@ -96,7 +96,9 @@ def test_containers_fail_to_start_and_are_slow_on_demand(
 
 def test_devices_have_zones_and_turn_unhealthy(cluster: Cluster, fresh_node: FreshNode) -> None:
     gpu = "example.com/gpu"
-    node = fresh_node(devices={gpu: [[0], [1], [0, 1], None, []]})
+    node = fresh_node(
+        devices={gpu: [[0], [1], [0, 1], None, []]}, kubelet={"nodeStatusUpdateFrequency": "1s"}
+    )
     status = cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]
     assert status["allocatable"][gpu] == "5"
     node.set_health(gpu, "gpu1", healthy=False)
