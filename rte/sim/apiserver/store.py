@@ -1,0 +1,264 @@
+"""A versioned store with the guarantees of etcd behind the API server's watch cache.
+
+One monotonic revision over all objects, a bounded history of changes (older ones are compacted),
+consistent lists at any revision still in the history, and watches that replay from a revision.
+Values handed out are shared: treat them as read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from rte.sim.apiserver import status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Obj: TypeAlias = dict[str, Any]
+#: namespace ("" for cluster-scoped objects) and name
+Key: TypeAlias = tuple[str, str]
+
+
+class Change(NamedTuple):
+    """One committed write. ``kind`` is ADDED, MODIFIED or DELETED; a deleted object is the last one
+    with the revision of its deletion."""
+
+    revision: int
+    kind: str
+    resource: str
+    key: Key
+    object: Obj
+    previous: Obj | None
+
+
+class Selection(Protocol):
+    """What a list or watch selects."""
+
+    def matches(self, key: Key, obj: Obj) -> bool:
+        """Whether the object is selected."""
+
+    @property
+    def index(self) -> tuple[str, str] | None:
+        """A (field, value) that every selected object has, if one of :data:`INDEXED` is pinned."""
+
+
+#: Fields by which watches are looked up, so that a thousand kubelets cost one look each.
+INDEXED = ("metadata.name", "spec.nodeName")
+
+
+class Watch:
+    """An asynchronous iterator of (type, object); ends when :meth:`stop` is called."""
+
+    #: A watcher that lags this far behind is cut off, as the real server does.
+    LIMIT = 20_000
+
+    def __init__(self, store: Store, resource: str, selection: Selection) -> None:
+        self._store = store
+        self.resource = resource
+        self.selection = selection
+        self.revision = store.revision
+        self._events: deque[tuple[str, Obj]] = deque()
+        self._wake = asyncio.Event()
+        self._stopped = False
+
+    def offer(self, change: Change) -> None:
+        """Queue what a change means under this selection."""
+        new = change.kind != "DELETED" and self.selection.matches(change.key, change.object)
+        old = change.previous is not None and self.selection.matches(change.key, change.previous)
+        self.revision = change.revision
+        if new:
+            self.push("MODIFIED" if old else "ADDED", change.object)
+        elif old and change.kind == "DELETED":
+            self.push("DELETED", change.object)
+        elif old and change.previous is not None:
+            self.push("DELETED", stamped(change.previous, change.revision))
+
+    def push(self, kind: str, obj: Obj) -> None:
+        """Queue one event."""
+        if len(self._events) >= self.LIMIT:
+            self.stop()
+            return
+        self._events.append((kind, obj))
+        self._wake.set()
+
+    def pending(self) -> list[tuple[str, Obj]]:
+        """Take all queued events without waiting."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    async def batch(self, timeout: float | None = None) -> list[tuple[str, Obj]]:
+        """Wait for at least one event and take all; empty on time-out or after :meth:`stop`."""
+        if not self._events and not self._stopped:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._wake.wait()
+            except TimeoutError:
+                return []
+        return self.pending()
+
+    @property
+    def stopped(self) -> bool:
+        """True once no further event can come."""
+        return self._stopped and not self._events
+
+    def stop(self) -> None:
+        """End the watch; what is queued can still be read."""
+        self._stopped = True
+        self._wake.set()
+        self._store.forget(self)
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> tuple[str, Obj]:
+        while not self._events:
+            if self._stopped:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._events.popleft()
+
+
+def stamped(obj: Obj, revision: int) -> Obj:
+    """A shallow copy of ``obj`` that carries ``revision``."""
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+
+
+class Store:
+    """See the module. Not thread-safe: one event loop owns it.
+
+    Args:
+        history: how many changes can be replayed before a watch gets 410.
+    """
+
+    def __init__(self, history: int = 10_000) -> None:
+        self.revision = 1
+        self.compacted = 0
+        self._history: deque[Change] = deque()
+        self._limit = history
+        self._objects: dict[str, dict[Key, Obj]] = {}
+        self._watches: dict[str, dict[tuple[str, str] | None, dict[Watch, None]]] = {}
+
+    def get(self, resource: str, key: Key) -> Obj | None:
+        """The current object."""
+        return self._objects.get(resource, {}).get(key)
+
+    def count(self, resource: str) -> int:
+        """How many objects of a resource there are."""
+        return len(self._objects.get(resource, ()))
+
+    def items(self, resource: str, revision: int | None = None) -> list[tuple[Key, Obj]]:
+        """All objects in key order, now or as they were at ``revision``.
+
+        Raises:
+            status.StatusError: 410, the revision has been compacted.
+        """
+        table = self._objects.get(resource, {})
+        if revision is not None and revision < self.revision:
+            if revision < self.compacted:
+                raise status.expired(
+                    f"The provided continue parameter is too old: {revision} ({self.compacted})"
+                )
+            table = dict(table)
+            for change in reversed(self._history):
+                if change.revision <= revision:
+                    break
+                if change.resource != resource:
+                    continue
+                if change.previous is None:
+                    table.pop(change.key, None)
+                else:
+                    table[change.key] = change.previous
+        return sorted(table.items(), key=_order)
+
+    def put(self, resource: str, key: Key, obj: Obj) -> Obj:
+        """Create or replace; returns the object with its new resourceVersion."""
+        previous = self.get(resource, key)
+        self.revision += 1
+        obj = stamped(obj, self.revision)
+        self._objects.setdefault(resource, {})[key] = obj
+        kind = "ADDED" if previous is None else "MODIFIED"
+        self._commit(Change(self.revision, kind, resource, key, obj, previous))
+        return obj
+
+    def delete(self, resource: str, key: Key, last: Obj | None = None) -> Obj:
+        """Remove; returns the object as it was (or ``last``) with the revision of the deletion."""
+        previous = self._objects[resource].pop(key)
+        self.revision += 1
+        obj = stamped(last or previous, self.revision)
+        self._commit(Change(self.revision, "DELETED", resource, key, obj, previous))
+        return obj
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the history up to ``revision`` (all of it by default)."""
+        self.compacted = self.revision if revision is None else revision
+        while self._history and self._history[0].revision <= self.compacted:
+            self._history.popleft()
+
+    def watch(self, resource: str, selection: Selection, revision: int | None) -> Watch:
+        """Watch from just after ``revision`` (None: from now).
+
+        Raises:
+            status.StatusError: 410, the history no longer reaches back to ``revision``.
+        """
+        watch = Watch(self, resource, selection)
+        if revision is not None and revision < self.revision:
+            if revision < self.compacted:
+                raise status.expired(f"too old resource version: {revision} ({self.compacted})")
+            for change in self._since(revision):
+                if change.resource == resource:
+                    watch.offer(change)
+        self._watches.setdefault(resource, {}).setdefault(selection.index, {})[watch] = None
+        return watch
+
+    def forget(self, watch: Watch) -> None:
+        """Stop delivering to a watch."""
+        self._watches.get(watch.resource, {}).get(watch.selection.index, {}).pop(watch, None)
+
+    def watches(self, resource: str | None = None) -> list[Watch]:
+        """All open watches (of one resource)."""
+        tables = self._watches.values() if resource is None else [self._watches.get(resource, {})]
+        return [watch for table in tables for bucket in table.values() for watch in bucket]
+
+    def _since(self, revision: int) -> Iterable[Change]:
+        recent: list[Change] = []
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            recent.append(change)
+        return reversed(recent)
+
+    def _commit(self, change: Change) -> None:
+        self._history.append(change)
+        while len(self._history) > self._limit:
+            self.compacted = self._history.popleft().revision
+        table = self._watches.get(change.resource)
+        if not table:
+            return
+        buckets: dict[tuple[str, str] | None, None] = {None: None}
+        for obj in (change.object, change.previous):
+            if obj is not None:
+                for path in INDEXED:
+                    buckets[path, field_text(obj, path)] = None
+        for bucket in buckets:
+            for watch in list(table.get(bucket, ())):
+                watch.offer(change)
+
+
+def _order(item: tuple[Key, Obj]) -> str:
+    namespace, name = item[0]
+    return f"{namespace}/{name}" if namespace else name
+
+
+def field_text(obj: Obj, path: str) -> str:
+    """The value of a dotted path as selectors see it; "" where there is none."""
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
