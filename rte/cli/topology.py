@@ -1,0 +1,192 @@
+"""``rte topology``: the machine, and who holds what, as the agent sees it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rte.cli import drawing
+from rte.model import bits
+from rte.model.node import NodeReading
+from rte.sysfs import document, read_machine
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rte.model.bits import CPUSet
+    from rte.model.machine import CPU, Machine, PCIDevice, Zone
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the command."""
+    parser.add_argument(
+        "--sysfs-root", type=Path, default=Path("/sys"), metavar="DIR", help="stands for /sys"
+    )
+    parser.add_argument(
+        "--procfs-root", type=Path, default=Path("/proc"), metavar="DIR", help="stands for /proc"
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json", "svg"), default="text", help="default: text"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read and print; 0 = done.
+
+    Raises:
+        errors.RteError: the machine cannot be read.
+    """
+    machine = read_machine(args.sysfs_root, args.procfs_root)
+    if args.output == "json":
+        text = document.format_document(document.build_document(machine))
+    elif args.output == "svg":
+        text = drawing.draw(machine)
+    else:
+        text = "".join(f"{line}\n" for line in describe(NodeReading(node_name="", machine=machine)))
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def describe(reading: NodeReading) -> Iterator[str]:
+    """The machine in lines of text."""
+    machine = reading.machine
+    yield machine.model or machine.vendor or "Machine"
+    yield drawing.summarize(machine)
+    sockets: dict[frozenset[int], list[Zone]] = {}
+    for zone in machine.zones:
+        sockets.setdefault(_sockets(machine, zone), []).append(zone)
+    for ids, zones in sockets.items():
+        yield ""
+        if ids:
+            yield f"Socket{'s' if len(ids) > 1 else ''} {_list(ids)}"
+        for zone in zones:
+            yield from _describe_zone(machine, zone)
+    yield from _describe_rest(machine)
+    yield from _describe_distances(machine)
+    yield from _describe_holders(reading)
+    if machine.warnings:
+        yield "\nRead with reservations"
+        yield from (f"  {line}" for line in machine.warnings)
+
+
+def _sockets(machine: Machine, zone: Zone) -> frozenset[int]:
+    return frozenset(cpu.socket for cpu in machine.cpus if zone.cpus >> cpu.id & 1)
+
+
+def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
+    if zone.cpus:
+        what = f"{zone.cpus.bit_count()} CPUs {bits.format_list(zone.cpus)}"
+    else:
+        what = "memory only" if zone.memory_bytes else "no CPUs, no memory"
+    yield f"  Zone {zone.id}: {what}, {drawing.format_bytes(zone.memory_bytes)}"
+    pools = [
+        f"{drawing.format_page(size)}: {count:,} = {drawing.format_bytes(size * count)}"
+        if count
+        else f"{drawing.format_page(size)}: none"
+        for size, count in sorted(zone.hugepages.items())
+    ]
+    if pools:
+        yield f"    huge pages {', '.join(pools)}"
+    caches: dict[int | None, list[CPU]] = {}
+    for cpu in machine.cpus:
+        if zone.cpus >> cpu.id & 1:
+            caches.setdefault(cpu.l3, []).append(cpu)
+    for l3, cpus in caches.items():
+        name = "no L3 told" if l3 is None else f"L3 {l3}"
+        yield f"    {name}: {_describe_cores(cpus)}"
+    yield from _describe_devices([d for d in machine.pci if d.zone == zone.id], "    ")
+
+
+def _describe_cores(cpus: Sequence[CPU]) -> str:
+    """Cores of equal kind and width together: ``8 cores of 2 threads 0+32 1+33 ...``."""
+    kinds: dict[tuple[str, int], list[CPUSet]] = {}
+    for siblings, kind in dict.fromkeys((cpu.siblings, cpu.kind) for cpu in cpus):
+        kinds.setdefault((kind, siblings.bit_count()), []).append(siblings)
+    parts = []
+    for (kind, width), cores in kinds.items():
+        noun = f"{kind} core".lstrip() + ("s" if len(cores) > 1 else "")
+        if width == 1:
+            union = 0
+            for mask in cores:
+                union |= mask
+            parts.append(f"{len(cores)} {noun} {bits.format_list(union)}")
+            continue
+        shown = " ".join("+".join(map(str, bits.members(mask))) for mask in cores)
+        parts.append(f"{len(cores)} {noun} of {width} threads {shown}")
+    return "; ".join(parts)
+
+
+def _describe_devices(devices: Sequence[PCIDevice], indent: str) -> Iterator[str]:
+    switches: dict[str, list[PCIDevice]] = {}
+    for device in devices:
+        switches.setdefault(drawing.switch_of(device), []).append(device)
+    for switch, members in switches.items():
+        if switch:
+            yield f"{indent}PCIe switch {switch}"
+        inner = indent + "  " if switch else indent
+        yield from (f"{inner}{d.address} {drawing.describe_device(d)}" for d in members)
+
+
+def _describe_rest(machine: Machine) -> Iterator[str]:
+    lost = bits.of(cpu.id for cpu in machine.cpus if cpu.online and cpu.zone < 0)
+    if lost:
+        yield f"\nCPUs of unknown zone: {bits.format_list(lost)}"
+    off = bits.of(cpu.id for cpu in machine.cpus if not cpu.online)
+    if off:
+        yield f"\nCPUs off-line: {bits.format_list(off)}"
+    devices = [device for device in machine.pci if device.zone is None]
+    if devices:
+        yield "\nDevices without a known zone"
+        yield from _describe_devices(devices, "  ")
+
+
+def _describe_distances(machine: Machine) -> Iterator[str]:
+    if len(machine.zones) < 2:
+        return
+    yield "\nDistances"
+    ids = [zone.id for zone in machine.zones]
+    if len(ids) > 32:
+        for zone in machine.zones:
+            yield f"  zone {zone.id}: " + _runs(zone)
+        return
+    rows = [["", *map(str, ids)]]
+    rows += [[str(z.id), *(str(z.distances.get(to, "?")) for to in ids)] for z in machine.zones]
+    width = max(len(word) for row in rows for word in row)
+    yield from ("  " + " ".join(word.rjust(width) for word in row) for row in rows)
+
+
+def _runs(zone: Zone) -> str:
+    """Zones at the same distance together."""
+    groups: dict[int, int] = {}
+    for to, distance in zone.distances.items():
+        groups[distance] = groups.get(distance, 0) | 1 << to
+    return ", ".join(f"{d} to {bits.format_list(mask)}" for d, mask in sorted(groups.items()))
+
+
+def _describe_holders(reading: NodeReading) -> Iterator[str]:
+    state = reading.state
+    if state is None:
+        return
+    yield "\nCPUs by holder"
+    yield f"  shared pool {bits.format_list(state.shared)}"
+    if state.reserved:
+        yield f"  reserved {bits.format_list(state.reserved)}"
+    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in reading.pods}
+    for uid in sorted(state.holdings, key=lambda uid: names.get(uid, uid)):
+        for container, holding in sorted(state.holdings[uid].items()):
+            what = [bits.format_list(holding.cpus)] if holding.cpus else []
+            what += [
+                f"{block.resource} {drawing.format_bytes(block.size)} of zone "
+                f"{bits.format_list(block.zones)}"
+                for block in holding.memory
+            ]
+            what += [f"{n.bit_count()} {name}" for name, n in sorted(holding.devices.items())]
+            if what:
+                yield f"  {names.get(uid, uid)} {container}: {', '.join(what)}"
+
+
+def _list(members: Iterable[int]) -> str:
+    return bits.format_list(bits.of(member for member in members if member >= 0)) or "unknown"
