@@ -94,7 +94,12 @@ def from_files(
         config["evictionHard"] = _eviction_hard(config, where)
     if drop_in_dir is not None:
         for path in _drop_ins(drop_in_dir):
-            config = _merge_patch(config, _load(path))
+            try:
+                config = _merge_patch(config, _load(path))
+            except RecursionError as error:
+                raise errors.KubeletError(
+                    f"kubelet configuration {path}: an alias refers to what contains it"
+                ) from error
             where = f"{where} + {path.name}"
     _apply_flags(config, flags)
     return effective(config, memory_bytes=memory_bytes, where=where)

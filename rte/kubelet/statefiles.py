@@ -35,7 +35,7 @@ DEVICE_CHECKPOINT = "kubelet_internal_checkpoint"
 _UINT64 = 1 << 64
 
 #: Stands for "no zone recorded" in the device checkpoint (nodeWithoutTopology in pod_devices.go).
-_NO_ZONE = -1
+_NO_ZONE = "-1"
 
 
 def parse_cpu_state(text: str | bytes, what: str = CPU_STATE) -> CPUManagerState:
@@ -71,7 +71,7 @@ def parse_memory_state(text: str | bytes, what: str = MEMORY_STATE) -> MemoryMan
     document = _document(text, what)
     zones = {}
     for key, row in _table(document.get("machineState"), what, "machineState").items():
-        zone = _zone(int(key) if key.isascii() and key.isdigit() else key, what)
+        zone = _zone_key(key, what)
         zones[zone] = _zone_memory(zone, _table(row, what, "machineState"), what)
     entries = {
         uid: {
@@ -146,16 +146,13 @@ def _device_zones(value: object, what: str) -> Mapping[str, int | None]:
         return {_text(device, what, "a device id"): None for device in value}
     zones: dict[str, int | None] = {}
     for key, devices in _table(value, what, "DeviceIDs by zone").items():
-        number = key.removeprefix("-")
-        if not (number.isascii() and number.isdigit() and len(number) <= 6):
-            raise errors.ParseError(what, key, "DeviceIDs: expected a zone id")
-        zone = int(key)
+        zone = None if key == _NO_ZONE else _zone_key(key, what)
         for device in _rows(devices, what, "DeviceIDs"):
             name = _text(device, what, "a device id")
-            if zone <= _NO_ZONE:
+            if zone is None:
                 zones.setdefault(name, None)
             else:
-                zones[name] = (zones.get(name) or 0) | 1 << _zone(zone, what)
+                zones[name] = (zones.get(name) or 0) | 1 << zone
     return zones
 
 
@@ -234,6 +231,12 @@ def _amount(value: object, what: str, part: str) -> int:
     if type(value) is not int or not 0 <= value < _UINT64:
         raise errors.ParseError(what, value, f"{part}: expected a number of 64 bits")
     return value
+
+
+def _zone_key(key: str, what: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) <= 6):
+        raise errors.ParseError(what, key, "expected a zone id")
+    return _zone(int(key), what)
 
 
 def _zone(value: object, what: str) -> int:
