@@ -1,39 +1,240 @@
-"""One consistent reading of this node, published once."""
+"""One consistent reading of this node, published once.
+
+Sources that a run does not use are not imported: neither gRPC without a socket, nor an HTTP client
+without an API server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rte import errors, nrt
+from rte import accounting, errors, nrt
 from rte.agent import sinks
 from rte.agent.settings import SinkKind
+from rte.kubelet import config as kubelet_config
+from rte.kubelet import reading as kubelet_reading
+from rte.model import quantity
 from rte.model.node import NodeReading
 from rte.sysfs import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from rte.agent.settings import AgentSettings
+    from rte.kube.client import Client
+    from rte.model.kubelet import NodePod
     from rte.model.machine import Machine
+    from rte.model.node import KubeletConfig
 
 logger = logging.getLogger(__name__)
+
+#: The kubelet's serving certificate, below its directory.
+_KUBELET_CERTIFICATE = "pki/kubelet.crt"
+#: Its configuration file, where kubeadm and most installers put it.
+_KUBELET_CONFIG = "config.yaml"
+#: Between two readings of a state that is not consistent yet; a kubelet writes within milliseconds.
+_RETRY_S = 0.05
+#: Files that stood still this long are not caught between two writes.
+_SETTLED_S = 1.0
+
+
+@dataclass(frozen=True)
+class _API:
+    """The API server and what it says of this node's Node object."""
+
+    client: Client
+    node: Mapping[str, Any]
 
 
 async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
     """Read, account, encode, publish.
+
+    The API server is asked when it is the sink or ``kubeconfig`` is given; then it tells which pods
+    are active and, without a kubelet configuration file, how the kubelet is configured.
 
     Raises:
         errors.RteError: the machine or a source that was asked for cannot be read, no consistent
             state was seen within ``oneshot_timeout``, or the sink refuses.
     """
     machine = read_machine(settings.sysfs, settings.procfs)
-    reading = NodeReading(node_name=settings.node_name, machine=machine)
-    encoded = nrt.build(reading, settings.nrt_options())
-    text = sinks.render(encoded.object, settings.output)
-    if settings.sink.kind is SinkKind.FILE and settings.sink.path:
-        sinks.write_file(settings.sink.path, text)
-    else:
-        sinks.write_stdout(text)
+    async with AsyncExitStack() as stack:
+        api = None
+        if settings.sink.kind is SinkKind.KUBE or settings.kubeconfig is not None:
+            api = await _connect(settings, environ, stack)
+        if settings.asks_kubelet:
+            reading = await _read(settings, machine, api, stack)
+        else:
+            reading = NodeReading(node_name=settings.node_name, machine=machine)
+        for line in reading.disagreements:
+            logger.warning("sources disagree: %s", line)
+        owner = str(api.node["metadata"].get("uid") or "") if api else ""
+        encoded = nrt.build(reading, settings.nrt_options(owner))
+        for key in encoded.dropped:
+            logger.warning("annotation left out, the object would be too large", extra={"key": key})
+        if settings.sink.kind is SinkKind.KUBE and api:
+            await _publish(settings, api.client, encoded.object)
+        elif settings.sink.path is not None:
+            sinks.write_file(settings.sink.path, sinks.render(encoded.object, settings.output))
+        else:
+            sinks.write_stdout(sinks.render(encoded.object, settings.output))
+
+
+# The API server
+
+
+async def _connect(
+    settings: AgentSettings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> _API:
+    from rte.kube import credentials
+    from rte.kube.client import Client
+    from rte.kube.resources import NODES
+
+    access = credentials.load(settings.kubeconfig, environ)
+    client = await stack.enter_async_context(
+        Client(access, timeout_s=settings.oneshot_timeout, component="rte-agent")
+    )
+    try:
+        node = await client.get(NODES.path(settings.node_name))
+    except errors.KubeError as error:
+        if error.status != 404:
+            raise
+        raise errors.KubeError(
+            f"the API server knows no node {settings.node_name!r}: give its name with --node-name",
+            status=error.status,
+            reason=error.reason,
+        ) from error
+    return _API(client, node)
+
+
+async def _list_pods(settings: AgentSettings, client: Client) -> tuple[NodePod, ...]:
+    from rte.agent import pods
+    from rte.kube.resources import PODS
+
+    answer = await client.get(PODS.path(), fieldSelector=f"spec.nodeName={settings.node_name}")
+    return tuple(pods.parse(item) for item in answer.get("items") or ())
+
+
+async def _publish(settings: AgentSettings, client: Client, document: dict[str, Any]) -> None:
+    """Write it as the daemon would: only what differs, guarded, tried again after a conflict."""
+    from rte.agent.kubesink import KubeSink, Observation
+    from rte.agent.mailbox import Mailbox
+    from rte.kube import retry
+    from rte.telemetry.health import Readiness
+    from rte.telemetry.metrics import AgentMetrics
+
+    mailbox: Mailbox[Observation] = Mailbox()
+    sink = KubeSink(
+        client, settings.node_name, mailbox, metrics=AgentMetrics(), readiness=Readiness()
+    )
+    mailbox.put(Observation(document, time.monotonic()))
+    deadline = time.monotonic() + settings.oneshot_timeout
+    attempts = retry.forever(
+        retry_on=lambda error: (
+            time.monotonic() < deadline
+            and (retry.is_transient(error) or getattr(error, "status", 0) == 409)
+        ),
+        most_s=1.0,
+    )
+    async for attempt in attempts:
+        with attempt:
+            await sink.flush()
+
+
+# The kubelet
+
+
+async def _read(
+    settings: AgentSettings, machine: Machine, api: _API | None, stack: AsyncExitStack
+) -> NodeReading:
+    """One consistent reading, tried again while the kubelet is between two writes."""
+    source = socket = None
+    if settings.socket is not None:
+        from rte.kubelet.podresources import PodResources
+
+        client = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
+        source, socket = await stack.enter_async_context(client), client.path
+    config = await _kubelet_config(settings, machine, api)
+    node = api.node if api else {}
+    status = node.get("status") or {}
+    version = str((status.get("nodeInfo") or {}).get("kubeletVersion") or "")
+    capacity = _capacity(status.get("capacity") or {})
+    deadline = time.monotonic() + settings.oneshot_timeout
+    files, since = None, time.monotonic()
+    while True:
+        try:
+            view, now_files = await kubelet_reading.read_view(
+                settings.state_dir,
+                source,
+                config=config,
+                version=version,
+                epoch=kubelet_reading.kubelet_epoch(socket, settings.state_dir),
+                previous=files,
+            )
+            if now_files != files:
+                files, since = now_files, time.monotonic()
+            return accounting.build_reading(
+                settings.node_name,
+                machine,
+                view,
+                await _list_pods(settings, api.client) if api else None,
+                accounting.Options(
+                    settled=time.monotonic() - since >= _SETTLED_S,
+                    reference_container=settings.reference_container,
+                    exclude_pods=tuple(_glob(text) for text in settings.exclude_pods),
+                    node_capacity=capacity,
+                ),
+            )
+        except errors.InconsistentStateError as error:
+            if time.monotonic() >= deadline:
+                raise errors.InconsistentStateError(
+                    f"no consistent state within {settings.oneshot_timeout:g} s: {error}"
+                ) from error
+            logger.debug("reading again: %s", error)
+            await asyncio.sleep(_RETRY_S)
+
+
+async def _kubelet_config(
+    settings: AgentSettings, machine: Machine, api: _API | None
+) -> KubeletConfig | None:
+    """From the named file; else the kubelet itself, by the API; else this host; None: unknown."""
+    memory_bytes = machine.memory_bytes
+    if settings.kubelet_config_file or settings.kubelet_config_dir:
+        return kubelet_config.from_files(
+            settings.kubelet_config_file, settings.kubelet_config_dir, memory_bytes=memory_bytes
+        )
+    if api is not None:
+        from rte.kube.node import read_configz
+
+        certificate = settings.state_dir / _KUBELET_CERTIFICATE if settings.state_dir else None
+        try:
+            answer = await read_configz(api.client, api.node, kubelet_certificate=certificate)
+            return kubelet_config.from_configz(answer, memory_bytes=memory_bytes)
+        except errors.KubeError as error:
+            logger.warning("the kubelet's configuration is looked for on this host: %s", error)
+    return _host_config(settings, memory_bytes)
+
+
+def _host_config(settings: AgentSettings, memory_bytes: int) -> KubeletConfig | None:
+    if settings.sysfs_root is None:
+        flags = kubelet_config.find_command_line(settings.procfs)
+        if flags is not None:
+            return kubelet_config.from_flags(flags, memory_bytes=memory_bytes)
+    usual: Path | None = settings.state_dir / _KUBELET_CONFIG if settings.state_dir else None
+    if usual is not None and usual.is_file():
+        return kubelet_config.from_files(usual, memory_bytes=memory_bytes)
+    return None
+
+
+def _capacity(amounts: Mapping[str, Any]) -> dict[str, int]:
+    return {name: quantity.parse_resource(name, text) for name, text in amounts.items()}
+
+
+def _glob(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    return namespace, name

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rte.nrt import numaplacement
+from rte.nrt.numaplacement import PlacementError, Problem
+
+containers = st.tuples(*[st.text(max_size=4)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "!"),
+        (1, "#"),
+        (63, "e"),
+        (64, "f!"),
+        (127, "fe"),
+        (128, "g!"),
+        (1663, "~e"),
+        (1664, "gf!"),
+        (40063, "~~e"),
+    ],
+)
+def test_numbers_are_leb89(value: int, text: str) -> None:
+    assert numaplacement._encode_number(value) == text
+    assert numaplacement._decode_vector(text) == [value]
+
+
+@given(
+    st.integers(1, 8).flatmap(
+        lambda zones: st.tuples(
+            st.just(zones),
+            st.dictionaries(containers, st.integers(0, zones - 1), max_size=200),
+        )
+    )
+)
+def test_placements_survive_their_encoding(case: tuple) -> None:
+    zones, placements = case
+    payload = numaplacement.encode(zones, placements.items())
+
+    parsed = numaplacement.parse_metadata(payload.metadata(), payload.vectors)
+    numaplacement.validate(parsed)
+
+    # Containers may share a hash only when NUL in a name makes them one text: not in real names.
+    if not any("\0" in part for container in placements for part in container):
+        assert numaplacement.decode(parsed, placements) == placements
+
+
+@given(st.text(), st.dictionaries(st.integers(-2, 9), st.text(max_size=6)), st.lists(containers))
+def test_garbage_is_refused_or_decoded_but_never_crashes(
+    metadata: str, vectors: dict, ids: list
+) -> None:
+    for text in (metadata, f"npv0v001::ve=leb89::cc={len(ids)}::nn=4::bn=0::{metadata}"[:-2]):
+        try:
+            payload = numaplacement.parse_metadata(text, vectors)
+            numaplacement.validate(payload)
+            numaplacement.decode(payload, ids)
+        except PlacementError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("zone", "problem"),
+    [
+        (-1, Problem.UNKNOWN_AFFINITY),
+        (-2, Problem.WRONG_AFFINITY),
+        (2, Problem.WRONG_AFFINITY),
+    ],
+)
+def test_a_zone_outside_the_node_is_refused(zone: int, problem: Problem) -> None:
+    with pytest.raises(PlacementError) as caught:
+        numaplacement.encode(2, [(("a", "b", "c"), zone)])
+
+    assert caught.value.problem is problem
