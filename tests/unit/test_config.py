@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rte import config, errors
+from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
+from rte.nrt import Method
+from rte.telemetry.logs import Format, Level, LogSettings
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def load(
+    *flags: str, environ: dict[str, str] | None = None, file: Path | None = None
+) -> config.Config:
+    parser = argparse.ArgumentParser()
+    config.add_arguments(parser, "run")
+    words = [*(["--config", str(file)] if file else []), *flags]
+    return config.load("run", vars(parser.parse_args(words)), environ or {})
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "rte.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_defaults_are_what_the_components_say() -> None:
+    assert load() == config.Config(agent=AgentSettings(), log=LogSettings())
+    assert load().agent.sink == Sink(SinkKind.KUBE)
+    assert load().agent.fingerprint is Method.EXCLUSIVE
+    assert load().agent.koordinator_annotations is True
+    assert load().log == LogSettings(level=Level.INFO, format=Format.TEXT)
+
+
+def test_file_then_environment_then_flags_win(file) -> None:
+    path = file("log-level: error\nlog-format: json\nnode-name: of-file\n")
+    environ = {"RTE_LOG_LEVEL": "warning", "RTE_NODE_NAME": "of-environment"}
+
+    merged = load("--log-level", "debug", environ=environ, file=path)
+
+    assert merged.log.level is Level.DEBUG
+    assert merged.agent.node_name == "of-environment"
+    assert merged.log.format is Format.JSON
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "name"),
+    [
+        ({"NODE_NAME": "pod-says"}, [], "pod-says"),
+        ({"NODE_NAME": "pod-says", "RTE_NODE_NAME": "rte-says"}, [], "rte-says"),
+        ({"NODE_NAME": "pod-says"}, ["--node-name", "flag-says"], "flag-says"),
+        ({"NODE_NAME": ""}, [], "file-says"),
+    ],
+)
+def test_the_node_name_of_the_downward_api_is_honoured(file, environ, flags, name) -> None:
+    path = file("node-name: file-says\n")
+
+    assert load(*flags, environ=environ, file=path).agent.node_name == name
+
+
+def test_the_file_may_be_named_by_the_environment(file) -> None:
+    path = file("log-level: error\n")
+
+    assert load(environ={"RTE_CONFIG": str(path)}).log.level is Level.ERROR
+
+
+#: One valid text per option, and what comes of it.
+SAMPLES = {
+    "sysfs-root": ("/s", Path("/s")),
+    "procfs-root": ("/p", Path("/p")),
+    "podresources-socket": ("unix:///k.sock", "unix:///k.sock"),
+    "kubelet-state-dir": ("/k", Path("/k")),
+    "kubelet-config-file": ("/k/c.yaml", Path("/k/c.yaml")),
+    "kubelet-config-dir": ("/k/c.d", Path("/k/c.d")),
+    "node-name": ("n1", "n1"),
+    "kubeconfig": ("/kc", Path("/kc")),
+    "oneshot": ("true", True),
+    "oneshot-timeout": ("2.5", 2.5),
+    "sink": ("file:/a:b", Sink(SinkKind.FILE, Path("/a:b"))),
+    "output": ("yaml", Output.YAML),
+    "fingerprint": ("all", Method.ALL),
+    "koordinator-annotations": ("false", False),
+    "numaplacement": ("off", False),
+    "reference-container": ("ns/pod/c", ("ns", "pod", "c")),
+    "exclude-pods": ("kube-*/x,b/?", ("kube-*/x", "b/?")),
+    "exclude-resources": ("hugepages-*", ("hugepages-*",)),
+    "metrics-listen": ("127.0.0.1:0", "127.0.0.1:0"),
+    "log-level": ("debug", Level.DEBUG),
+    "log-format": ("json", Format.JSON),
+}
+#: One text that is refused, for options that do not take any text.
+BAD = {
+    "sysfs-root": "",
+    "oneshot": "maybe",
+    "oneshot-timeout": "0",
+    "sink": "file:",
+    "output": "xml",
+    "fingerprint": "some",
+    "koordinator-annotations": "2",
+    "numaplacement": "perhaps",
+    "reference-container": "ns/pod",
+    "exclude-pods": "ns",
+    "metrics-listen": "9101",
+    "log-level": "loud",
+    "log-format": "xml",
+}
+
+
+def value_of(merged: config.Config, option: config.Option) -> object:
+    component, _, attribute = option.field.partition(".")
+    return getattr(getattr(merged, component), attribute)
+
+
+@pytest.mark.parametrize("option", config.OPTIONS, ids=lambda option: option.name)
+def test_every_option_can_be_given_in_all_three_ways(option, file) -> None:
+    if option.name not in SAMPLES:
+        pytest.fail(f"give a sample for {option.name}")
+    text, value = SAMPLES[option.name]
+    flag = [f"--{option.name}", text] if option.value else [f"--{option.name}"]
+    quoted = "'" + text + "'"
+
+    assert value_of(load(*flag), option) == value
+    assert value_of(load(environ={option.variable: text}), option) == value
+    assert value_of(load(file=file(f"{option.name}: {quoted}\n")), option) == value
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_value_is_named_by_where_it_stands(name: str, file) -> None:
+    option = next(option for option in config.OPTIONS if option.name == name)
+
+    if option.value:
+        with pytest.raises(errors.UsageError, match=rf"^--{name}: expected "):
+            load(f"--{name}={BAD[name]}")
+    if BAD[name]:
+        with pytest.raises(errors.UsageError, match=rf"^{option.variable}: expected .*, got "):
+            load(environ={option.variable: BAD[name]})
+    with pytest.raises(errors.UsageError, match=rf"rte\.yaml, key '{name}': expected "):
+        load(file=file(f"{name}: '{BAD[name]}'\n"))
+
+
+def test_all_mistakes_are_told_in_one_line(file) -> None:
+    path = file("log-level: loud\nunheard-of: 1\n")
+
+    with pytest.raises(errors.UsageError) as caught:
+        load("--sink", "nowhere", environ={"RTE_OUTPUT": "xml"}, file=path)
+
+    message = str(caught.value)
+    assert "\n" not in message
+    for name in ("'log-level'", "'unheard-of': unknown", "--sink", "RTE_OUTPUT"):
+        assert name in message
+
+
+def test_an_unknown_key_is_refused_with_the_one_that_may_be_meant(file) -> None:
+    with pytest.raises(errors.UsageError, match="'loglevel': unknown, did you mean log-level"):
+        load(file=file("loglevel: debug\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b\n", "expected keys and values at the top level"),
+        ("a: [1\n", "not YAML"),
+        ("when: 2001-99-99\n", "not YAML"),
+        ("sink: {kind: kube}\n", "key 'sink': expected a value"),
+        ("exclude-pods: {a: b}\n", "key 'exclude-pods': expected a list of texts"),
+        ("sink: null\n", "key 'sink': expected a value"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused_in_one_line(file, text: str, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message) as caught:
+        load(file=file(text))
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.UsageError, match=r"absent\.yaml: No such file"):
+        load(file=tmp_path / "absent.yaml")
+
+
+def test_an_empty_file_says_nothing(file) -> None:
+    assert load(file=file("# nothing yet\n")) == config.Config()
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+def test_garbage_in_the_file_is_a_usage_error(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / "garbage.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
+
+    try:
+        load(file=path)
+    except errors.UsageError as error:
+        assert "\n" not in str(error)
+
+
+@given(st.sampled_from(config.OPTIONS), st.text(max_size=40))
+@settings(max_examples=300)
+def test_garbage_in_a_variable_is_a_value_or_a_usage_error(option, text: str) -> None:
+    try:
+        load(environ={option.variable: text})
+    except errors.UsageError as error:
+        assert option.variable in str(error)
+        assert "\n" not in str(error)
+
+
+def test_lists_add_up_within_a_source_and_replace_those_of_weaker_ones(file) -> None:
+    path = file("exclude-resources:\n- from-file\n")
+
+    assert load(file=path).agent.exclude_resources == ("from-file",)
+    flags = ["--exclude-resources", "a,b", "--exclude-resources", "c"]
+    assert load(*flags, file=path).agent.exclude_resources == ("a", "b", "c")
+
+
+def test_yaml_booleans_and_numbers_need_no_quotes(file) -> None:
+    merged = load(file=file("oneshot: yes\nkoordinator-annotations: off\noneshot-timeout: 3\n"))
+
+    assert merged.agent.oneshot is True
+    assert merged.agent.koordinator_annotations is False
+    assert merged.agent.oneshot_timeout == 3.0
+
+
+def test_every_setting_of_every_component_can_be_given() -> None:
+    offered = {option.field for option in config.OPTIONS}
+
+    assert offered == {
+        f"{component.name}.{attribute.name}"
+        for component, owner in zip(
+            fields(config.Config), (AgentSettings, LogSettings), strict=True
+        )
+        for attribute in fields(owner)
+    }
+
+
+def test_the_documentation_lists_every_option() -> None:
+    assert config.reference() in DOCUMENTATION.read_text()
+
+
+# Which kubelet is meant (hardware from one place and a kubelet from another never mix by accident)
+
+
+@pytest.mark.parametrize(
+    ("flags", "state_dir", "socket"),
+    [
+        ([], "/var/lib/kubelet", "unix:///var/lib/kubelet/pod-resources/kubelet.sock"),
+        (["--kubelet-state-dir", "/k"], "/k", "unix:///k/pod-resources/kubelet.sock"),
+        (["--podresources-socket", "/s"], "/var/lib/kubelet", "/s"),
+        (["--sysfs-root", "/x"], None, None),
+        (["--sysfs-root", "/x", "--kubelet-state-dir", "/k"], "/k", None),
+        (["--sysfs-root", "/x", "--podresources-socket", "/s"], None, "/s"),
+    ],
+)
+def test_the_kubelet_belongs_to_the_hardware(flags, state_dir, socket) -> None:
+    agent = load(*flags).agent
+
+    assert agent.state_dir == (Path(state_dir) if state_dir else None)
+    assert agent.socket == socket
+    assert agent.asks_kubelet is bool(state_dir or socket)
