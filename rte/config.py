@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,15 @@ def listen(value: str) -> str:
     port = value.rpartition(":")[2]
     if ":" not in value or not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ValueError("expected HOST:PORT or off")
+    return value
+
+
+def namespace(value: str) -> str:
+    """A namespace, or ``off``."""
+    if value.lower() in _NO:
+        return ""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value):
+        raise ValueError("expected the name of a namespace or off")
     return value
 
 
@@ -316,6 +326,22 @@ OPTIONS = (
         value="HOST:PORT|off",
         help="address of /metrics, /healthz and /readyz",
         default=":9101",
+    ),
+    Option(
+        name="lease-namespace",
+        field="agent.lease_namespace",
+        parse=namespace,
+        value="NAMESPACE|off",
+        help="where the Lease is kept that shows that this node's agent lives",
+        default="rte-system",
+    ),
+    Option(
+        name="poll-interval",
+        field="agent.poll_interval",
+        parse=seconds,
+        value="SECONDS",
+        help="time between looks at everything, in case a notification was lost",
+        default="60",
     ),
     Option(
         name="log-level",

@@ -35,6 +35,7 @@ class Change(enum.Flag):
     SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
     PODS = enum.auto()  #: a pod of this node began or ended in the API
     MACHINE = enum.auto()  #: CPUs came on-line or went off-line
+    LEARNT = enum.auto()  #: the kubelet's configuration and its Node are known anew
     POLL = enum.auto()  #: nothing known; look again at what has no notification
 
 

@@ -20,6 +20,8 @@ from rte.kube.resources import NRTS
 from rte.kube.watch import watch
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     import tenacity
 
     from rte.agent.mailbox import Mailbox
@@ -76,6 +78,7 @@ class KubeSink:
         readiness: Readiness,
         pace: Pace = Pace(),
         tolerance: ownership.Tolerance | None = None,
+        before_create: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._client = client
         self._name = node_name
@@ -94,6 +97,8 @@ class KubeSink:
         self._trigger = "start"
         self._next_repair = 0.0
         self._complaint = ""
+        self._before_create = before_create
+        self.first_publish = asyncio.Event()
 
     def behind_since(self) -> float | None:
         """Since when (``time.monotonic``) the API server lacks the current state; None if not."""
@@ -203,6 +208,11 @@ class KubeSink:
             except errors.KubeError as error:
                 if error.status != 404:
                     raise
+                if self._before_create is not None:
+                    # Whoever deleted it may have been the garbage collector: its Node is a new one.
+                    await self._before_create()
+                    self._take()
+                    wanted = self._wanted or wanted
                 await self._create(wanted)
             self._published |= ownership.annotations_of(self._stored or {}, FIELD_MANAGER)
         patch = self._patch_for(wanted)
@@ -252,6 +262,7 @@ class KubeSink:
         self._trigger = "change"
         self._metrics.last_publish.set_to_current_time()
         self._readiness.met("published")
+        self.first_publish.set()
         if self._complaint:
             self._complaint = ""
             logger.info("publishing works again")

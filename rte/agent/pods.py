@@ -37,9 +37,11 @@ class PodTable:
     A pod that the API deleted stays as a terminal one until the kubelet's files forget it
     (:meth:`retain`): the kubelet writes nothing when a pod ends. A UID that the files know and the
     API does not is either too new or long gone; after ``grace_s`` it is taken for gone.
+    ``before`` are UIDs that the files had before the first list: gone, if that lacks them.
     """
 
-    def __init__(self, *, grace_s: float = 2.0) -> None:
+    def __init__(self, *, before: frozenset[str] = frozenset(), grace_s: float = 2.0) -> None:
+        self._before = before
         self._grace_s = grace_s
         self._pods: dict[str, NodePod] = {}
         self._ended: dict[str, NodePod] = {}
@@ -55,6 +57,9 @@ class PodTable:
         for uid, pod in before.items():
             if uid not in self._pods:
                 self._ended[uid] = _ended(pod)
+        for uid in self._before - self._pods.keys():
+            self._ended[uid] = NodePod(uid=uid, namespace="", name="", terminal=True)
+        self._before = frozenset()
         self.listed = True
 
     def update(self, obj: dict[str, Any]) -> bool:

@@ -61,6 +61,8 @@ class AgentSettings:
         exclude_pods: ``NAMESPACE/NAME`` globs of pods that are not accounted for.
         exclude_resources: globs of resources that no zone shows.
         metrics_listen: address of metrics and health; empty: none.
+        lease_namespace: where the Lease is kept that shows that the agent lives; empty: no Lease.
+        poll_interval: seconds between looks at everything, in case a notification was lost.
     """
 
     sysfs_root: Path | None = None
@@ -82,6 +84,8 @@ class AgentSettings:
     exclude_pods: tuple[str, ...] = ()
     exclude_resources: tuple[str, ...] = ()
     metrics_listen: str = ":9101"
+    lease_namespace: str = "rte-system"
+    poll_interval: float = 60.0
 
     @property
     def sysfs(self) -> Path:

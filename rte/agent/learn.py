@@ -1,0 +1,90 @@
+"""What is learnt once per start of the kubelet: its configuration, version and Node."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.kubelet import config as kubelet_config
+from rte.model import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.agent.settings import AgentSettings
+    from rte.kube.client import Client
+    from rte.model.node import KubeletConfig
+
+logger = logging.getLogger(__name__)
+
+#: The kubelet's serving certificate, below its directory.
+_KUBELET_CERTIFICATE = "pki/kubelet.crt"
+#: Its configuration file, where kubeadm and most installers put it.
+_KUBELET_CONFIG = "config.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What the Node object says; empty where the API is not asked.
+
+    ``capacity`` is by resource, millicores and base units.
+    """
+
+    uid: str = ""
+    version: str = ""
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+def node_facts(node: Mapping[str, Any]) -> NodeFacts:
+    """Read a Node object.
+
+    Raises:
+        errors.ParseError: a capacity is not a quantity.
+    """
+    status = node.get("status") or {}
+    capacity = status.get("capacity") or {}
+    return NodeFacts(
+        uid=str((node.get("metadata") or {}).get("uid") or ""),
+        version=str((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
+        capacity={name: quantity.parse_resource(name, text) for name, text in capacity.items()},
+    )
+
+
+async def read_kubelet_config(
+    settings: AgentSettings,
+    memory_bytes: int,
+    client: Client | None = None,
+    node: Mapping[str, Any] | None = None,
+) -> KubeletConfig | None:
+    """From the named file; else the kubelet itself, by the API; else this host; None: unknown.
+
+    Raises:
+        errors.KubeletError: the configuration found cannot be used.
+    """
+    if settings.kubelet_config_file or settings.kubelet_config_dir:
+        return kubelet_config.from_files(
+            settings.kubelet_config_file, settings.kubelet_config_dir, memory_bytes=memory_bytes
+        )
+    if client is not None and node is not None:
+        from rte.kube.node import read_configz  # without an API server no HTTP client is loaded
+
+        certificate = settings.state_dir / _KUBELET_CERTIFICATE if settings.state_dir else None
+        try:
+            answer = await read_configz(client, node, kubelet_certificate=certificate)
+            return kubelet_config.from_configz(answer, memory_bytes=memory_bytes)
+        except errors.KubeError as error:
+            logger.warning("the kubelet's configuration is looked for on this host: %s", error)
+    return _host_config(settings, memory_bytes)
+
+
+def _host_config(settings: AgentSettings, memory_bytes: int) -> KubeletConfig | None:
+    if settings.sysfs_root is None:
+        flags = kubelet_config.find_command_line(settings.procfs)
+        if flags is not None:
+            return kubelet_config.from_flags(flags, memory_bytes=memory_bytes)
+    usual = settings.state_dir / _KUBELET_CONFIG if settings.state_dir else None
+    if usual is not None and usual.is_file():
+        return kubelet_config.from_files(usual, memory_bytes=memory_bytes)
+    return None

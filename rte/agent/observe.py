@@ -1,0 +1,507 @@
+"""From signals to observations: re-reads what changed, accounts for it, hands it on.
+
+Nothing here waits for the API server while the kubelet changes: an observation goes into a mailbox,
+and what must be asked of the API server (configuration, Node) is asked by a task beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from rte import accounting, errors, nrt
+from rte.agent.follow import Change
+from rte.agent.kubesink import Observation
+from rte.agent.learn import NodeFacts
+from rte.kubelet import reading as kubelet_reading
+from rte.model.kubelet import KubeletView
+from rte.model.node import NodeReading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from rte.agent.follow import Signals
+    from rte.agent.mailbox import Mailbox
+    from rte.agent.pods import PodTable
+    from rte.agent.settings import AgentSettings
+    from rte.kubelet.reading import Source, StateFiles
+    from rte.model.kubelet import ListedPod, NodePod
+    from rte.model.machine import Machine
+    from rte.model.node import KubeletConfig
+    from rte.telemetry.health import Readiness
+    from rte.telemetry.metrics import AgentMetrics
+
+logger = logging.getLogger(__name__)
+
+#: What only podresources tells, or tells better.
+_LIST = Change.DEVICES | Change.SOCKET | Change.POLL | Change.LEARNT
+
+
+class Learner(Protocol):
+    """Asks for what changes only when the kubelet restarts."""
+
+    async def __call__(self, memory_bytes: int) -> tuple[KubeletConfig | None, NodeFacts]:
+        """Configuration (None: unknown) and Node."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clocks:
+    """Seconds.
+
+    Attributes:
+        admission: how long the last write of an admission is waited for, once its first is seen.
+        torn: first wait before files that do not agree are read again without a new write.
+        torn_most: longest such wait.
+        settled: files that stood still this long are not caught between two writes.
+        check: after a change in the files, podresources is compared this much later.
+        source: between attempts to reach a kubelet that does not answer.
+        resync: between looks at a restarted kubelet until it has re-admitted its pods.
+        resync_most: a kubelet that runs this long has re-admitted what it ever will.
+        stale: after so long without a sound reading the last one is not to be trusted.
+        relearn: a kubelet has told the API what is new about it this much later.
+    """
+
+    admission: float = 0.02
+    torn: float = 0.02
+    torn_most: float = 1.0
+    settled: float = 1.0
+    check: float = 0.25
+    source: float = 1.0
+    resync: float = 0.1
+    resync_most: float = 120.0
+    stale: float = 30.0
+    relearn: float = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where an observer reads.
+
+    Attributes:
+        read_machine: reads the hardware.
+        learn: asks for configuration and Node; it does not return before it knows.
+        podresources: client of the kubelet's API; None where no socket is asked.
+        socket: path of that API's socket.
+        pods: the API's pods of this node; None where the API is not asked.
+    """
+
+    read_machine: Callable[[], Machine]
+    learn: Learner
+    podresources: Source | None = None
+    socket: Path | None = None
+    pods: PodTable | None = None
+
+
+class Observer:
+    """Reads one node whenever something changed there.
+
+    Args:
+        settings: what to read and publish.
+        sources: where to read it.
+        signals: what tells of changes.
+        mailbox: where observations go.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        sources: Sources,
+        signals: Signals,
+        mailbox: Mailbox[Observation],
+        *,
+        metrics: AgentMetrics,
+        readiness: Readiness,
+        clocks: Clocks = Clocks(),
+    ) -> None:
+        self._settings = settings
+        self._signals = signals
+        self._mailbox = mailbox
+        self._read_machine = sources.read_machine
+        self._source = sources.podresources
+        self._socket = sources.socket
+        self._pods = sources.pods
+        self._learn = sources.learn
+        self._metrics = metrics
+        self._readiness = readiness
+        self._clocks = clocks
+        self._accounting = accounting.Options(
+            drop_unknown=False,
+            reference_container=settings.reference_container,
+            exclude_pods=tuple(_glob(text) for text in settings.exclude_pods),
+        )
+        self._must_learn = asyncio.Event()
+        self._learnt = False
+        self._learning = True
+        self._config: KubeletConfig | None = None
+        self._node = NodeFacts()
+        self._machine: Machine | None = None
+        self._files: StateFiles | None = None
+        self._files_changed = 0.0
+        self._view: KubeletView | None = None
+        self._check_at: float | None = None
+        self._listed_files: StateFiles | None = None
+        self._restart = Restart(clocks.resync_most)
+        self._reading: NodeReading | None = None
+        self._seen_half: frozenset[str] = frozenset()
+        self._problem = ""
+        self._failing_since: float | None = None
+        self._failures = 0
+        self._disagreements: tuple[str, ...] = ()
+
+    @property
+    def is_trustworthy(self) -> bool:
+        """Whether what was handed on last is (nearly) what the kubelet has now."""
+        since = self._failing_since
+        return self._reading is not None and (
+            since is None or time.monotonic() - since < self._clocks.stale
+        )
+
+    async def run(self) -> None:
+        """Observe until cancelled."""
+        self._machine = await asyncio.to_thread(self._read_machine)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_learning(), name="learn")
+            group.create_task(self._observe(), name="look")
+
+    @property
+    def node(self) -> NodeFacts:
+        """What was last learnt of the Node."""
+        return self._node
+
+    async def renew_owner(self) -> None:
+        """Hand on the last reading again, owned by the Node as it is now."""
+        assert self._machine is not None  # noqa: S101 - there is no reading without it
+        self._config, self._node = await self._learn(self._machine.memory_bytes)
+        if self._reading is not None:
+            self._hand_on(self._reading, time.monotonic())
+
+    # Configuration and Node
+
+    async def _keep_learning(self) -> None:
+        while True:
+            await self._must_learn.wait()
+            self._must_learn.clear()
+            assert self._machine is not None  # noqa: S101 - run() reads it first
+            self._config, self._node = await self._learn(self._machine.memory_bytes)
+            self._learnt, self._learning = True, self._must_learn.is_set()
+            self._signals.add(Change.LEARNT)
+
+    # Looking
+
+    async def _observe(self) -> None:
+        if not self._settings.asks_kubelet:
+            await self._observe_machine()
+        self._must_learn.set()
+        self._signals.add(Change.SOCKET | Change.FILES | Change.POLL)
+        wait_s: float | None = None
+        while True:
+            await self._signals.wait(wait_s)
+            changes, noticed = self._signals.take()
+            wait_s = await self._look(changes, noticed)
+
+    async def _observe_machine(self) -> None:
+        """Without a kubelet only the hardware can change."""
+        while True:
+            assert self._machine is not None  # noqa: S101 - run() reads it first
+            reading = NodeReading(node_name=self._settings.node_name, machine=self._machine)
+            self._hand_on(reading, time.monotonic())
+            await self._signals.wait()
+            self._signals.take()
+            self._machine = await asyncio.to_thread(self._read_machine)
+
+    async def _look(self, changes: Change, noticed: float) -> float | None:
+        """Read what changed and hand it on; the seconds until the next look, None: at a signal."""
+        began = time.monotonic()
+        try:
+            await self._read(changes)
+            if not self._learnt:
+                return None
+            if hold := self._admission_under_way(began):
+                return hold
+            wait_s = self._account(noticed)
+        except errors.InconsistentStateError as error:
+            return self._failed("torn", "the kubelet's files do not agree", error)
+        except errors.ParseError as error:
+            return self._failed("torn", "a state file of the kubelet is damaged", error)
+        except errors.KubeletError as error:
+            return self._failed("failed", "the kubelet cannot be read", error)
+        self._worked()
+        self._metrics.readings.labels("consistent").inc()
+        self._metrics.reading_seconds.observe(time.monotonic() - began)
+        return wait_s
+
+    async def _read(self, changes: Change) -> None:
+        if changes & Change.MACHINE:
+            self._machine = await asyncio.to_thread(self._read_machine)
+        if changes & (Change.SOCKET | Change.POLL):
+            await self._notice_restart()
+        state_dir = self._settings.state_dir
+        if state_dir is not None:
+            self._take_files(kubelet_reading.read_state_files(state_dir, self._files))
+        if self._source is not None and self._needs_list(changes):
+            await self._list()
+
+    async def _notice_restart(self) -> None:
+        epoch = kubelet_reading.kubelet_epoch(self._socket, self._settings.state_dir)
+        known = self._restart.epoch
+        if not self._restart.notice(epoch, time.time(), _modified(self._socket)):
+            return
+        if known:
+            logger.info("the kubelet was restarted")
+            self._metrics.kubelet_restarts.inc()
+            self._machine = await asyncio.to_thread(self._read_machine)
+            self._learning = True
+            self._must_learn.set()
+            self._learn_later()
+
+    def _learn_later(self) -> None:
+        asyncio.get_running_loop().call_later(self._clocks.relearn, self._must_learn.set)
+
+    def _take_files(self, files: StateFiles) -> None:
+        known = self._files
+        if files is not known and files != known:
+            self._files_changed = time.monotonic()
+            if _registered(known) != _registered(files) and known is not None:
+                self._learn_later()  # the Node's capacity is about to change
+        self._files = files
+
+    def _needs_list(self, changes: Change) -> bool:
+        """Without the API only podresources tells who is active, so it is asked each time."""
+        return (
+            self._view is None
+            or bool(changes & _LIST)
+            or not self._restart.synced
+            or self._pods is None
+            or not self._pods.listed
+            or (self._check_at is not None and time.monotonic() >= self._check_at)
+        )
+
+    async def _list(self) -> None:
+        self._check_at = None
+        try:
+            self._view, files = await kubelet_reading.read_view(
+                self._settings.state_dir, self._source, previous=self._files
+            )
+        except errors.KubeletError:
+            self._metrics.podresources_failures.labels("list").inc()
+            self._metrics.source_up.set(0)
+            self._readiness.fails("source", "podresources does not answer")
+            if self._view is None or self._pods is None or not self._pods.listed:
+                raise
+            # Files and API go on telling what changes.
+            self._check_at = time.monotonic() + self._clocks.source
+            return
+        if files is not None:
+            self._take_files(files)
+        self._listed_files = files
+        self._metrics.source_up.set(1)
+        self._readiness.met("source")
+
+    def _admission_under_way(self, now: float) -> float:
+        """Seconds to wait for the last write of an admission; 0: there is none under way.
+
+        A pod enters ``allocated_pods_state`` right after the last of its entries. Publishing the
+        half would delay the whole: the write of it would be under way when the rest comes.
+        """
+        files = self._files
+        if files is None or files.allocated is None:
+            return 0.0
+        half = _holders(files) - files.allocated.pods.keys()
+        new = half - self._seen_half
+        if self._pods is not None:
+            new -= {pod.uid for pod in self._pods.pods() if pod.terminal}
+        left = self._files_changed + self._clocks.admission - now
+        if new and left > 0:
+            return left
+        self._seen_half = half
+        return 0.0
+
+    def _account(self, noticed: float) -> float | None:
+        """Build and hand on a reading; seconds until the next look."""
+        assert self._machine is not None  # noqa: S101 - run() reads it first
+        now = time.monotonic()
+        waits: list[float] = []
+        files, listed, view = self._files, self._listed_files, self._view or KubeletView()
+        exact = self._source is None or (view.coherent and files == listed)
+        if not exact and self._check_at is None:
+            self._check_at = now + self._clocks.check
+        if self._check_at is not None:
+            waits.append(max(0.001, self._check_at - now))
+        pods = self._pods.pods() if self._pods is not None and self._pods.listed else None
+        if self._pods is not None and files is not None:
+            left = self._pods.retain(_holders(files) | _admitted(files), now)
+            if left is not None:
+                waits.append(left)
+        if not self._restart.synced:
+            if not self._learning:
+                self._restart.check(view.pods, pods, time.time())
+            if not self._restart.synced:
+                waits.append(self._clocks.resync)
+        self._metrics.synced.set(self._restart.synced)
+        reading = accounting.build_reading(
+            self._settings.node_name,
+            self._machine,
+            kubelet_reading.combine(
+                files,
+                config=self._config,
+                version=self._node.version,
+                epoch=self._restart.epoch,
+                pods=view.pods,
+                allocatable=view.allocatable,
+                # Devices are what the answers are needed for: those of the same checkpoint agree.
+                coherent=exact or (view.coherent and _same_devices(files, listed)),
+            ),
+            pods,
+            replace(
+                self._accounting,
+                previous=self._reading.state if self._reading else None,
+                synced=self._restart.synced,
+                settled=now - self._files_changed >= self._clocks.settled,
+                node_capacity=self._node.capacity,
+            ),
+        )
+        self._reading = reading
+        if exact:
+            self._report(reading.disagreements)
+        self._hand_on(reading, noticed)
+        return min(waits, default=None)
+
+    def _hand_on(self, reading: NodeReading, noticed: float) -> None:
+        encoded = nrt.build(reading, self._settings.nrt_options(self._node.uid))
+        for name in nrt.ANNOTATIONS:
+            self._metrics.left_out.labels(name).set(name in encoded.dropped)
+        self._mailbox.put(Observation(encoded.object, noticed))
+
+    def _report(self, disagreements: tuple[str, ...]) -> None:
+        self._metrics.disagreements.set(len(disagreements))
+        for line in disagreements:
+            if line not in self._disagreements:
+                logger.warning("sources disagree: %s", line)
+        self._disagreements = disagreements
+
+    # Failures
+
+    def _failed(self, result: str, what: str, error: errors.RteError) -> float:
+        """Note a failure; seconds until the next attempt, unless a signal comes before."""
+        self._metrics.readings.labels(result).inc()
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            self._failures = 0
+        self._failures += 1
+        lasting = result == "failed" or now - self._failing_since > self._clocks.settled
+        if lasting and what != self._problem:
+            self._problem = what
+            logger.warning("%s, will keep looking: %s", what, error)
+            self._readiness.fails("reading", what)
+        if result == "failed":
+            return self._clocks.source
+        doubled = self._clocks.torn * float(2 ** min(self._failures - 1, 16))
+        return min(doubled, self._clocks.torn_most)
+
+    def _worked(self) -> None:
+        self._failing_since = None
+        self._readiness.met("reading")
+        if self._problem:
+            logger.info("the kubelet is readable again")
+            self._problem = ""
+
+
+class Restart:
+    """Whether the kubelet has re-admitted its pods since it was started (pure but for its state).
+
+    Its podresources list shows a pod as soon as the kubelet knows it, a moment before admission;
+    so the list of a kubelet that was just started must be complete twice in a row. ``most_s`` after
+    its start a kubelet has re-admitted all that it ever will.
+    """
+
+    _JUST_STARTED_S = 10.0
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self.epoch = ""
+        self.synced = False
+        self._began = 0.0
+        self._expected: frozenset[tuple[str, str]] = frozenset()
+        self._listed: frozenset[tuple[str, str]] = frozenset()
+        self._complete = 0
+
+    def notice(self, epoch: str, now: float, started: float | None) -> bool:
+        """Take the current epoch ("" = no socket); True when it is a new one.
+
+        ``started`` is when the kubelet made its socket (Unix time, as ``now``).
+        """
+        if not epoch or epoch == self.epoch:
+            return False
+        self._expected = self._listed
+        self.epoch, self._began = epoch, now
+        just_started = started is None or now - started < self._JUST_STARTED_S
+        self._complete = 0 if just_started else 1
+        self.synced = False
+        return True
+
+    def check(
+        self,
+        listed: tuple[ListedPod, ...] | None,
+        pods: tuple[NodePod, ...] | None,
+        now: float,
+    ) -> None:
+        """Compare what podresources lists with what the API says was admitted.
+
+        Without the API the pods listed before the restart are expected, or, of a kubelet that ran
+        before we did, none.
+        """
+        if listed is None:
+            self.synced = True  # nobody to ask
+            return
+        self._listed = frozenset((pod.namespace, pod.name) for pod in listed)
+        expected = self._expected
+        if pods is not None:
+            expected = frozenset(
+                (pod.namespace, pod.name) for pod in pods if pod.admitted and not pod.terminal
+            )
+        self._complete = self._complete + 1 if expected <= self._listed else 0
+        if now - self._began > self._most_s and not self._complete:
+            logger.warning(
+                "the kubelet has not taken up %d of its pods after its start",
+                len(expected - self._listed),
+            )
+            self._complete = 2
+        self.synced = self._complete >= 2
+
+
+def _holders(files: StateFiles) -> frozenset[str]:
+    """UIDs that hold anything in the files."""
+    uids: set[str] = set()
+    for part in (files.cpu, files.memory, files.devices):
+        if part is not None:
+            uids |= part.entries.keys()
+    return frozenset(uids)
+
+
+def _admitted(files: StateFiles) -> frozenset[str]:
+    return frozenset(files.allocated.pods) if files.allocated else frozenset()
+
+
+def _modified(path: Path | None) -> float | None:
+    try:
+        return path.stat().st_mtime if path else None
+    except OSError:
+        return None
+
+
+def _registered(files: StateFiles | None) -> Mapping[str, frozenset[str]]:
+    return files.devices.registered if files and files.devices else {}
+
+
+def _same_devices(files: StateFiles | None, listed: StateFiles | None) -> bool:
+    return files is not None and listed is not None and files.devices == listed.devices
+
+
+def _glob(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    return namespace, name
