@@ -25,7 +25,7 @@ from tests.cluster.processes import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tests.cluster.shapes import Shape
+    from tests.machines import Shape
 
 #: Run folders lie here. Short on purpose: a Unix socket's path has at most 107 characters.
 BASE = Path(os.environ.get("RTE_RUN_DIR") or "/tmp")
@@ -257,7 +257,7 @@ class Cluster:
         """Add a node and wait until it is Ready.
 
         Args:
-            shape: a fixture's name, a folder or a description (:mod:`tests.cluster.shapes`).
+            shape: a fixture's name, a folder, a Shape or text (:mod:`tests.cluster.shapes`).
             kubelet: arguments of :func:`kubelet_config`, or a whole KubeletConfiguration.
             devices: resource -> devices, each as its list of zones ([] = a topology without zones),
                 None (no topology), or ``{"id": ..., "zones": ..., "unhealthy": ...}``.

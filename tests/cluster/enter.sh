@@ -19,9 +19,9 @@ for part in devices/system/node devices/system/cpu kernel/mm/hugepages; do
     [ -d "$source" ] || source=$node/empty
     cover "$source" "/sys/$part"
 done
-for part in meminfo cpuinfo; do
-    if [ -e "$machine/proc/$part" ]; then mount --bind "$machine/proc/$part" "/proc/$part"; fi
-done
+cover "$node/bus-cpu" /sys/bus/cpu/devices
+mount --bind "$machine/proc/meminfo" /proc/meminfo
+mount --bind "$node/cpuinfo" /proc/cpuinfo
 
 # The kubelet sets these for the whole host; let it write to files of the node instead.
 for name in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys \

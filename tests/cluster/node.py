@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.api import Object
     from tests.cluster.cluster import Cluster
+    from tests.machines import Shape
 
 ENTER = Path(__file__).parent / "enter.sh"
 
@@ -82,7 +83,7 @@ class Node:
     def create(
         self,
         *,
-        shape: str | Path | shapes.Shape,
+        shape: str | Path | Shape,
         config: Mapping[str, Any],
         devices: Mapping[str, Sequence[Device]] | None,
         own_machine: bool,
@@ -96,6 +97,7 @@ class Node:
         if own_machine:
             shutil.copytree(machine, self.dir / "machine", symlinks=True)
             machine = self.dir / "machine"
+        shapes.complete(machine, self.dir)
         port = processes.free_port()
         spec = {"machine": str(machine), "port": port, "labels": dict(labels or {})}
         (self.dir / "node.json").write_text(json.dumps(spec))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,8 +18,11 @@ from tests.cluster.pods import container, pod
 from tests.cluster.processes import ClusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.cluster.cluster import Cluster
     from tests.cluster.conftest import FreshNode
+    from tests.cluster.node import Node
 
 
 def test_a_kubelet_believes_in_the_hardware_it_is_shown(
@@ -32,6 +35,29 @@ def test_a_kubelet_believes_in_the_hardware_it_is_shown(
     assert capacity["hugepages-2Mi"] == "3Gi"
     zones = node.true_state()["memory_manager_state"]["machineState"]
     assert sorted(zones) == ["0", "1", "2"]
+
+
+def test_kubelets_run_on_odd_machines_all_at_once(
+    cluster: Cluster, fresh_nodes: Callable[[list[dict[str, Any]]], list[Node]]
+) -> None:
+    cpus = {
+        "2-laptop-no-node": 2,
+        "16-server-memory-only": 16,
+        "16-server-offline-cpus": 13,
+        "16-2s-zone-holes": 16,
+        "24-s390-books": 24,
+        "32-2s-gpus": 32,
+        "64-2s-snc": 64,
+        "384-2s-nps4": 384,
+    }
+    options = [
+        {"name": f"m{number}", "shape": name, "kubelet": {"policy": "best-effort"}}
+        for number, name in enumerate(cpus)
+    ]
+    for node, expected in zip(fresh_nodes(options), cpus.values(), strict=True):
+        status = cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]
+        assert status["capacity"]["cpu"] == str(expected)
+        assert len(node.run(["ls", "/sys/bus/cpu/devices"]).stdout.split()) >= expected
 
 
 def test_the_namespace_hides_the_host_and_keeps_it_as_it_is(fresh_node: FreshNode) -> None:
