@@ -23,7 +23,7 @@ from rte.model.kubelet import (
 from rte.model.node import MemoryBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Iterable
 
 SERVICE = "v1.PodResourcesLister"
 DEFAULT_SOCKET = "unix:///var/lib/kubelet/pod-resources/kubelet.sock"
@@ -33,7 +33,6 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 #: ``sun_path`` of sockaddr_un holds 107 characters and a NUL.
 MAX_PATH_CHARS = 107
 
-_Answer = TypeVar("_Answer")
 _Message = TypeVar("_Message", bound=message.Message)
 
 
@@ -59,11 +58,16 @@ def socket_path(address: str) -> Path:
     return Path(path)
 
 
+class NotOfferedError(errors.KubeletError):
+    """The kubelet is too old for the call, or has its feature gate off."""
+
+
 class PodResources:
     """One kubelet's podresources endpoint; an asynchronous context manager.
 
     The channel reconnects by itself, so one client outlives restarts of the kubelet. Every call
-    raises :class:`errors.KubeletError` with one line when there is no (sound) answer.
+    raises :class:`errors.KubeletError` when there is no answer and :class:`errors.ParseError` when
+    it is not sound.
     """
 
     def __init__(self, address: str = DEFAULT_SOCKET, *, timeout_seconds: float = 10.0) -> None:
@@ -80,21 +84,11 @@ class PodResources:
                 ("grpc.max_reconnect_backoff_ms", 1000),
             ],
         )
-        self._list = self._channel.unary_unary(
-            f"/{SERVICE}/List",
-            pb.ListPodResourcesRequest.SerializeToString,
-            pb.ListPodResourcesResponse.FromString,
-        )
-        self._allocatable = self._channel.unary_unary(
-            f"/{SERVICE}/GetAllocatableResources",
-            pb.AllocatableResourcesRequest.SerializeToString,
-            pb.AllocatableResourcesResponse.FromString,
-        )
-        self._get = self._channel.unary_unary(
-            f"/{SERVICE}/Get",
-            pb.GetPodResourcesRequest.SerializeToString,
-            pb.GetPodResourcesResponse.FromString,
-        )
+        # Bytes in and out: where a message does not decode, grpc would log it and answer None.
+        self._methods = {
+            method: self._channel.unary_unary(f"/{SERVICE}/{method}", bytes, bytes)
+            for method in ("List", "GetAllocatableResources", "Get")
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -108,32 +102,37 @@ class PodResources:
 
     async def list(self) -> tuple[ListedPod, ...]:
         """Every pod with what its app and sidecar containers hold."""
-        request = pb.ListPodResourcesRequest()
-        answer = await self._call("List", self._list(request, timeout=self._timeout_seconds))
-        return decode_pods(answer.pod_resources)
+        payload = await self.fetch("List", pb.ListPodResourcesRequest())
+        return decode_pods(decode(pb.ListPodResourcesResponse, payload).pod_resources)
 
     async def allocatable(self) -> Allocatable | None:
         """What could be handed out; None where this kubelet does not offer the call."""
-        request = pb.AllocatableResourcesRequest()
-        call = self._allocatable(request, timeout=self._timeout_seconds)
         try:
-            answer = await self._call("GetAllocatableResources", call)
-        except _NotOfferedError:
+            payload = await self.fetch("GetAllocatableResources", pb.AllocatableResourcesRequest())
+        except NotOfferedError:
             return None
-        return decode_allocatable(answer)
+        return decode_allocatable(decode(pb.AllocatableResourcesResponse, payload))
 
     async def get(self, namespace: str, name: str) -> ListedPod | None:
         """One pod of :meth:`list`; None where this kubelet does not offer the call."""
         request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         try:
-            answer = await self._call("Get", self._get(request, timeout=self._timeout_seconds))
-        except _NotOfferedError:
+            payload = await self.fetch("Get", request)
+        except NotOfferedError:
             return None
-        return decode_pods([answer.pod_resources])[0]
+        return decode_pods([decode(pb.GetPodResourcesResponse, payload).pod_resources])[0]
 
-    async def _call(self, method: str, call: Awaitable[_Answer]) -> _Answer:
+    async def fetch(self, method: str, request: message.Message) -> bytes:
+        """The encoded answer of one call, as a snapshot keeps it (:func:`decode` reads it).
+
+        Raises:
+            NotOfferedError: this kubelet does not offer the call.
+            errors.KubeletError: there is no answer.
+        """
         try:
-            return await call
+            return await self._methods[method](
+                request.SerializeToString(), timeout=self._timeout_seconds
+            )
         except grpc.aio.AioRpcError as error:
             raise self._explain(method, error) from error
 
@@ -144,7 +143,7 @@ class PodResources:
         if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.FAILED_PRECONDITION) or (
             code is grpc.StatusCode.UNKNOWN and "disabled" in details
         ):
-            return _NotOfferedError(f"{where}: this kubelet does not offer it ({details})")
+            return NotOfferedError(f"{where}: this kubelet does not offer it ({details})")
         if code is grpc.StatusCode.UNAVAILABLE:
             return errors.KubeletError(f"{where}: no answer, {self._why_unreachable(details)}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -160,10 +159,6 @@ class PodResources:
         except OSError as error:
             return f"{error.strerror}; is the kubelet running, and its directory mounted?"
         return details if stat.S_ISSOCK(mode) else "this is not a socket"
-
-
-class _NotOfferedError(errors.KubeletError):
-    """The kubelet is too old for the call, or has its feature gate off."""
 
 
 def decode_pods(pods: Iterable[pb.PodResources]) -> tuple[ListedPod, ...]:
