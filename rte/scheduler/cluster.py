@@ -119,6 +119,14 @@ class Cluster:
             entry.held_off = why
             self.touch(entry)
 
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A Namespace was added, changed, or is gone (None)."""
+        if labels is None:
+            self.namespaces.pop(name, None)
+        elif self.namespaces.get(name) != labels:
+            self.namespaces[name] = labels
+            self.pod_sequence += 1
+
     def _discard(self, entry: node.NodeEntry) -> None:
         """Drop the entry when nothing speaks of the node any more."""
         if entry.info is None and entry.report is None and not entry.pods:
@@ -157,8 +165,7 @@ class Cluster:
         for name in {where, pod.node} - {""}:
             entry = self.entry(name)
             held = entry.drop(pod.uid)
-            if pod.node == name:
-                entry.bury(pod, now)
+            entry.bury(pod, now)
             if held is not None:
                 self._company(held, entry, -1)
             self.touch(entry)

@@ -148,7 +148,7 @@ class Cycle:
         cluster = self._cluster
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
-        for row in self._table.screen(pod.shape).tolist():
-            entry = cluster.rows[row]
+        for row in self._table.screen(pod.shape):
+            entry = cluster.rows[int(row)]
             if cluster.nodes.get(entry.name) is entry:
                 yield entry

@@ -109,12 +109,14 @@ class NodeEntry:
         self.held_off = ""
         self.changed = 0
         self._outlook: state.Outlook | None = None
+        self._free: tuple[tuple[int, int, int], ...] | None = None
         self._checks: dict[bytes, Check] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
         self.changed = sequence
         self._outlook = None
+        self._free = None
         self._checks.clear()
 
     def set_info(self, info: NodeInfo | None) -> None:
@@ -230,8 +232,28 @@ class NodeEntry:
             return Check(reason=self.held_off, waits=True)
         outlook = self.outlook()
         if outlook is not None:
-            return check_of(state.judge(outlook, pod))
+            lacks = self._lacks_zone(outlook, shape)
+            return lacks or check_of(state.judge(outlook, pod))
         return self._by_zones(report.table, shape, info)
+
+    def _lacks_zone(self, outlook: state.Outlook, shape: Shape) -> Check | None:
+        """A refusal that needs no admission: some container finds no zone with so many CPUs.
+
+        Saves a prediction for each waiting shape whenever a node changes a little.
+        """
+        config = outlook.base.config
+        if config.topology_policy != "single-numa-node" or config.cpu_policy != "static":
+            return None
+        most = max((cpus for _, cpus, _ in self.free_by_zone() or ()), default=0)
+        need = max(shape.exclusive_cpus, default=0)
+        if need <= most:
+            return None
+        return Check(
+            reason="TopologyAffinityError",
+            message=f"no NUMA zone has {need} free CPUs (at most {most})",
+            resources=True,
+            verdict=state.Verdict(admitted=False, reason="TopologyAffinityError"),
+        )
 
     def _by_zones(self, table: zones.ZoneTable | None, shape: Shape, info: NodeInfo) -> Check:
         """A foreign exporter's NRT: pods that it may not count yet are taken off every zone."""
@@ -256,8 +278,8 @@ class NodeEntry:
         What a manager does not count is :data:`UNBOUNDED`.
         """
         outlook = self.outlook()
-        if outlook is None:
-            return None
+        if outlook is None or self._free is not None:
+            return self._free
         now = outlook.predicted
         pinned = now.config.cpu_policy == "static"
         free = now.shared & ~now.reserved
@@ -272,7 +294,8 @@ class NodeEntry:
                     memory.free if memory else UNBOUNDED,
                 )
             )
-        return tuple(out)
+        self._free = tuple(out)
+        return self._free
 
     def without(self, uids: frozenset[str]) -> NodeEntry:
         """This node as it will be when these pods have ended."""

@@ -30,6 +30,7 @@ class PodView:
         created: ``creationTimestamp``; ISO text sorts by time.
         rejected: the kubelet refused it at admission; ``reason`` says why.
         nominated: ``status.nominatedNodeName``.
+        conditions: of the status, for pods that are not bound.
     """
 
     uid: str
@@ -53,6 +54,7 @@ class PodView:
     message: str = ""
     nominated: str = ""
     started: str = ""
+    conditions: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def key(self) -> str:
@@ -94,6 +96,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             message=message[:500],
             nominated=str(status.get("nominatedNodeName") or ""),
             started=str(status.get("startTime") or ""),
+            conditions=() if spec.get("nodeName") else tuple(status.get("conditions") or ()),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):

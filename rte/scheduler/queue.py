@@ -155,7 +155,7 @@ class Queue:
         failures = self._failures.get(pod.uid, 0)
         self._failures[pod.uid] = failures + 1
         self.remove(pod.uid, forget=False)
-        until = now + min(MOST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures, 16))
+        until = now + min(MOST_BACKOFF_S, FIRST_BACKOFF_S * float(1 << min(failures, 16)))
         self._backoff[pod.uid] = (until, pod, key)
         return until
 

@@ -14,6 +14,7 @@ if **every pod in flight fits whatever zones the others take, in any order** (:f
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice, permutations
 from typing import TYPE_CHECKING
 
 from rte import placement
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.model.pod import Pod
 
-#: More pods in flight on one node than this wait for a confirmation: each costs an admission.
+#: More pods than this are not in flight on one node at a time: each costs an admission.
 MOST_IN_FLIGHT = 8
+_MOST_PERMUTED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +137,15 @@ def judge(outlook: Outlook, pod: Pod) -> Verdict:
 def fits_beside(outlook: Outlook, pod: Pod) -> bool:
     """Whether the pod and all in flight are admitted in any order, whatever zones each takes.
 
-    Each is tried against a node where all the others hold their share in **every** zone: that
-    leaves less than any real outcome, and admission is monotone in what is free.
+    On a node where nothing can end, only the order is open: all orders are tried. Elsewhere each is
+    tried against a node where all the others hold their share in **every** zone: that leaves less
+    than any real outcome, and admission is monotone in what is free.
     """
-    if len(outlook.in_flight) >= MOST_IN_FLIGHT or not _is_zonewise(outlook.base):
-        return False
     together = [*outlook.in_flight, pod]
+    if not outlook.base.holdings and len(together) <= _MOST_PERMUTED:
+        return all(_admits_all(outlook.base, order) for order in permutations(together))
+    if len(together) > MOST_IN_FLIGHT or not _is_zonewise(outlook.base):
+        return False
     shares = []
     for each in together:
         alone = placement.admit(outlook.base, each)
@@ -160,7 +165,7 @@ def fits_beside(outlook: Outlook, pod: Pod) -> bool:
 def hold_everywhere(state: NodeState, uid: str, share: Iterable[Holding]) -> NodeState:
     """The node as if a pod held its share in each zone at once, as far as there is any.
 
-    Whole cores are taken from the top; memory is taken from every row that has the type.
+    CPUs are taken whole cores first; memory is taken from every row that has the type.
     """
     held = list(share)
     cpus = sum(holding.cpus.bit_count() for holding in held)
@@ -173,7 +178,7 @@ def hold_everywhere(state: NodeState, uid: str, share: Iterable[Holding]) -> Nod
             devices[name] = devices.get(name, 0) + mask.bit_count()
     taken = 0
     for zone in state.topology.zone_cpus.values():
-        taken |= _top_cores(state, zone & state.shared & ~state.reserved, cpus)
+        taken |= _whole_cores_first(state, zone & state.shared & ~state.reserved, cpus)
     ghost = Holding(cpus=taken, devices=_free_devices(state, devices))
     return replace(
         state,
@@ -182,6 +187,15 @@ def hold_everywhere(state: NodeState, uid: str, share: Iterable[Holding]) -> Nod
         admitted=state.admitted | {uid},
         holdings={**state.holdings, uid: {"": ghost}},
     )
+
+
+def _admits_all(state: NodeState, pods: Iterable[Pod]) -> bool:
+    for pod in pods:
+        admission = placement.admit(state, pod)
+        if admission.verdict != "admitted":
+            return False
+        state = admission.state
+    return True
 
 
 def _wait(why: str) -> Verdict:
@@ -199,26 +213,25 @@ def _is_zonewise(state: NodeState) -> bool:
     )
 
 
-def _top_cores(state: NodeState, free: CPUSet, count: int) -> CPUSet:
-    """``count`` free CPUs, rounded up to whole cores, highest first; all where there are less."""
-    taken = 0
+def _whole_cores_first(state: NodeState, free: CPUSet, count: int) -> CPUSet:
+    """``count`` free CPUs (all where there are less), those of wholly free cores first.
+
+    They are what a kubelet with ``full-pcpus-only`` needs.
+    """
     cores: dict[int, CPUSet] = {}
     for info in state.topology.cpus:
         if free >> info.cpu & 1:
             cores[info.core] = cores.get(info.core, 0) | 1 << info.cpu
-    for core in sorted(cores, reverse=True):
-        if taken.bit_count() >= count:
-            break
-        taken |= cores[core]
-    return taken
+    ordered = sorted(cores.values(), key=lambda core: -core.bit_count())
+    return bits.of(islice((cpu for core in ordered for cpu in bits.members(core)), count))
 
 
 def _free_devices(state: NodeState, wanted: Mapping[str, int]) -> dict[str, int]:
-    """For each resource, that many free devices of each exact zone set (all where there are less)."""
+    """For each resource, that many free devices of each exact zone set, as far as there are."""
     out: dict[str, int] = {}
     for name, count in wanted.items():
         pool = state.devices[name]
-        held = bits.of(())
+        held = 0
         for containers in state.holdings.values():
             for holding in containers.values():
                 held |= holding.devices.get(name, 0)

@@ -262,7 +262,7 @@ def spread_selector(item: Mapping[str, Any], pod: PodView) -> Mapping[str, Any] 
 
 
 def spread_counts(item: Mapping[str, Any], pod: PodView, cluster: Cluster) -> dict[str, int]:
-    """Domain -> pods counted there, over nodes that have all keys and pass the inclusion policies."""
+    """Domain -> pods counted there, over nodes that have all keys and that the policies include."""
     keys = _all_keys(pod.shape.spec)
     term = Term(frozenset({pod.namespace}), None, spread_selector(item, pod), "")
     on_nodes = cluster.matches.on_nodes(term, cluster) if term.selector is not None else {}

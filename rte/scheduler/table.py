@@ -27,16 +27,16 @@ _PLENTY = 1 << 62
 
 
 class Table:
-    """The columns; rows are those of the entries. :meth:`refresh` brings changed rows up to date."""
+    """The columns; rows are those of the entries."""
 
     def __init__(self) -> None:
         self._rows = 0
         self._totals: dict[str, NDArray[np.int64]] = {}
-        self._open: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        self._present: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        self._zoned: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        self._single: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        self._by_pod: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._open: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._present: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._zoned: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._single: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._by_pod: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._cpus: NDArray[np.int64] = np.zeros((0, 1), dtype=np.int64)
         self._memory: NDArray[np.int64] = np.zeros((0, 1), dtype=np.int64)
         self._order: NDArray[np.float64] = np.zeros(0)
@@ -54,16 +54,16 @@ class Table:
 
     def screen(self, shape: Shape) -> NDArray[np.intp]:
         """Rows that may take the shape, best first."""
-        ok = self._present.copy()
+        ok: NDArray[np.bool_] = self._present.copy()
         if not (shape.spec.get("tolerations") or shape.spec.get("nodeSelector")):
             ok &= self._open
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:
                 return np.zeros(0, dtype=np.intp)
-            ok &= column >= amount
+            ok = ok & (column >= amount)
         if shape.may_need_zone and any(shape.exclusive_cpus):
-            ok &= self._fits_zones(shape)
+            ok = ok & self._fits_zones(shape)
         rows = np.flatnonzero(ok)
         keys = self._order[rows] if shape.may_need_zone else -self._order[rows]
         return rows[np.argsort(keys, kind="stable")]
@@ -71,31 +71,32 @@ class Table:
     def _fits_zones(self, shape: Shape) -> NDArray[np.bool_]:
         """Rows where single-numa-node could hold each container, or the pod, in one zone."""
         pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
-        each = np.ones(self._rows, dtype=bool)
+        each: NDArray[np.bool_] = np.ones(self._rows, dtype=np.bool_)
         for container, cpus in pairs:
             if cpus:
-                each &= self._one_zone(cpus, _bytes(container))
+                each = each & self._one_zone(cpus, _bytes(container))
         running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
-        cpus = sum(cpus for _, cpus in running)
-        whole = self._one_zone(cpus, sum(_bytes(box) for box, _ in running))
-        total = np.minimum(self._cpus, 1 << 40).sum(axis=1) >= cpus
-        single = np.where(self._by_pod, whole & each, each)
-        fits: NDArray[np.bool_] = ~self._zoned | (total & (~self._single | single))
-        return fits
+        together = sum(cpus for _, cpus in running)
+        whole = self._one_zone(together, sum(_bytes(box) for box, _ in running))
+        total: NDArray[np.bool_] = np.minimum(self._cpus, 1 << 40).sum(axis=1) >= together
+        single: NDArray[np.bool_] = (whole & each) | (each & ~self._by_pod)
+        fits: NDArray[np.bool_] = np.where(self._single, total & single, total)
+        return fits | ~self._zoned
 
     def _one_zone(self, cpus: int, memory: int) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = ((self._cpus >= cpus) & (self._memory >= memory)).any(axis=1)
+        both = (self._cpus >= cpus) & (self._memory >= memory)
+        found: NDArray[np.bool_] = np.logical_or.reduce(both, axis=1)
         return found
 
     def _grow(self, rows: int) -> None:
         if rows <= self._rows:
             return
         more = max(_FIRST_ROWS, rows, 2 * self._rows) - self._rows
-        self._open = np.append(self._open, np.zeros(more, dtype=bool))
-        self._present = np.append(self._present, np.zeros(more, dtype=bool))
-        self._zoned = np.append(self._zoned, np.zeros(more, dtype=bool))
-        self._single = np.append(self._single, np.zeros(more, dtype=bool))
-        self._by_pod = np.append(self._by_pod, np.zeros(more, dtype=bool))
+        self._open = np.append(self._open, np.zeros(more, dtype=np.bool_))
+        self._present = np.append(self._present, np.zeros(more, dtype=np.bool_))
+        self._zoned = np.append(self._zoned, np.zeros(more, dtype=np.bool_))
+        self._single = np.append(self._single, np.zeros(more, dtype=np.bool_))
+        self._by_pod = np.append(self._by_pod, np.zeros(more, dtype=np.bool_))
         self._order = np.append(self._order, np.zeros(more))
         pad = ((0, more), (0, 0))
         self._cpus = np.pad(self._cpus, pad)

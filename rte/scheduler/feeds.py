@@ -1,0 +1,302 @@
+"""From watches to the cluster: each collection is watched once and told to the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.kube.resources import LEASES, NODES, NRTS, PODS, Resource
+from rte.kube.watch import watch
+from rte.scheduler import cluster as clusters
+from rte.scheduler import node, objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rte.kube.client import Client
+    from rte.scheduler.cluster import Cluster
+    from rte.scheduler.metrics import SchedulerMetrics
+    from rte.scheduler.objects import PodView
+
+logger = logging.getLogger(__name__)
+
+NAMESPACES = Resource("", "v1", "namespaces")
+
+#: An agent that has not renewed its Lease for so long is taken for dead.
+AGENT_DEAD_S = 40.0
+
+#: Items of a list that are taken in before others get a turn.
+_PORTION = 50
+
+#: A collection that the server does not have (the CRD is missing) is asked for again after this.
+_ABSENT_RETRY_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """Whom the feeds tell beside the cluster.
+
+    ``pod``: (view before, view now or None when it is gone); ``report``: node name; ``woken``:
+    anything may have changed.
+    """
+
+    pod: Callable[[PodView | None, PodView | None], None]
+    report: Callable[[str], None]
+    woken: Callable[[], None]
+
+
+class Feeds:
+    """Watches nodes, pods, reports, agents' Leases and namespaces.
+
+    Args:
+        client: the API server.
+        cluster: what is fed.
+        listener: who else wants to know.
+        metrics: malformed objects are counted there.
+        clock: seconds of a monotonic clock.
+        lease_labels: label selector of the agents' Leases.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        listener: Listener,
+        metrics: SchedulerMetrics,
+        clock: Callable[[], float],
+        lease_labels: str,
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._listener = listener
+        self._metrics = metrics
+        self._clock = clock
+        self._lease_labels = lease_labels
+        self._reports: dict[str, str] = {}
+        self._leases: dict[str, tuple[str, float]] = {}
+        self._synced = {
+            name: asyncio.Event() for name in ("nodes", "pods", "reports", "leases", "namespaces")
+        }
+
+    async def wait_synced(self) -> None:
+        """Until each collection was listed once."""
+        for event in self._synced.values():
+            await event.wait()
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """Collections that were not listed yet."""
+        return [name for name, event in self._synced.items() if not event.is_set()]
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start one task for each collection."""
+        for name, resource, labels, change, remove in (
+            ("namespaces", NAMESPACES, "", self._set_namespace, self._remove_namespace),
+            ("nodes", NODES, "", self._set_node, self._cluster.remove_node),
+            ("pods", PODS, "", self.set_pod, self._remove_pod),
+            ("leases", LEASES, self._lease_labels, self._set_lease, self._remove_lease),
+            ("reports", NRTS, "", self._set_report, self._remove_report),
+        ):
+            group.create_task(
+                self._follow(name, resource, labels, change, remove), name=f"watch {name}"
+            )
+
+    async def _follow(
+        self,
+        name: str,
+        resource: Resource,
+        labels: str,
+        change: Callable[[Mapping[str, Any]], None],
+        remove: Callable[[str], None],
+    ) -> None:
+        """Feed one collection for ever. Items are known by UID (pods) or by name."""
+        known: set[str] = set()
+        by_uid = resource is PODS
+
+        def take(obj: Mapping[str, Any]) -> str:
+            metadata = obj.get("metadata") or {}
+            key = str(metadata.get("uid" if by_uid else "name") or "")
+            try:
+                change(obj)
+            except errors.RteError as error:
+                self._metrics.malformed.labels(name).inc()
+                logger.warning("%s", error)
+            return key
+
+        while True:
+            try:
+                events = watch(
+                    self._client, resource.path(), label_selector=labels, most_wait_s=1.0
+                )
+                async with aclosing(events):
+                    async for event in events:
+                        if event.kind == "LISTED":
+                            known = await self._listed(event.object, known, take, remove)
+                            self._synced[name].set()
+                        elif event.kind == "DELETED":
+                            metadata = event.object.get("metadata") or {}
+                            key = str(metadata.get("uid" if by_uid else "name") or "")
+                            known.discard(key)
+                            remove(key)
+                        else:
+                            known.add(take(event.object))
+                        self._listener.woken()
+            except errors.KubeError as error:
+                # 404: no such collection (the CRD is not installed). Others: a missing right.
+                logger.warning("cannot watch %s, trying again: %s", name, error)
+                if error.status == 404:
+                    self._synced[name].set()
+                await asyncio.sleep(_ABSENT_RETRY_S if error.status == 404 else 1.0)
+
+    async def _listed(
+        self,
+        listed: dict[str, Any],
+        known: set[str],
+        take: Callable[[Mapping[str, Any]], str],
+        remove: Callable[[str], None],
+    ) -> set[str]:
+        items = listed.pop("items", None) or []
+        found = set()
+        for number, item in enumerate(items):
+            found.add(take(item))
+            items[number] = None
+            if number % _PORTION == _PORTION - 1:
+                await asyncio.sleep(0)
+        for key in known - found:
+            remove(key)
+        return found
+
+    # --- pods ---
+
+    def set_pod(self, obj: Mapping[str, Any]) -> None:
+        """A pod as the API shows it (from the watch, or read back).
+
+        Raises:
+            errors.ParseError: it is malformed.
+        """
+        view = objects.read_pod(obj, self._cluster.shapes)
+        before = self._cluster.pods.get(view.uid)
+        self._cluster.set_pod(view, self._clock())
+        self._listener.pod(before, view)
+
+    def _remove_pod(self, uid: str) -> None:
+        before = self._cluster.pods.get(uid)
+        self._cluster.remove_pod(uid, self._clock())
+        if before is not None:
+            self._listener.pod(before, None)
+
+    async def relist_pods(self) -> None:
+        """Take in what the API shows right now, whatever the watch has delivered so far.
+
+        Raises:
+            errors.KubeError: it cannot be read.
+        """
+        listed = await self._client.get(PODS.path())
+        at = objects.version_of(listed.get("metadata") or {})
+        found = set()
+        for item in listed.get("items") or []:
+            found.add(str((item.get("metadata") or {}).get("uid")))
+            self.set_pod(item)
+        for uid, pod in list(self._cluster.pods.items()):
+            if uid not in found and pod.version <= at:
+                self._remove_pod(uid)
+        self._listener.woken()
+
+    async def resync_node(self, name: str) -> None:
+        """Read one node's report and pods afresh.
+
+        Raises:
+            errors.KubeError: they cannot be read.
+        """
+        try:
+            self._set_report(await self._client.get(NRTS.path(name)))
+        except errors.KubeError as error:
+            if error.status != 404:
+                raise
+        listed = await self._client.get(PODS.path(), fieldSelector=f"spec.nodeName={name}")
+        for item in listed.get("items") or []:
+            self.set_pod(item)
+        self._listener.woken()
+
+    # --- nodes, reports, namespaces ---
+
+    def _set_node(self, obj: Mapping[str, Any]) -> None:
+        try:
+            info = objects.read_node(obj)
+        except errors.ParseError:
+            self._cluster.remove_node(str((obj.get("metadata") or {}).get("name") or ""))
+            raise
+        self._cluster.set_node(info)
+
+    def _set_report(self, obj: Mapping[str, Any]) -> None:
+        metadata = obj.get("metadata") or {}
+        name, version = str(metadata.get("name") or ""), str(metadata.get("resourceVersion") or "")
+        if version and self._reports.get(name) == version:
+            return
+        self._reports[name] = version
+        report = node.read_report(obj)
+        self._cluster.set_report(name, report, self._clock())
+        self._listener.report(name)
+        if report.broken:
+            raise errors.ParseError("NodeResourceTopology", name, report.broken)
+
+    def _remove_report(self, name: str) -> None:
+        self._reports.pop(name, None)
+        self._cluster.set_report(name, None, self._clock())
+
+    def _set_namespace(self, obj: Mapping[str, Any]) -> None:
+        name, labels = clusters.read_namespace(obj)
+        self._cluster.set_namespace(name, labels)
+
+    def _remove_namespace(self, name: str) -> None:
+        self._cluster.set_namespace(name, None)
+
+    # --- the agents' Leases ---
+
+    def _set_lease(self, obj: Mapping[str, Any]) -> None:
+        """A Lease was renewed; it is named like its node.
+
+        What a Lease says of time is only believed when it is seen first: later, it is the change
+        that counts, by our own clock.
+        """
+        name = str((obj.get("metadata") or {}).get("name") or "")
+        spec = obj.get("spec") or {}
+        renewed = str(spec.get("renewTime") or "")
+        before = self._leases.get(name)
+        if not spec.get("holderIdentity"):
+            self._leases[name] = (renewed, -AGENT_DEAD_S)
+        elif before is None:
+            self._leases[name] = (renewed, self._clock() - _age(renewed))
+        elif before[0] != renewed:
+            self._leases[name] = (renewed, self._clock())
+        self._judge(name)
+
+    def _remove_lease(self, name: str) -> None:
+        """An exporter without a Lease is trusted as it is."""
+        self._leases.pop(name, None)
+        self._cluster.set_alive(name, alive=True)
+
+    def _judge(self, name: str) -> None:
+        since = self._leases[name][1]
+        self._cluster.set_alive(name, alive=self._clock() - since < AGENT_DEAD_S)
+
+    def judge_leases(self) -> None:
+        """Look for agents that have fallen silent; to be called each second."""
+        for name in self._leases:
+            self._judge(name)
+
+
+def _age(renewed: str) -> float:
+    """Seconds since a time of the API by the wall clock; 0 where it cannot be told."""
+    try:
+        moment = datetime.fromisoformat(renewed)
+    except ValueError:
+        return 0.0
+    if moment.tzinfo is None:
+        return 0.0
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())

@@ -1,0 +1,368 @@
+"""The program: feeds tell the cluster, the loop decides, binds are carried out, users are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rte import errors
+from rte.scheduler import binder, events
+from rte.scheduler.cluster import Cluster
+from rte.scheduler.cycle import Cycle, Decision
+from rte.scheduler.feeds import Feeds, Listener
+from rte.scheduler.leader import Always, Leader
+from rte.scheduler.metrics import SchedulerMetrics
+from rte.scheduler.queue import Group, Queue
+from rte.scheduler.settings import AGENT_LEASE_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rte.kube.client import Client
+    from rte.scheduler.objects import PodView
+    from rte.scheduler.settings import SchedulerSettings
+
+logger = logging.getLogger(__name__)
+
+#: The loop lets watches have a turn after so much deciding.
+_TURN_S = 0.002
+
+#: After a kubelet's refusal nothing that needs a zone goes to the node for so long (doubling).
+_HOLD_OFF_S, _MOST_HOLD_OFF_S = 1.0, 60.0
+
+#: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
+_TELL_AFTER_S = 0.3
+
+
+class Scheduler:
+    """One scheduler; :meth:`run` works until cancelled.
+
+    Args:
+        client: the API server; opened and closed by the caller.
+        settings: see :class:`SchedulerSettings`.
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: SchedulerSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.metrics = SchedulerMetrics()
+        self.cluster = Cluster()
+        self.cycle = Cycle(self.cluster)
+        self.queue = Queue()
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._active = False
+        self._seen = -1
+        self._labels_count = False
+        self._since: dict[str, float] = {}
+        self._tried: dict[str, int] = {}
+        self._decided: dict[str, dict[str, float]] = {}
+        self._untold: dict[str, float] = {}
+        self._distrusted: dict[str, tuple[float, float]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self.feeds = Feeds(
+            client,
+            self.cluster,
+            Listener(pod=self._on_pod, report=self._on_report, woken=self._wake.set),
+            self.metrics,
+            clock,
+            AGENT_LEASE_LABELS,
+        )
+        self.reporter = events.Reporter(client, settings.scheduler_name, clock)
+        self.leader: Leader | Always = Always()
+        if settings.leader_elect:
+            self.leader = Leader(
+                client,
+                name=settings.lease_name,
+                namespace=settings.lease_namespace,
+                lease_s=settings.lease_seconds,
+                renew_s=settings.renew_seconds,
+                clock=clock,
+                changed=self._on_leadership,
+            )
+        self._binder = binder.Binder(
+            client, may_bind=self.leader.may_bind, timeout_s=settings.bind_timeout
+        )
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._tasks = group
+            self.feeds.start(group)
+            await self.feeds.wait_synced()
+            self.feeds.judge_leases()
+            logger.info(
+                "in sync",
+                extra={"nodes": len(self.cluster.nodes), "pods": len(self.cluster.pods)},
+            )
+            if isinstance(self.leader, Leader):
+                group.create_task(self.leader.run(), name="leader election")
+            else:
+                self._on_leadership(active=True)
+            group.create_task(self._tick(), name="tick")
+            group.create_task(self._tell(), name="tell")
+            await self._loop()
+
+    @property
+    def unready(self) -> str:
+        """Why this replica cannot work yet; empty when it can (active or standing by)."""
+        waiting = self.feeds.waiting_for
+        return f"not listed yet: {', '.join(waiting)}" if waiting else ""
+
+    # --- the loop ---
+
+    async def _loop(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not (self._active and self.leader.may_bind()):
+                continue
+            turn_ends = time.perf_counter() + _TURN_S
+            self._look_again()
+            while (group := self.queue.pop()) is not None:
+                self._try(group)
+                if time.perf_counter() > turn_ends:
+                    await asyncio.sleep(0)
+                    if not self.leader.may_bind():
+                        self.queue.again(group)
+                        break
+                    self._look_again()
+                    turn_ends = time.perf_counter() + _TURN_S
+
+    def _look_again(self) -> None:
+        """When anything changed, those who sleep get a look at what did."""
+        if bool(self.cluster.matches.refusing) != self._labels_count:
+            self._labels_count = not self._labels_count
+            for pod in list(self.cluster.pending(self.settings.scheduler_name)):
+                if pod.uid in self.queue:
+                    self.queue.push(pod, self._key(pod))
+        if self._news() != self._seen:
+            self._seen = self._news()
+            self.queue.wake()
+
+    def _news(self) -> int:
+        return self.cluster.sequence + self.cluster.pod_sequence
+
+    def _try(self, group: Group) -> None:
+        pod = group.head()
+        if pod is None:
+            return
+        sequence, pod_sequence = self.cluster.sequence, self.cluster.pod_sequence
+        started = time.perf_counter()
+        decision = self.cycle.decide(pod, group)
+        took = time.perf_counter() - started
+        self._tried[pod.uid] = self._tried.get(pod.uid, 0) + 1
+        result = "scheduled" if decision.node else "unschedulable"
+        profile = self.settings.scheduler_name
+        self.metrics.attempts.labels(result, profile).inc()
+        self.metrics.attempt_seconds.labels(result, profile).observe(took)
+        if decision.node is None:
+            group.seen, group.pod_seen = sequence, pod_sequence
+            self.queue.sleep(group)
+            for uid in group.pods:
+                self._untold.setdefault(uid, self._clock())
+            return
+        self.place(pod, decision)
+        self.queue.again(group)
+
+    def place(self, pod: PodView, decision: Decision) -> None:
+        """Put a decision in force and carry it out."""
+        node = decision.node
+        if node is None or self._tasks is None:
+            return
+        self.queue.remove(pod.uid, forget=False)
+        self._untold.pop(pod.uid, None)
+        before = self._news()
+        self.cluster.assume(pod.uid, node)
+        if self._seen == before:
+            # What a decision changes is no news to those who sleep: it takes, and gives nothing.
+            self._seen = self._news()
+        self.cycle.placed(pod)
+        self._decided.setdefault(node, {})[pod.kubelet_uid] = self._clock()
+        self._tasks.create_task(self._carry_out(pod, node), name=f"bind {pod.key}")
+
+    async def _carry_out(self, pod: PodView, node: str) -> None:
+        started = self._clock()
+        bound = await self._binder.bind(pod, node)
+        self.metrics.binds.labels(bound.outcome.value).inc()
+        if bound.pod is not None and pod.uid in self.cluster.pods:
+            with suppress(errors.ParseError):
+                self.feeds.set_pod(bound.pod)
+        if bound.outcome is binder.Outcome.BOUND:
+            now = self._clock()
+            self.metrics.bind_seconds.observe(now - started)
+            attempts = str(min(16, self._tried.pop(pod.uid, 1)))
+            since = self._since.pop(pod.uid, started)
+            self.metrics.sli_seconds.labels(attempts).observe(now - since)
+            self.queue.remove(pod.uid)
+            self._wake.set()
+            await self.reporter.scheduled(pod, node)
+            return
+        self._decided.get(node, {}).pop(pod.kubelet_uid, None)
+        if bound.outcome is binder.Outcome.GONE and bound.pod is None:
+            self.cluster.remove_pod(pod.uid, self._clock())
+        self.cluster.forget(pod.uid)
+        waiting = self.cluster.pods.get(pod.uid)
+        if waiting is not None and self._is_ours(waiting):
+            self.queue.back_off(waiting, self._key(waiting), self._clock())
+        self._wake.set()
+        if bound.outcome is binder.Outcome.REFUSED:
+            await self.reporter.event(pod, "Warning", "FailedBinding", bound.message, "Binding")
+
+    # --- what the feeds tell ---
+
+    def _on_pod(self, before: PodView | None, now: PodView | None) -> None:
+        pod = now or before
+        if pod is None:
+            return
+        if now is not None and self._is_ours(now):
+            if now.uid not in self.queue:
+                self._since.setdefault(now.uid, self._clock())
+            self.queue.push(now, self._key(now))
+            return
+        self.queue.remove(pod.uid, forget=pod.uid not in self.cluster.assumed)
+        self._untold.pop(pod.uid, None)
+        if now is None or now.terminal:
+            self._since.pop(pod.uid, None)
+            self._tried.pop(pod.uid, None)
+            self.reporter.forget(pod.uid)
+            self._decided.get(pod.node, {}).pop(pod.kubelet_uid, None)
+        if now is not None and now.rejected and before is not None:
+            self._on_rejection(now)
+
+    def _is_ours(self, pod: PodView) -> bool:
+        return (
+            pod.scheduler == self.settings.scheduler_name
+            and not pod.node
+            and not pod.terminal
+            and not pod.deleting
+            and not pod.gated
+            and pod.uid not in self.cluster.assumed
+        )
+
+    def _key(self, pod: PodView) -> bytes:
+        """Pods with equal keys share their fate."""
+        key = pod.shape.key + (b"" if pod.preempts else b"!")
+        if self.cluster.matches.refusing and not pod.shape.labels:
+            key += repr(sorted(pod.labels.items())).encode()
+        return key
+
+    def _on_rejection(self, pod: PodView) -> None:
+        """A kubelet refused a pod: count it, and read that node afresh before going on there."""
+        ours = pod.scheduler == self.settings.scheduler_name
+        self.metrics.rejections.labels(pod.reason, "ours" if ours else "foreign").inc()
+        if not ours or self._tasks is None:
+            return
+        logger.warning(
+            "the kubelet of %s refused %s: %s: %s", pod.node, pod.key, pod.reason, pod.message
+        )
+        until, last = self._distrusted.get(pod.node, (0.0, _HOLD_OFF_S / 2))
+        wait = min(_MOST_HOLD_OFF_S, last * 2) if self._clock() - until < 60 else _HOLD_OFF_S
+        self._distrusted[pod.node] = (self._clock() + wait, wait)
+        self.cluster.hold_off(pod.node, "node(s) being read afresh after a rejection")
+        self._tasks.create_task(self._resync(pod.node, wait), name=f"resync {pod.node}")
+
+    async def _resync(self, name: str, wait: float) -> None:
+        await asyncio.sleep(wait)
+        while True:
+            try:
+                await self.feeds.resync_node(name)
+                break
+            except errors.KubeError as error:
+                logger.warning("node %s cannot be read afresh: %s", name, error)
+                await asyncio.sleep(_HOLD_OFF_S)
+        if self._distrusted.get(name, (0.0, 0.0))[0] <= self._clock():
+            self.cluster.hold_off(name, "")
+        self._wake.set()
+
+    def _on_report(self, name: str) -> None:
+        waiting = self._decided.get(name)
+        entry = self.cluster.nodes.get(name)
+        reported = entry.report.state if entry and entry.report else None
+        if not waiting or reported is None:
+            return
+        for uid in waiting.keys() & reported.admitted:
+            self.metrics.confirm_seconds.observe(self._clock() - waiting.pop(uid))
+
+    def _on_leadership(self, active: bool) -> None:
+        self.metrics.leader.labels(self.settings.lease_name).set(int(active))
+        if not active:
+            self._active = False
+        elif self._tasks is not None:
+            self._tasks.create_task(self._take_over(), name="take over")
+
+    async def _take_over(self) -> None:
+        """Take in every bind of the replica before us, then begin."""
+        while self.leader.may_bind():
+            try:
+                await self.feeds.relist_pods()
+            except errors.KubeError as error:
+                logger.warning("cannot list pods before beginning: %s", error)
+                await asyncio.sleep(0.2)
+            else:
+                self._active = True
+                self._wake.set()
+                return
+
+    # --- housekeeping ---
+
+    async def _tick(self) -> None:
+        """Each tenth of a second: waiting times; each second: agents, gauges; each minute: tidy."""
+        number = 0
+        while True:
+            await asyncio.sleep(0.1)
+            number += 1
+            before = self.queue.sizes()["backoff"]
+            self.queue.release(self._clock())
+            if before != self.queue.sizes()["backoff"]:
+                self._wake.set()
+            if number % 10 == 0:
+                sequence = self.cluster.sequence
+                self.feeds.judge_leases()
+                if self.cluster.sequence != sequence:
+                    self._wake.set()
+                for name, size in self.queue.sizes().items():
+                    self.metrics.pending.labels(name).set(size)
+            if number % 600 == 0:
+                self.cluster.collect()
+
+    async def _tell(self) -> None:
+        """Write a condition and an event for pods that have been waiting for some time."""
+        while True:
+            await asyncio.sleep(_TELL_AFTER_S / 2)
+            if not self._active:
+                continue
+            ripe = self._clock() - _TELL_AFTER_S
+            told: dict[bytes, str] = {}
+            for uid in [uid for uid, since in self._untold.items() if since <= ripe]:
+                self._untold.pop(uid, None)
+                pod = self.cluster.pods.get(uid)
+                if pod is None or not self._is_ours(pod):
+                    continue
+                key = self._key(pod)
+                if key not in told:
+                    told[key] = self.explain(pod)
+                await self.reporter.unschedulable(pod, told[key])
+
+    def explain(self, pod: PodView) -> str:
+        """Why the pod waits, in one line."""
+        counts = self.cycle.reasons(pod)
+        if counts.pop("", 0):
+            return "a node has just become available"
+        for reason, number in counts.items():
+            self.metrics.refusals.labels(reason).inc(number)
+        refusing = (
+            entry
+            for entry in self.cluster.nodes.values()
+            if entry.info is not None and entry.check(pod.shape).verdict is not None
+        )
+        return events.summary(counts, events.zone_summary(pod.shape, refusing))

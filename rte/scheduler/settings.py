@@ -1,0 +1,49 @@
+"""What can be set for the scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Carried by the Leases by which agents show that they live.
+AGENT_LEASE_LABELS = "app.kubernetes.io/name=rte,app.kubernetes.io/component=agent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings:
+    """Settings of the scheduler; docs/scheduler.md says how each is given.
+
+    Attributes:
+        kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
+        scheduler_name: pods with this ``spec.schedulerName`` are ours.
+        listen: address of health, metrics and ``/explain``; empty: none.
+        extender_listen: address of the extender verbs; empty: none.
+        leader_elect: only the holder of the Lease binds.
+        lease_namespace: of the Lease.
+        lease_name: of the Lease.
+        lease_seconds: a holder that has not renewed for so long is replaced.
+        renew_seconds: between renewals.
+        bind_timeout: seconds for one bind request.
+        reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        preemption: evict pods of lower priority where that makes room.
+        shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
+        resource_status: write Koordinator's resource-status for nodes without a CPU manager.
+    """
+
+    kubeconfig: Path | None = None
+    scheduler_name: str = "rte-scheduler"
+    listen: str = "127.0.0.1:10260"
+    extender_listen: str = ""
+    leader_elect: bool = True
+    lease_namespace: str = "kube-system"
+    lease_name: str = "rte-scheduler"
+    lease_seconds: float = 3.0
+    renew_seconds: float = 1.0
+    bind_timeout: float = 2.0
+    reserve_after: float = 60.0
+    preemption: bool = True
+    shared_limit: float = 0.0
+    resource_status: bool = False
