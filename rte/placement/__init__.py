@@ -11,6 +11,12 @@ from rte.placement.admission import (
     settle,
     start,
 )
+from rte.placement.futures import (
+    certain_under_endings,
+    fits_under_every_outcome,
+    is_monotone,
+    outcomes,
+)
 from rte.placement.outcome import Admission, Hint, Merge, Verdict
 from rte.placement.startup import initial_state
 
@@ -20,8 +26,12 @@ __all__ = [
     "Merge",
     "Verdict",
     "admit",
+    "certain_under_endings",
     "execute",
+    "fits_under_every_outcome",
     "initial_state",
+    "is_monotone",
+    "outcomes",
     "possible_states",
     "remove",
     "settle",

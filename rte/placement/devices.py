@@ -14,7 +14,7 @@ from rte.model.pod import ContainerKind
 from rte.placement import combinations, outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from rte.model.bits import Mask, ZoneSet
     from rte.model.node import DevicePool
@@ -59,12 +59,12 @@ class Choices:
         return list(picks.values())[wanted]
 
 
-def requested(container: Container, pools: Mapping[str, DevicePool]) -> dict[str, int]:
-    """Limits on device resources, by resource name."""
+def requested(container: Container, pools: Collection[str]) -> dict[str, int]:
+    """Limits on resources that have a device pool, by resource name."""
     return {name: amount for name, amount in sorted(container.limits.items()) if name in pools}
 
 
-def pod_requested(pod: Pod, pools: Mapping[str, DevicePool]) -> dict[str, int]:
+def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
     """Peak of the pod, as for CPUs (resource helpers, PodLimits)."""
     sidecars: dict[str, int] = {}
     running: dict[str, int] = {}

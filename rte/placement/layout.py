@@ -39,6 +39,7 @@ class Layout:
             uncore caches that touch it. Each with the CPUs that both have in common.
         cores_of: socket (zones first) or zone (sockets first) -> its cores.
         combinations: of the zones with CPUs.
+        is_regular: picks stay within what is free, and get as many CPUs as asked for.
     """
 
     def __init__(self, cpus: tuple[CPUInfo, ...], reported_sockets: int) -> None:
@@ -64,7 +65,13 @@ class Layout:
         self.smallest_socket = min((socket.size for socket in self.sockets), default=0)
         self.smallest_core = min((core.size for core in self.cores), default=0)
         self.combinations = combinations.of(tuple(zone.id for zone in self.zones))
-        self._zone_cpus = {zone.id: zone.cpus for zone in self.zones}
+        inner = self.sockets_of if self.zones_first else self.zones_of
+        self.is_regular = (
+            all(core.size <= self.cpus_per_core for core in self.cores)
+            and all(socket.size <= self.cpus_per_socket for socket in self.sockets)
+            and _reached_once(inner)
+            and _reached_once(self.uncores_of)
+        )
         self._fewest_zones = _prefix_sums(sorted((zone.size for zone in self.zones), reverse=True))
 
     def fewest_zones(self, cpus: int) -> int:
@@ -131,6 +138,12 @@ def _parts(
         whole.id: tuple((unit, unit.cpus & whole.cpus) for unit in units if unit.cpus & whole.cpus)
         for whole in wholes
     }
+
+
+def _reached_once(parts: Mapping[int, tuple[tuple[Unit, CPUSet], ...]]) -> bool:
+    """Whether no unit is part of two wholes."""
+    reached = [unit.id for units in parts.values() for unit, _ in units]
+    return len(reached) == len(set(reached))
 
 
 def _prefix_sums(values: list[int]) -> tuple[int, ...]:

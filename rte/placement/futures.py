@@ -1,0 +1,157 @@
+"""Predictions when the kubelet may know more than we do (design §8).
+
+A pod that we see may have ended already, and the kubelet is then *freer* than the state we know. An
+admission is **monotone** when no such ending can turn it into a refusal. It often is: what is free
+only grows, so each provider offers at least the hints it offered, and widths that make a hint
+preferred depend on sizes alone. docs/placement.md lists the counter-examples.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import combinations
+from operator import or_
+from typing import TYPE_CHECKING
+
+from rte.model.pod import QOS, ContainerKind
+from rte.placement import cpus, devices, layout, merge, versions
+from rte.placement.admission import admit, possible_states, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rte.model.node import NodeState
+    from rte.model.pod import Container, Pod
+    from rte.placement.outcome import Admission
+
+#: Endings that are tried one by one, where no rule says that they do no harm.
+MAX_ENDINGS = 64
+
+
+def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
+    """Whether the pod is admitted now, and also when any of the endable pods have ended.
+
+    ``endable`` are UIDs of held pods that may be gone before the API shows it. False also where
+    this cannot be told: no rule covers the case, and there are too many sets of endings to try.
+    """
+    admission = admit(state, pod)
+    if not admission.admitted:
+        return False
+    if is_monotone(state, pod, admission):
+        return True
+    endings = _endings(state, endable)
+    return endings is not None and all(admit(ended, pod).admitted for ended in endings)
+
+
+def fits_under_every_outcome(
+    states: Iterable[NodeState], pod: Pod, endable: Collection[str] = ()
+) -> bool:
+    """Whether the pod is admitted in each of the states, whichever endable pods end before.
+
+    False when there is no state at all. ``states`` are most often the :func:`outcomes` of the pods
+    that were bound before and are not confirmed yet.
+    """
+    verdicts = [certain_under_endings(state, pod, endable) for state in states]
+    return bool(verdicts) and all(verdicts)
+
+
+def outcomes(
+    state: NodeState, pods: Iterable[Pod], endable: Collection[str] = ()
+) -> tuple[NodeState, ...] | None:
+    """Every state that the pods may leave behind, admitted in this order while any of the endable
+    pods end before each of them. None when one of them may be refused, or when there are more
+    states than it is worth to list.
+    """
+    states = [state]
+    for pod in pods:
+        after: list[NodeState] = []
+        for before in states:
+            for ended in _endings(before, endable) or (None,):
+                possible = possible_states(ended, pod) if ended is not None else None
+                if possible is None or len(after) + len(possible) > MAX_ENDINGS:
+                    return None
+                after += possible
+        states = after
+    return tuple(states)
+
+
+def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
+    """Whether a rule says that this admission stands whatever held pods have ended.
+
+    The rule: one merge decides (only one container asks for anything, or pod scope), its result was
+    preferred, and the memory manager had an opinion. A freer node then offers the same preferred
+    affinities and maybe more, and whichever is best has room for the whole request. Where nothing
+    but sums counts, nothing can go wrong either: they only grow.
+    """
+    rules = versions.rules_of(state.config, state.kubelet_version)
+    asking = _asking(state, pod, rules)
+    alone = len(asking) <= 1
+    # What a later container finds to reuse depends on what was picked for an earlier one.
+    reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
+    pinned = [name for name, holding in admission.holdings.items() if holding.memory]
+    if not _picks_always_succeed(state, rules, alone=alone):
+        return False
+    if not alone and reuses:
+        return False
+    if rules.policy in (merge.NONE, merge.BEST_EFFORT) and not pinned:
+        return True
+    if rules.policy == merge.NONE:
+        return alone
+    if not alone and not rules.pod_scope:
+        return False
+    return all(
+        merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
+        for merged in admission.merges
+    )
+
+
+def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container]:
+    """Containers for which the managers have anything to do."""
+    served = pod.qos is QOS.GUARANTEED and not (
+        rules.pod_level_ignored and versions.has_pod_level_resources(pod)
+    )
+    return [
+        container
+        for container in pod.containers
+        if devices.requested(container, state.devices)
+        or (served and rules.memory)
+        or (served and rules.cpu and cpus.exclusive_cpus(pod, container))
+    ]
+
+
+def _picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: bool) -> bool:
+    """Whether enough CPUs are all that a pick needs."""
+    if rules.cpu is None:
+        return True
+    machine = layout.of(state.topology)
+    if not machine.is_regular:
+        return False
+    if rules.cpu.across_numa and len(machine.zones) > 4:
+        # Slice sharing can make the kubelet use zones that lack the CPUs.
+        return False
+    if rules.cpu.full_pcpus_only and (rules.cpu.across_numa or not alone):
+        return all(
+            machine.siblings(part) == part
+            for part in (
+                state.reserved,
+                state.shared,
+                *(
+                    reduce(or_, (holding.cpus for holding in containers.values()), 0)
+                    for containers in state.holdings.values()
+                ),
+            )
+        )
+    return True
+
+
+def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | None:
+    """The state after each set of endings, the empty one included; None when they are too many."""
+    held = sorted(uid for uid in endable if state.holdings.get(uid))
+    if 1 << len(held) > MAX_ENDINGS:
+        return None
+    present = frozenset(state.holdings) | state.admitted
+    return [
+        settle(state, present.difference(gone))
+        for count in range(len(held) + 1)
+        for gone in combinations(held, count)
+    ]
