@@ -32,6 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="namespace of the Lease (default %(default)s)")
     add("--lease-name", default=default.lease_name, metavar="NAME",
         help="name of the Lease (default %(default)s)")
+    add("--agent-namespace", default=default.agent_namespace, metavar="NS",
+        help="namespace of the agents' Leases (default %(default)s)")
     add("--lease-seconds", type=float, default=default.lease_seconds, metavar="S",
         help="a holder that has not renewed for so long is replaced (default %(default)s)")
     add("--renew-seconds", type=float, default=default.renew_seconds, metavar="S",
@@ -60,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         leader_elect=args.leader_elect,
         lease_namespace=args.lease_namespace,
         lease_name=args.lease_name,
+        agent_namespace=args.agent_namespace,
         lease_seconds=args.lease_seconds,
         renew_seconds=args.renew_seconds,
         reserve_after=args.reserve_after,

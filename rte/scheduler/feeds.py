@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NAMESPACES = Resource("", "v1", "namespaces")
+#: What is watched, by the name that logs and metrics use.
+COLLECTIONS = {
+    "namespaces": Resource("", "v1", "namespaces"),
+    "nodes": NODES,
+    "pods": PODS,
+    "leases": LEASES,
+    "reports": NRTS,
+}
 
 #: An agent that has not renewed its Lease for so long is taken for dead.
 AGENT_DEAD_S = 40.0
@@ -59,7 +66,7 @@ class Feeds:
         listener: who else wants to know.
         metrics: malformed objects are counted there.
         clock: seconds of a monotonic clock.
-        lease_labels: label selector of the agents' Leases.
+        agents: namespace and label selector of the agents' Leases.
     """
 
     def __init__(
@@ -69,19 +76,17 @@ class Feeds:
         listener: Listener,
         metrics: SchedulerMetrics,
         clock: Callable[[], float],
-        lease_labels: str,
+        agents: tuple[str, str],
     ) -> None:
         self._client = client
         self._cluster = cluster
         self._listener = listener
         self._metrics = metrics
         self._clock = clock
-        self._lease_labels = lease_labels
+        self._agents = agents
         self._reports: dict[str, str] = {}
         self._leases: dict[str, tuple[str, float]] = {}
-        self._synced = {
-            name: asyncio.Event() for name in ("nodes", "pods", "reports", "leases", "namespaces")
-        }
+        self._synced = {name: asyncio.Event() for name in COLLECTIONS}
 
     async def wait_synced(self) -> None:
         """Until each collection was listed once."""
@@ -95,28 +100,26 @@ class Feeds:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start one task for each collection."""
-        for name, resource, labels, change, remove in (
-            ("namespaces", NAMESPACES, "", self._set_namespace, self._remove_namespace),
-            ("nodes", NODES, "", self._set_node, self._cluster.remove_node),
-            ("pods", PODS, "", self.set_pod, self._remove_pod),
-            ("leases", LEASES, self._lease_labels, self._set_lease, self._remove_lease),
-            ("reports", NRTS, "", self._set_report, self._remove_report),
+        for name, change, remove in (
+            ("namespaces", self._set_namespace, self._remove_namespace),
+            ("nodes", self._set_node, self._cluster.remove_node),
+            ("pods", self.set_pod, self._remove_pod),
+            ("leases", self._set_lease, self._remove_lease),
+            ("reports", self._set_report, self._remove_report),
         ):
-            group.create_task(
-                self._follow(name, resource, labels, change, remove), name=f"watch {name}"
-            )
+            group.create_task(self._follow(name, change, remove), name=f"watch {name}")
 
     async def _follow(
         self,
         name: str,
-        resource: Resource,
-        labels: str,
         change: Callable[[Mapping[str, Any]], None],
         remove: Callable[[str], None],
     ) -> None:
         """Feed one collection for ever. Items are known by UID (pods) or by name."""
         known: set[str] = set()
-        by_uid = resource is PODS
+        by_uid = name == "pods"
+        namespace, labels = self._agents if name == "leases" else ("", "")
+        path = COLLECTIONS[name].path(namespace=namespace)
 
         def take(obj: Mapping[str, Any]) -> str:
             metadata = obj.get("metadata") or {}
@@ -130,9 +133,7 @@ class Feeds:
 
         while True:
             try:
-                events = watch(
-                    self._client, resource.path(), label_selector=labels, most_wait_s=1.0
-                )
+                events = watch(self._client, path, label_selector=labels, most_wait_s=1.0)
                 async with aclosing(events):
                     async for event in events:
                         if event.kind == "LISTED":

@@ -75,7 +75,7 @@ class Scheduler:
             Listener(pod=self._on_pod, report=self._on_report, woken=self._wake.set),
             self.metrics,
             clock,
-            AGENT_LEASE_LABELS,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
         )
         self.reporter = events.Reporter(client, settings.scheduler_name, clock)
         self.leader: Leader | Always = Always()

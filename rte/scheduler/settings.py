@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Carried by the Leases by which agents show that they live.
-AGENT_LEASE_LABELS = "app.kubernetes.io/name=rte,app.kubernetes.io/component=agent"
+AGENT_LEASE_LABELS = "app.kubernetes.io/name=rte-agent"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class SchedulerSettings:
         leader_elect: only the holder of the Lease binds.
         lease_namespace: of the Lease.
         lease_name: of the Lease.
+        agent_namespace: where the agents' Leases are.
         lease_seconds: a holder that has not renewed for so long is replaced.
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
@@ -40,6 +41,7 @@ class SchedulerSettings:
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "rte-scheduler"
+    agent_namespace: str = "rte-system"
     lease_seconds: float = 3.0
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
