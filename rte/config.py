@@ -144,11 +144,12 @@ def container(value: str) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
-def pod_glob(value: str) -> str:
+def pod_glob(value: str) -> tuple[str, str]:
     """``NAMESPACE/NAME`` with shell wildcards."""
-    if value.count("/") != 1 or not all(value.split("/")):
+    namespace_glob, slash, name_glob = value.partition("/")
+    if not (namespace_glob and slash and name_glob) or "/" in name_glob:
         raise ValueError("expected NAMESPACE/NAME, each with wildcards * ? [...]")
-    return value
+    return namespace_glob, name_glob
 
 
 def listen(value: str) -> str:

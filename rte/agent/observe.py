@@ -131,7 +131,7 @@ class Observer:
         self._accounting = accounting.Options(
             drop_unknown=False,
             reference_container=settings.reference_container,
-            exclude_pods=tuple(_glob(text) for text in settings.exclude_pods),
+            exclude_pods=settings.exclude_pods,
         )
         self._must_learn = asyncio.Event()
         self._learnt = False
@@ -500,8 +500,3 @@ def _registered(files: StateFiles | None) -> Mapping[str, frozenset[str]]:
 
 def _same_devices(files: StateFiles | None, listed: StateFiles | None) -> bool:
     return files is not None and listed is not None and files.devices == listed.devices
-
-
-def _glob(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    return namespace, name

@@ -14,30 +14,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import accounting, errors, nrt
-from rte.agent import sinks
+from rte.agent import learn, sinks
 from rte.agent.settings import SinkKind
-from rte.kubelet import config as kubelet_config
 from rte.kubelet import reading as kubelet_reading
-from rte.model import quantity
 from rte.model.node import NodeReading
 from rte.sysfs import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
     from rte.model.kubelet import NodePod
     from rte.model.machine import Machine
-    from rte.model.node import KubeletConfig
 
 logger = logging.getLogger(__name__)
 
-#: The kubelet's serving certificate, below its directory.
-_KUBELET_CERTIFICATE = "pki/kubelet.crt"
-#: Its configuration file, where kubeadm and most installers put it.
-_KUBELET_CONFIG = "config.yaml"
 #: Between two readings of a state that is not consistent yet; a kubelet writes within milliseconds.
 _RETRY_S = 0.05
 #: Files that stood still this long are not caught between two writes.
@@ -159,11 +151,10 @@ async def _read(
 
         client = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
         source, socket = await stack.enter_async_context(client), client.path
-    config = await _kubelet_config(settings, machine, api)
-    node = api.node if api else {}
-    status = node.get("status") or {}
-    version = str((status.get("nodeInfo") or {}).get("kubeletVersion") or "")
-    capacity = _capacity(status.get("capacity") or {})
+    config = await learn.read_kubelet_config(
+        settings, machine.memory_bytes, api.client if api else None, api.node if api else None
+    )
+    facts = learn.node_facts(api.node) if api else learn.NodeFacts()
     deadline = time.monotonic() + settings.oneshot_timeout
     files, since = None, time.monotonic()
     while True:
@@ -172,7 +163,7 @@ async def _read(
                 settings.state_dir,
                 source,
                 config=config,
-                version=version,
+                version=facts.version,
                 epoch=kubelet_reading.kubelet_epoch(socket, settings.state_dir),
                 previous=files,
             )
@@ -186,8 +177,8 @@ async def _read(
                 accounting.Options(
                     settled=time.monotonic() - since >= _SETTLED_S,
                     reference_container=settings.reference_container,
-                    exclude_pods=tuple(_glob(text) for text in settings.exclude_pods),
-                    node_capacity=capacity,
+                    exclude_pods=settings.exclude_pods,
+                    node_capacity=facts.capacity,
                 ),
             )
         except errors.InconsistentStateError as error:
@@ -197,44 +188,3 @@ async def _read(
                 ) from error
             logger.debug("reading again: %s", error)
             await asyncio.sleep(_RETRY_S)
-
-
-async def _kubelet_config(
-    settings: AgentSettings, machine: Machine, api: _API | None
-) -> KubeletConfig | None:
-    """From the named file; else the kubelet itself, by the API; else this host; None: unknown."""
-    memory_bytes = machine.memory_bytes
-    if settings.kubelet_config_file or settings.kubelet_config_dir:
-        return kubelet_config.from_files(
-            settings.kubelet_config_file, settings.kubelet_config_dir, memory_bytes=memory_bytes
-        )
-    if api is not None:
-        from rte.kube.node import read_configz
-
-        certificate = settings.state_dir / _KUBELET_CERTIFICATE if settings.state_dir else None
-        try:
-            answer = await read_configz(api.client, api.node, kubelet_certificate=certificate)
-            return kubelet_config.from_configz(answer, memory_bytes=memory_bytes)
-        except errors.KubeError as error:
-            logger.warning("the kubelet's configuration is looked for on this host: %s", error)
-    return _host_config(settings, memory_bytes)
-
-
-def _host_config(settings: AgentSettings, memory_bytes: int) -> KubeletConfig | None:
-    if settings.sysfs_root is None:
-        flags = kubelet_config.find_command_line(settings.procfs)
-        if flags is not None:
-            return kubelet_config.from_flags(flags, memory_bytes=memory_bytes)
-    usual: Path | None = settings.state_dir / _KUBELET_CONFIG if settings.state_dir else None
-    if usual is not None and usual.is_file():
-        return kubelet_config.from_files(usual, memory_bytes=memory_bytes)
-    return None
-
-
-def _capacity(amounts: Mapping[str, Any]) -> dict[str, int]:
-    return {name: quantity.parse_resource(name, text) for name, text in amounts.items()}
-
-
-def _glob(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    return namespace, name

@@ -58,7 +58,7 @@ class AgentSettings:
         koordinator_annotations: publish Koordinator's annotations.
         numaplacement: publish placement data under policy single-numa-node.
         reference_container: namespace, pod and container that show the shared pool.
-        exclude_pods: ``NAMESPACE/NAME`` globs of pods that are not accounted for.
+        exclude_pods: (namespace glob, name glob) of pods that are not accounted for.
         exclude_resources: globs of resources that no zone shows.
         metrics_listen: address of metrics and health; empty: none.
         lease_namespace: where the Lease is kept that shows that the agent lives; empty: no Lease.
@@ -81,7 +81,7 @@ class AgentSettings:
     koordinator_annotations: bool = True
     numaplacement: bool = True
     reference_container: tuple[str, str, str] | None = None
-    exclude_pods: tuple[str, ...] = ()
+    exclude_pods: tuple[tuple[str, str], ...] = ()
     exclude_resources: tuple[str, ...] = ()
     metrics_listen: str = ":9101"
     lease_namespace: str = "rte-system"

@@ -93,9 +93,11 @@ SAMPLES = {
     "koordinator-annotations": ("false", False),
     "numaplacement": ("off", False),
     "reference-container": ("ns/pod/c", ("ns", "pod", "c")),
-    "exclude-pods": ("kube-*/x,b/?", ("kube-*/x", "b/?")),
+    "exclude-pods": ("kube-*/x,b/?", (("kube-*", "x"), ("b", "?"))),
     "exclude-resources": ("hugepages-*", ("hugepages-*",)),
     "metrics-listen": ("127.0.0.1:0", "127.0.0.1:0"),
+    "lease-namespace": ("node-agents", "node-agents"),
+    "poll-interval": ("1e2", 100.0),
     "log-level": ("debug", Level.DEBUG),
     "log-format": ("json", Format.JSON),
 }
@@ -112,6 +114,8 @@ BAD = {
     "reference-container": "ns/pod",
     "exclude-pods": "ns",
     "metrics-listen": "9101",
+    "lease-namespace": "No_Such",
+    "poll-interval": "inf",
     "log-level": "loud",
     "log-format": "xml",
 }
