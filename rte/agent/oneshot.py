@@ -187,4 +187,8 @@ async def _read(
                     f"no consistent state within {settings.oneshot_timeout:g} s: {error}"
                 ) from error
             logger.debug("reading again: %s", error)
-            await asyncio.sleep(_RETRY_S)
+            await _wait()
+
+
+async def _wait() -> None:
+    await asyncio.sleep(_RETRY_S)
