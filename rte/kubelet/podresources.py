@@ -130,11 +130,12 @@ class PodResources:
             errors.KubeletError: there is no answer.
         """
         try:
-            return await self._methods[method](
+            payload: bytes = await self._methods[method](
                 request.SerializeToString(), timeout=self._timeout_seconds
             )
         except grpc.aio.AioRpcError as error:
             raise self._explain(method, error) from error
+        return payload
 
     def _explain(self, method: str, error: grpc.aio.AioRpcError) -> errors.KubeletError:
         code, details = error.code(), " ".join((error.details() or "").split())[:200]
