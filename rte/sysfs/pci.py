@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from rte.sysfs.tree import Notes, Tree
 
-_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+#: The name of a PCI function: domain:bus:device.function.
+ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 #: PCI class (base and sub-class, else base alone) -> kind. 12: processing accelerators.
 _KINDS = {"03": "gpu", "12": "gpu", "02": "nic", "0108": "nvme"}
-_BUS = "bus/pci/devices"
+#: Where every PCI function has a link.
+BUS = "bus/pci/devices"
 
 
 def read_devices(
@@ -28,23 +30,19 @@ def read_devices(
     From ``bus/pci/devices``, else from the ``devices/pci*`` trees. A device whose zone the platform
     does not tell (``numa_node`` -1 or missing, nothing told by the bridges above it) has zone None.
     """
-    places = _on_bus(sys, notes) or dict(_below_host_bridges(sys))
+    places = find_devices(sys, notes)
     members = {zone.cpus: zone.id for zone in zones if zone.cpus}
     known = {zone.id for zone in zones}
     devices = []
     for address, place in sorted(places.items()):
-        pci_class = _hex_id(sys.read(f"{place}/class"), 6)
-        if pci_class is None:
-            notes.add(f"{_BUS}/*/class", "missing or unreadable; device left out", address)
-            continue
-        kind = _KINDS.get(pci_class[:4], _KINDS.get(pci_class[:2], ""))
+        kind = kind_of(sys, place)
+        if kind is None:
+            notes.add(f"{BUS}/*/class", "missing or unreadable; device left out", address)
         if not kind:
             continue
         zone = _zone(sys, place, members)
         if zone is not None and zone not in known:
-            notes.add(
-                f"{_BUS}/*/numa_node", "names a zone that is not there; zone unknown", address
-            )
+            notes.add(f"{BUS}/*/numa_node", "names a zone that is not there; zone unknown", address)
             zone = None
         devices.append(
             machine.PCIDevice(
@@ -53,22 +51,35 @@ def read_devices(
                 vendor=_id(sys, place, "vendor"),
                 device=_id(sys, place, "device"),
                 zone=zone,
-                path=tuple(part for part in place.split("/")[:-1] if _ADDRESS.match(part)),
+                path=tuple(part for part in place.split("/")[:-1] if ADDRESS.match(part)),
                 details=dict(sorted(_details(sys, place, kind))),
             )
         )
     return tuple(devices)
 
 
+def kind_of(sys: Tree, place: str) -> str | None:
+    """The kind of a device by its class, ``""`` if it does not matter, None if it is not told."""
+    pci_class = _hex_id(sys.read(f"{place}/class"), 6)
+    if pci_class is None:
+        return None
+    return _KINDS.get(pci_class[:4], _KINDS.get(pci_class[:2], ""))
+
+
+def find_devices(sys: Tree, notes: Notes) -> dict[str, str]:
+    """Every PCI function: address -> directory."""
+    return _on_bus(sys, notes) or dict(_below_host_bridges(sys))
+
+
 def _on_bus(sys: Tree, notes: Notes) -> dict[str, str]:
     """Address -> directory, with the path through the bridges where the bus entry is a link."""
     places: dict[str, str] = {}
     below: dict[str, str] | None = None
-    for address in filter(_ADDRESS.match, sys.names(_BUS)):
-        entry = f"{_BUS}/{address}"
+    for address in filter(ADDRESS.match, sys.names(BUS)):
+        entry = f"{BUS}/{address}"
         place = sys.resolve(entry)
         if place is None:
-            notes.add(_BUS, "link leads to nothing; device left out", address)
+            notes.add(BUS, "link leads to nothing; device left out", address)
             continue
         if place == entry:
             # A capture that follows links has a copy here: its path is in devices/pci*, if at all.
@@ -83,7 +94,7 @@ def _below_host_bridges(sys: Tree) -> Iterator[tuple[str, str]]:
     todo = [f"devices/{name}" for name in sys.names("devices") if name.startswith("pci")]
     while todo:
         parent = todo.pop()
-        for name in filter(_ADDRESS.match, sys.names(parent)):
+        for name in filter(ADDRESS.match, sys.names(parent)):
             place = f"{parent}/{name}"
             # Links (of virtual functions, of peers) lead to places that the walk meets anyway.
             if sys.resolve(place) == place:
@@ -92,7 +103,7 @@ def _below_host_bridges(sys: Tree) -> Iterator[tuple[str, str]]:
 
 
 def _zone(sys: Tree, place: str, members: Mapping[int, int]) -> int | None:
-    while _ADDRESS.match(place.rpartition("/")[2]):
+    while ADDRESS.match(place.rpartition("/")[2]):
         zone = parse(sys.read(f"{place}/numa_node"), parse_int)
         if zone is not None and zone >= 0:
             return zone

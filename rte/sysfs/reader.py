@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rte import errors
 from rte.model import machine
 from rte.sysfs import cpus, pci, procfs, zones
 from rte.sysfs.tree import Notes, Tree
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 logger = logging.getLogger(__name__)
+
+_REAL_PROC = Path("/proc")
 
 
 def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
@@ -24,8 +23,11 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
     unknown: zone, core, die or socket -1 (an on-line CPU of unknown zone is in no zone's ``cpus``).
 
     Raises:
-        errors.SysfsError: no CPU is named anywhere below the two roots.
+        errors.SysfsError: no CPU is named anywhere below the two roots; or ``sysfs_root`` is not
+            there and ``procfs_root`` is the running system's, which would be another machine.
     """
+    if not sysfs_root.is_dir() and procfs_root == _REAL_PROC:
+        raise errors.SysfsError(f"{sysfs_root}: no such directory; see --sysfs-root")
     sys_tree, proc_tree = Tree(sysfs_root, "/sys"), Tree(procfs_root, "/proc")
     notes = Notes()
     sources = cpus.Sources(sys_tree, proc_tree, notes)
