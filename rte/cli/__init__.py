@@ -18,6 +18,8 @@ COMMANDS = {
     "run": "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
     "scheduler": "place pods so that no kubelet rejects them (scheduler and extender)",
     "topology": "show the machine as the agent sees it (text, JSON or SVG)",
+    "explain": "tell per node and zone whether a pod fits, and why not in the kubelet's words",
+    "simulate": "place pods onto nodes offline, from files or fixtures",
     "snapshot": "capture this node's sysfs, procfs and kubelet files as a fixture",
 }
 

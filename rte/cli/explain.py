@@ -1,0 +1,163 @@
+"""``rte explain``: where a pod fits, why not elsewhere, and what would have to be free."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.cli import inputs
+from rte.cli.drawing import format_bytes
+from rte.kube import credentials, resources
+from rte.kube.client import Client
+from rte.scheduler.cycle import Cycle
+from rte.scheduler.explain import PodAnswer, explain_pod
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rte.scheduler.cluster import Cluster
+    from rte.scheduler.explain import NodeAnswer
+
+_LISTS = {
+    "Node": resources.NODES,
+    "NodeResourceTopology": resources.NRTS,
+    "Pod": resources.PODS,
+}
+#: Nodes that are shown in full, unless --all.
+MAX_SHOWN = 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add = parser.add_argument
+    add("pod", nargs="?", metavar="POD", help="a pod of the cluster: NAME or NAMESPACE/NAME")
+    add("-f", "--file", type=Path, metavar="F", help="explain the pod of this manifest instead")
+    add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
+    add(
+        "--from",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
+        "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
+    )
+    add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
+    add("--all", action="store_true", help="show every node")
+    add("-o", "--output", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
+    if bool(args.pod) == bool(args.file):
+        raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
+    manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []
+    if args.file and not manifest:
+        raise errors.UsageError(f"{args.file} holds no pod")
+    if args.sources:
+        items = inputs.load_objects(args.sources)
+    else:
+        items = asyncio.run(_read_cluster(args.kubeconfig))
+    cluster, problems = inputs.build_cluster(items, time.monotonic())
+    answer = _explain(cluster, args, manifest)
+    if args.output == "json":
+        print(json.dumps({**answer.as_json(), "problems": problems}, indent=2))
+    else:
+        print(render(answer, limit=None if args.all else MAX_SHOWN))
+        for line in problems:
+            print(f"note: {line}")
+    return 0 if answer.bound or any(node.fits for node in answer.nodes) else 1
+
+
+def _explain(
+    cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]]
+) -> PodAnswer:
+    if manifest:
+        pod = inputs.read_pod(cluster, manifest[0])
+        return explain_pod(cluster, Cycle(cluster), pod)
+    key = args.pod if "/" in args.pod else f"{args.namespace}/{args.pod}"
+    pod_in_cluster = next((each for each in cluster.pods.values() if each.key == key), None)
+    if pod_in_cluster is None:
+        raise errors.UsageError(f"there is no pod {key} that waits or runs")
+    return explain_pod(cluster, Cycle(cluster), pod_in_cluster)
+
+
+async def _read_cluster(kubeconfig: Path | None) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    async with Client(credentials.load(kubeconfig, os.environ), timeout_s=60) as client:
+        for kind, resource in _LISTS.items():
+            try:
+                document = await client.get(resource.path())
+            except errors.KubeError as error:
+                if kind == "NodeResourceTopology" and error.status == 404:
+                    continue
+                raise
+            items.extend({**item, "kind": kind} for item in document.get("items") or ())
+    return items
+
+
+def render(answer: PodAnswer, limit: int | None = None) -> str:
+    """The answer as people read it."""
+    fitting = [node for node in answer.nodes if node.fits]
+    lines = [_headline(answer, len(fitting))]
+    if answer.unsupported:
+        lines.append(f"  not supported: {answer.unsupported}")
+    for node in answer.nodes[:limit]:
+        lines += ["", *_node_lines(node, best=node.node == answer.chosen)]
+    if limit is not None and len(answer.nodes) > limit:
+        lines += ["", f"... and {len(answer.nodes) - limit} more nodes (--all shows them)"]
+    return "\n".join(lines)
+
+
+def _headline(answer: PodAnswer, fitting: int) -> str:
+    if answer.bound:
+        return f"{answer.pod} is bound to {answer.bound}; of a pod like it the nodes say:"
+    total = len(answer.nodes)
+    if answer.chosen:
+        return f"{answer.pod} fits {fitting} of {total} nodes; best: {answer.chosen}"
+    return f"{answer.pod} fits none of {total} nodes"
+
+
+def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
+    mark = "*" if best else "+" if node.fits else "-"
+    if node.fits:
+        where = ", ".join(
+            f"{name} in {' + '.join(f'node-{zone}' for zone in zones)}"
+            for name, zones in node.lands.items()
+            if zones
+        )
+        lines = [f"{mark} {node.node}: fits" + (f" ({where})" if where else "")]
+    else:
+        waiting = " (wait: a pod in front is not confirmed yet)" if node.waits else ""
+        lines = [f"{mark} {node.node}: {node.reason}{waiting}"]
+        if node.message and node.message != node.reason:
+            lines.append(f"    {node.message}")
+    if node.zones and not node.fits:
+        whose = "the whole pod" if node.container == "*" else f"container {node.container}"
+        lines.append(f"    zones, for {whose}:")
+        lines += [f"      {text}" for text in _zone_lines(node)]
+    if node.would_help:
+        lines.append(f"    would fit without: {', '.join(node.would_help)}")
+    return lines
+
+
+def _zone_lines(node: NodeAnswer) -> list[str]:
+    out = []
+    for zone in node.zones:
+        parts = []
+        for name, amount in zone.wanted.items():
+            text = f"{name} {_amount(name, zone.free[name])} free of {_amount(name, amount)} wanted"
+            missing = zone.short.get(name)
+            parts.append(text + (f" ({_amount(name, missing)} short)" if missing else ""))
+        out.append(f"node-{zone.zone}: " + "; ".join(parts))
+    return out
+
+
+def _amount(name: str, value: int) -> str:
+    return format_bytes(value) if name == "memory" or name.startswith("hugepages-") else str(value)

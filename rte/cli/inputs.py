@@ -1,0 +1,128 @@
+"""Objects for offline commands: from files as ``kubectl get -o yaml`` prints them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rte import errors
+from rte.scheduler import node as node_entry
+from rte.scheduler import objects
+from rte.scheduler.cluster import Cluster, read_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+#: Kinds that the offline commands understand; others in the files are ignored.
+KINDS = ("Node", "NodeResourceTopology", "Pod", "Namespace")
+
+
+def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """All objects of the files, lists unfolded; ``-`` is standard input.
+
+    Raises:
+        errors.UsageError: a file cannot be read, or is not YAML of Kubernetes objects.
+    """
+    out: list[dict[str, Any]] = []
+    for file in files:
+        try:
+            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+            documents = list(yaml.load_all(text, Loader=_loader()))
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.UsageError(f"cannot read {file}: {error}") from error
+        except yaml.YAMLError as error:
+            raise errors.UsageError(
+                f"{file} is not YAML: {' '.join(str(error).split())}"
+            ) from error
+        for document in documents:
+            out.extend(_unfold(document, file))
+    return out
+
+
+def _loader() -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
+    if document is None:
+        return
+    if not isinstance(document, dict) or "kind" not in document:
+        raise errors.UsageError(f"{file} holds something that is no Kubernetes object (no kind)")
+    items = document.get("items")
+    if isinstance(items, list):
+        kind = str(document["kind"]).removesuffix("List")
+        for item in items:
+            if not isinstance(item, dict):
+                raise errors.UsageError(f"{file}: an item of the list is not an object")
+            yield from _unfold({"kind": kind, **item}, file)
+        return
+    yield document
+
+
+def build_cluster(items: Iterable[dict[str, Any]], now: float = 0.0) -> tuple[Cluster, list[str]]:
+    """A cluster of the given objects, and one line for each that is malformed.
+
+    Pods without a UID (from a manifest) get ``namespace/name`` as theirs.
+    """
+    cluster = Cluster()
+    problems: list[str] = []
+    order = {kind: place for place, kind in enumerate(KINDS)}
+    known = [item for item in items if item.get("kind") in order]
+    for item in sorted(known, key=lambda item: order[item["kind"]]):
+        try:
+            _add(cluster, item, now)
+        except (errors.RteError, AttributeError, KeyError, TypeError) as error:
+            name = (item.get("metadata") or {}).get("name", "?")
+            problems.append(f"{item['kind']} {name} is left out: {error}")
+    return cluster, problems
+
+
+def _add(cluster: Cluster, item: dict[str, Any], now: float) -> None:
+    kind = item["kind"]
+    if kind == "Node":
+        cluster.set_node(objects.read_node(item))
+    elif kind == "NodeResourceTopology":
+        cluster.set_report(item["metadata"]["name"], node_entry.read_report(item), now)
+    elif kind == "Namespace":
+        cluster.set_namespace(*read_namespace(item))
+    else:
+        cluster.set_pod(read_pod(cluster, item), now)
+
+
+def read_pod(cluster: Cluster, item: dict[str, Any]) -> objects.PodView:
+    """The view of a pod, from the API or from a manifest."""
+    metadata = item.setdefault("metadata", {})
+    if "generateName" in metadata:
+        metadata.setdefault("name", metadata["generateName"] + "0")
+    name = metadata.setdefault("name", "pod")
+    metadata.setdefault("uid", f"{metadata.get('namespace', 'default')}/{name}")
+    return objects.read_pod(item, cluster.shapes)
+
+
+def pods_of(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Pods in the items; the template of a workload counts as many times as it has replicas."""
+    out = []
+    for item in items:
+        spec = item.get("spec")
+        if item.get("kind") == "Pod":
+            out.append(item)
+        elif isinstance(spec, dict) and isinstance(spec.get("template"), dict):
+            count = spec.get("replicas", spec.get("parallelism", 1))
+            metadata = item.get("metadata") or {}
+            for number in range(count if isinstance(count, int) else 1):
+                template = spec["template"]
+                out.append(
+                    {
+                        "kind": "Pod",
+                        "metadata": {
+                            **(template.get("metadata") or {}),
+                            "name": f"{metadata.get('name', 'pod')}-{number}",
+                            "namespace": metadata.get("namespace", "default"),
+                        },
+                        "spec": template.get("spec") or {},
+                    }
+                )
+    return out

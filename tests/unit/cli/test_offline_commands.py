@@ -1,0 +1,199 @@
+"""``rte simulate`` and ``rte explain`` on files: what a user types and sees."""
+
+import json
+
+import pytest
+import yaml
+
+from rte import nrt, placement
+from rte.cli import main
+from rte.model.machine import CPU, Machine, Zone
+from rte.model.node import CPUInfo, KubeletConfig, NodeReading, PodRef, Topology, ZoneInfo
+from rte.model.pod import QOS, Container, Pod
+
+GIB = 2**30
+
+
+def pod_yaml(name, *cpus, memory="1Gi", **spec):
+    containers = [
+        {"name": f"c{place}", "resources": {"limits": {"cpu": str(count), "memory": memory}}}
+        for place, count in enumerate(cpus)
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def node_objects(name, held=()):
+    """A Node of 2 zones x 8 CPUs and its NRT; ``held`` are CPU counts of pods that run there."""
+    topology = Topology(
+        cpus=tuple(
+            CPUInfo(cpu, cpu % 8, cpu % 8 // 4, cpu % 8 // 4, cpu % 8 // 4) for cpu in range(16)
+        ),
+        zones=tuple(
+            ZoneInfo(id=zone, memory_bytes=16 * GIB, distances=(10, 21)) for zone in (0, 1)
+        ),
+        sockets=2,
+    )
+    config = KubeletConfig(
+        topology_policy="single-numa-node",
+        cpu_policy="static",
+        reserved_cpus=1,
+        cpu_reservation_milli=1000,
+    )
+    state = placement.initial_state(topology, config, {}, "v1.35.4")
+    pods, refs = [], []
+    for place, count in enumerate(held):
+        amounts = {"cpu": 1000 * count, "memory": GIB}
+        pod = Pod(
+            uid=f"default/{name}-{place}",
+            qos=QOS.GUARANTEED,
+            containers=(Container(name="c0", requests=amounts, limits=amounts),),
+        )
+        admission = placement.admit(state, pod)
+        assert admission.admitted
+        state = admission.state
+        refs.append(
+            PodRef(uid=pod.uid, namespace="default", name=f"{name}-{place}", exclusive=True)
+        )
+        bound = pod_yaml(f"{name}-{place}", count, nodeName=name)
+        bound["status"] = {"phase": "Running"}
+        pods.append(bound)
+    machine = Machine(
+        cpus=tuple(
+            CPU(id=i.cpu, core=i.core, die=0, socket=i.socket, zone=i.zone) for i in topology.cpus
+        ),
+        zones=tuple(Zone(id=z, cpus=topology.zone_cpus[z], memory_bytes=16 * GIB) for z in (0, 1)),
+    )
+    reading = NodeReading(node_name=name, machine=machine, state=state, pods=tuple(refs))
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "15", "memory": "32Gi", "pods": "110"}},
+    }
+    return [node, nrt.encode(reading), *pods]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, objects):
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
+        return str(path)
+
+    return write
+
+
+def test_explain_says_where_a_pod_fits_and_what_is_short_elsewhere(write, capsys):
+    cluster = write("cluster.yaml", [*node_objects("full", (4, 5)), *node_objects("half", (4,))])
+    pod = write("pod.yaml", [pod_yaml("new", 5)])
+    assert main(["explain", "-f", pod, "--from", cluster]) == 0
+    out = capsys.readouterr().out
+    assert "default/new fits 1 of 2 nodes; best: half" in out
+    assert "* half: fits (c0 in node-1)" in out
+    assert "- full: TopologyAffinityError" in out
+    assert "node-1: cpu 3 free of 5 wanted (2 short)" in out
+    assert "would fit without: default/full-0" in out
+
+
+def test_explain_exits_1_when_nothing_fits_and_speaks_json(write, capsys):
+    cluster = write("cluster.yaml", node_objects("only", (7, 8)))
+    pod = write("pod.yaml", [pod_yaml("new", 4)])
+    assert main(["explain", "-f", pod, "--from", cluster, "-o", "json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["chosen"] is None
+    (node,) = answer["nodes"]
+    assert node["reason"]
+    assert node["zones"][0]["short"] == {"cpu": 4}
+
+
+def test_explain_finds_a_pod_by_name(write, capsys):
+    cluster = write("cluster.yaml", [*node_objects("n", (7,)), pod_yaml("waits", 4)])
+    assert main(["explain", "waits", "--from", cluster]) == 0
+    assert "best: n" in capsys.readouterr().out
+    assert main(["explain", "n-0", "--from", cluster]) == 0
+    assert "is bound to n" in capsys.readouterr().out
+    assert main(["explain", "nobody", "--from", cluster]) == 2
+    assert "no pod default/nobody" in capsys.readouterr().err
+
+
+def test_simulate_compares_ways_of_deciding_under_the_kubelets_rules(write, capsys):
+    """12 CPUs fit a node by totals, and no zone: only node totals sends the pod there."""
+    files = write(
+        "all.yaml", [*node_objects("a"), *node_objects("b"), pod_yaml("p", 12), pod_yaml("q", 8)]
+    )
+    assert main(["simulate", "-f", files, "--compare", "-o", "json"]) == 1
+    outcomes = {each["strategy"]: each for each in json.loads(capsys.readouterr().out)["outcomes"]}
+    assert outcomes["NextFit"]["rejections"] == {}
+    assert outcomes["zone-arithmetic"]["rejections"] == {}
+    assert outcomes["node-totals"]["rejections"]["TopologyAffinityError"] >= 2
+    assert {name: list(each["unplaced"]) for name, each in outcomes.items()} == dict.fromkeys(
+        outcomes, ["default/p"]
+    )
+
+
+def test_simulate_draws_who_holds_what(write, capsys):
+    files = write("all.yaml", [*node_objects("a", (3,)), pod_yaml("p", 4)])
+    assert main(["simulate", "-f", files]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 1 pods placed by NextFit" in out
+    assert "default/p -> a  c0@node-0" in out
+    assert "A default/a-0, B default/p" in out
+
+
+def test_simulate_replicas_on_a_fixture(write, capsys):
+    template = {"metadata": {"labels": {}}, "spec": pod_yaml("x", 24)["spec"]}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w"},
+        "spec": {"replicas": 3, "template": template},
+    }
+    files = write("w.yaml", [workload])
+    assert main(["simulate", "-f", files, "--machine", "64-2s"]) == 1
+    out = capsys.readouterr().out
+    assert "2 of 3 pods placed" in out
+    assert "default/w-2 -> nowhere: 1x " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate"], "give nodes and pods"),
+        (["simulate", "--machine", "nowhere"], "no sys/ folder|neither"),
+        (["simulate", "--machine", "64-2s*0"], "no number of nodes"),
+        (["simulate", "-f", "{missing}"], "cannot read"),
+        (["explain"], "name a pod"),
+        (["explain", "a", "-f", "b"], "one of the two"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments, words, capsys, tmp_path):
+    filled = [word.replace("{missing}", str(tmp_path / "no.yaml")) for word in arguments]
+    assert main(filled) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert any(word in error for word in words.split("|"))
+
+
+@pytest.mark.parametrize("text", ["{", "- 1\n- 2", "just text", "\x00"])
+def test_a_file_that_holds_no_objects_is_named(text, tmp_path, capsys):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert main(["simulate", "-f", str(path)]) == 2
+    assert "bad.yaml" in capsys.readouterr().err
+
+
+def test_malformed_objects_are_left_out_with_a_note(write, capsys):
+    broken = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "odd"},
+        "status": {"allocatable": {"cpu": "x"}},
+    }
+    files = write("all.yaml", [*node_objects("a"), broken, pod_yaml("p", 4)])
+    assert main(["simulate", "-f", files]) == 0
+    assert "note: Node odd is left out" in capsys.readouterr().out
