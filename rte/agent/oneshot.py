@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: Between two readings of a state that is not consistent yet; a kubelet writes within milliseconds.
 _RETRY_S = 0.05
-#: Files that stood still this long are not caught between two writes.
-_SETTLED_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,11 @@ async def _publish(settings: AgentSettings, client: Client, document: dict[str, 
 async def _read(
     settings: AgentSettings, machine: Machine, api: _API | None, stack: AsyncExitStack
 ) -> NodeReading:
-    """One consistent reading, tried again while the kubelet is between two writes."""
+    """One consistent reading, tried again while the kubelet is between two writes.
+
+    CPUs that no state file mentions are always taken for such a moment here; that they were
+    plugged in after the kubelet's start only podresources can tell.
+    """
     source = socket = None
     if settings.socket is not None:
         from rte.kubelet.podresources import PodResources
@@ -156,10 +158,10 @@ async def _read(
     )
     facts = learn.node_facts(api.node) if api else learn.NodeFacts()
     deadline = time.monotonic() + settings.oneshot_timeout
-    files, since = None, time.monotonic()
+    files = None
     while True:
         try:
-            view, now_files = await kubelet_reading.read_view(
+            view, files = await kubelet_reading.read_view(
                 settings.state_dir,
                 source,
                 config=config,
@@ -167,15 +169,12 @@ async def _read(
                 epoch=kubelet_reading.kubelet_epoch(socket, settings.state_dir),
                 previous=files,
             )
-            if now_files != files:
-                files, since = now_files, time.monotonic()
             return accounting.build_reading(
                 settings.node_name,
                 machine,
                 view,
                 await _list_pods(settings, api.client) if api else None,
                 accounting.Options(
-                    settled=time.monotonic() - since >= _SETTLED_S,
                     reference_container=settings.reference_container,
                     exclude_pods=settings.exclude_pods,
                     node_capacity=facts.capacity,
