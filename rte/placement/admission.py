@@ -293,7 +293,7 @@ class _Managers:
 
     def _in_use(self, resource: str) -> Mask:
         if resource not in self.devices_in_use:
-            self.devices_in_use[resource] = _devices_held(self.state, resource)
+            self.devices_in_use[resource] = devices.held(self.state, resource)
         return self.devices_in_use[resource]
 
     # Allocation: devices, CPUs, memory.
@@ -420,11 +420,3 @@ class _Managers:
         if isinstance(failed.stop, outcome.Breaks):
             return replace(answer, state=self.state, holdings={})
         return answer
-
-
-def _devices_held(state: NodeState, resource: str) -> Mask:
-    held = 0
-    for containers in state.holdings.values():
-        for holding in containers.values():
-            held |= holding.devices.get(resource, 0)
-    return held

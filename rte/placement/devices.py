@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from rte.model.bits import Mask, ZoneSet
-    from rte.model.node import DevicePool
+    from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Container, Pod
     from rte.placement.outcome import Hint
 
@@ -80,6 +80,15 @@ def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
     return {
         name: max(running.get(name, 0), peak.get(name, 0)) for name in sorted({*running, *peak})
     }
+
+
+def held(state: NodeState, resource: str) -> Mask:
+    """Devices that any container holds."""
+    mask = 0
+    for containers in state.holdings.values():
+        for holding in containers.values():
+            mask |= holding.devices.get(resource, 0)
+    return mask
 
 
 def has_zones(pool: DevicePool) -> bool:

@@ -13,12 +13,13 @@ from itertools import combinations
 from operator import or_
 from typing import TYPE_CHECKING
 
+from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
-from rte.placement import cpus, devices, layout, merge, versions
+from rte.placement import cpus, devices, layout, memory, merge, versions
 from rte.placement.admission import admit, possible_states, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rte.model.node import NodeState
     from rte.model.pod import Container, Pod
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Endings that are tried one by one, where no rule says that they do no harm.
 MAX_ENDINGS = 64
+#: Zones that are followed before a game counts as lost.
+MAX_MOVES = 4096
 
 
 def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
@@ -37,7 +40,7 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     admission = admit(state, pod)
     if not admission.admitted:
         return False
-    if is_monotone(state, pod, admission):
+    if is_monotone(state, pod, admission) or fits_in_turn(state, [pod], endable):
         return True
     endings = _endings(state, endable)
     return endings is not None and all(admit(ended, pod).admitted for ended in endings)
@@ -105,11 +108,150 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     )
 
 
+def fits_in_turn(state: NodeState, pods: Sequence[Pod], endable: Collection[str]) -> bool:
+    """Whether the pods are admitted in this order, whichever endable pods end before or between.
+
+    Answers without trying endings where each container (or pod, under pod scope) belongs into a
+    single zone: it goes to the lowest zone that holds it, so at the latest to the first that
+    *surely* does, which is one with room in the state as we know it. All zones up to there are
+    followed. False where this reasoning does not apply.
+    """
+    rules = versions.rules_of(state.config, state.kubelet_version)
+    if not _goes_to_one_zone(state, rules):
+        return False
+    units: list[Mapping[str, int]] = []
+    for pod in pods:
+        asking = _asking(state, pod, rules)
+        if any(container.kind is ContainerKind.INIT for container in asking):
+            return False
+        own = [_zonal_demand(state, pod, container, rules) for container in asking]
+        units += [_sum(own)] if rules.pod_scope else own
+    everywhere = _sum(units)
+    room = _room(state)
+    for name, pool in state.devices.items():
+        if not devices.has_zones(pool) and everywhere.get(name, 0) > room[-1].get(name, 0):
+            return False
+    freest = _room(settle(state, (frozenset(state.holdings) | state.admitted).difference(endable)))
+    game = _Game(units, room[:-1], freest[:-1], in_order=not rules.prefer_closest)
+    return game.is_won(0, [{} for _ in room[:-1]])
+
+
+class _Game:
+    """Containers in turn against a kubelet that may be freer than known."""
+
+    def __init__(
+        self,
+        units: Sequence[Mapping[str, int]],
+        room: Sequence[Mapping[str, int]],
+        freest: Sequence[Mapping[str, int]],
+        *,
+        in_order: bool,
+    ) -> None:
+        self.units = units
+        self.room = room
+        self.freest = freest
+        self.in_order = in_order
+        self.moves = MAX_MOVES
+
+    def is_won(self, turn: int, loads: list[Mapping[str, int]]) -> bool:
+        """Whether all units from this one on find a zone, whatever the kubelet knows."""
+        if turn == len(self.units):
+            return True
+        unit = self.units[turn]
+        zonal = {name: amount for name, amount in unit.items() if name in self.room[0]}
+        if not zonal:
+            return self.is_won(turn + 1, loads)
+        sure = [place for place, free in enumerate(self.room) if _holds(free, loads[place], zonal)]
+        if not sure:
+            return False
+        for place, free in enumerate(self.freest):
+            if self.in_order and place > sure[0]:
+                break
+            self.moves -= 1
+            if self.moves < 0:
+                return False
+            if _holds(free, loads[place], zonal):
+                after = list(loads)
+                after[place] = _sum([loads[place], zonal])
+                if not self.is_won(turn + 1, after):
+                    return False
+        return True
+
+
+def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, int]) -> bool:
+    return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
+
+
+def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
+    """Whether a unit that some zone holds gets its resources from exactly one zone."""
+    return (
+        rules.policy != merge.NONE
+        and bool(state.topology.zones)
+        and not (rules.cpu is not None and rules.cpu.align_by_socket)
+        and _picks_always_succeed(state, rules, alone=False)
+        and all(row.group == 1 << zone for zone, row in state.memory.items())
+        and not any(
+            zones is not None and zones & (zones - 1)
+            for pool in state.devices.values()
+            for zones in pool.zones
+        )
+    )
+
+
+def _zonal_demand(
+    state: NodeState, pod: Pod, container: Container, rules: versions.Rules
+) -> dict[str, int]:
+    demand = dict(devices.requested(container, state.devices))
+    if _is_served(pod, rules):
+        if rules.memory:
+            demand |= memory.requested(container)
+        if rules.cpu:
+            demand["cpu"] = cpus.exclusive_cpus(pod, container)
+    return {name: amount for name, amount in demand.items() if amount}
+
+
+def _room(state: NodeState) -> list[dict[str, int]]:
+    """What is free in each zone; last, devices that belong to none."""
+    assignable = state.shared & ~state.reserved
+    rows = []
+    for zone in state.topology.zones:
+        amounts = state.memory[zone.id].amounts if state.memory else {}
+        row = {name: part.free for name, part in amounts.items()}
+        row["cpu"] = (state.topology.zone_cpus[zone.id] & assignable).bit_count()
+        rows.append(row)
+    rows.append({})
+    places = {zone.id: row for zone, row in zip(state.topology.zones, rows, strict=False)}
+    for name, pool in state.devices.items():
+        unused = pool.healthy & ~devices.held(state, name)
+        if not devices.has_zones(pool):
+            rows[-1][name] = unused.bit_count()
+            continue
+        for row in places.values():
+            row[name] = 0
+        for place in bits.members(unused):
+            home = bits.lowest(pool.zones[place] or 0)
+            if home in places:
+                places[home][name] += 1
+    return rows
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _is_served(pod: Pod, rules: versions.Rules) -> bool:
+    """Whether CPU and memory manager serve the pod at all."""
+    ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
+    return pod.qos is QOS.GUARANTEED and not ignored
+
+
 def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container]:
     """Containers for which the managers have anything to do."""
-    served = pod.qos is QOS.GUARANTEED and not (
-        rules.pod_level_ignored and versions.has_pod_level_resources(pod)
-    )
+    served = _is_served(pod, rules)
     return [
         container
         for container in pod.containers

@@ -239,7 +239,7 @@ class NodeTable:
                     sum(free),
                 )
         for name, pool in state.devices.items():
-            unused = pool.healthy & ~_held(state, name)
+            unused = pool.healthy & ~devices.held(state, name)
             zones = [1 << zone.id for zone in state.topology.zones]
             places = [pool.zones[place] or 0 for place in bits.members(unused)]
             self._column(self.devices, name).put(
@@ -425,14 +425,6 @@ def _long_running(pod: Pod, units: Sequence[_Unit]) -> dict[str, int]:
 
 def _extended(limits: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in limits.items() if amount and "/" in name}
-
-
-def _held(state: NodeState, resource: str) -> int:
-    held = 0
-    for containers in state.holdings.values():
-        for holding in containers.values():
-            held |= holding.devices.get(resource, 0)
-    return held
 
 
 def _most(amounts: Sequence[int], zones: int) -> list[int]:
