@@ -233,6 +233,7 @@ class Node:
                 why = "its kubelet has ended" if dead else f"not Ready within {seconds:g} s"
                 lines = processes.tail(self.kubelet_log)
                 raise ClusterError(f"node {self.name}: {why}\n{lines}") from error
+        self._set_address()
         if settled:
             # Housekeeping sets these gauges; they do not exist before.
             processes.wait_until(
@@ -241,6 +242,16 @@ class Node:
                 f"first housekeeping of {self.name}",
                 every=0.2,
             )
+
+    def _set_address(self) -> None:
+        """Tell where the kubelet listens; it never reports a loopback address itself."""
+        path = f"/api/v1/nodes/{self.name}"
+        addresses = [
+            {"type": "InternalIP", "address": "127.0.0.1"},
+            {"type": "Hostname", "address": self.name},
+        ]
+        if self.cluster.api.get(path)["status"].get("addresses") != addresses:
+            self.cluster.api.patch(f"{path}/status", {"status": {"addresses": addresses}})
 
     def kubelet_get(self, path: str) -> Any:
         """Read from the kubelet's own API: ``/metrics`` (text), ``/configz``, ``/pods`` (JSON).

@@ -1,0 +1,101 @@
+"""Agents on the test bed: a process in a node's namespace with the identity of a DaemonSet's pod.
+
+The rights are those of manifests/ (RBAC and the admission policy that keeps an agent to its own
+node). The stand-in runtime starts nothing, so the pod exists for its token, and the process runs
+beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from tests.cluster import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.cluster.api import Object
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.node import Node
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+NAMESPACE = "rte-system"
+ACCOUNT = "rte-agent"
+NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+
+
+def install(cluster: Cluster) -> Object:
+    """Apply manifests/: CRD, namespace, rights, admission policy. Returns the DaemonSet, unapplied.
+
+    Waits until the CRD is served and the policy in force. May be called again.
+    """
+    cluster.apply(MANIFESTS / "crd")
+    rendered = cluster.kubectl("kustomize", MANIFESTS / "default")
+    objects = [obj for obj in yaml.safe_load_all(rendered) if obj]
+    daemonset = next(obj for obj in objects if obj["kind"] == "DaemonSet")
+    rest = [obj for obj in objects if obj["kind"] != "DaemonSet"]
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(rest))
+    crd = "crd/noderesourcetopologies.topology.node.k8s.io"
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", crd)
+    cluster.ensure_namespace(NAMESPACE)
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    cluster.api.wait(path, ACCOUNT, lambda account: account is not None)
+    return daemonset
+
+
+def identity(node: Node) -> Object:
+    """The agent's pod on a node, made from the DaemonSet where it is not there yet."""
+    cluster = node.cluster
+    name = f"{ACCOUNT}-{node.name}"
+    found = cluster.api.find(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+    if found:
+        return found
+    spec = install(cluster)["spec"]["template"]["spec"]
+    for container in spec["containers"]:
+        # Nothing listens in a container that is only a record.
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            container.pop(probe, None)
+    spec |= {"nodeName": node.name, "automountServiceAccountToken": False}
+    pod = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+    return cluster.create_pod(pod)
+
+
+def kubeconfig(node: Node) -> Path:
+    """A kubeconfig with the agent's rights; the token lies in ``<node.dir>/agent-token``."""
+    token = node.dir / "agent-token"
+    token.touch(mode=0o600)
+    token.write_text(node.cluster.token(ACCOUNT, NAMESPACE, pod=identity(node)))
+    return node.cluster.write_kubeconfig(node.dir / "agent-kubeconfig", {"tokenFile": str(token)})
+
+
+def command(node: Node, *flags: str | Path) -> list[str | Path]:
+    """``rte run`` for a node as its DaemonSet would start it."""
+    pod = f"{ACCOUNT}-{node.name}"
+    return [
+        sys.executable, "-m", "rte", "run",
+        f"--kubeconfig={kubeconfig(node)}",
+        f"--node-name={node.name}",
+        f"--lease-namespace={NAMESPACE}",
+        f"--reference-container={NAMESPACE}/{pod}/agent",
+        f"--metrics-listen=127.0.0.1:{processes.free_port()}",
+        *flags,
+    ]  # fmt: skip
+
+
+def start(node: Node, *flags: str | Path, argv: Sequence[str | Path] = ()) -> int:
+    """Start an agent (or another exporter, ``argv``) in a node's namespace; returns its pid.
+
+    ``node.stop("agent")`` ends it; ``node.log("agent")`` is what it wrote.
+    """
+    return node.spawn("agent", [*(argv or command(node, *flags))])
+
+
+def wait_published(node: Node, *, seconds: float = 30) -> Object:
+    """Wait for the node's NodeResourceTopology."""
+    found = node.cluster.api.wait(NRT, node.name, lambda nrt: nrt is not None, seconds=seconds)
+    assert found is not None
+    return found

@@ -1,0 +1,122 @@
+"""An agent's rights: its own node's objects, and nothing of any other node."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rte import errors
+from tests.cluster import agents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cluster.api import Api, Object
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.node import Node
+
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases"
+
+
+def _nrt(name: str) -> Object:
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": name},
+        "topologyPolicies": ["None"],
+        "zones": [],
+    }
+
+
+def _lease(name: str) -> Object:
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+
+
+@pytest.fixture
+def pair(
+    cluster: Cluster, fresh_nodes: Callable[[list[dict[str, Any]]], list[Node]]
+) -> tuple[Node, Node, Api]:
+    """Two nodes and a client with the identity of the first one's agent."""
+    mine, other = fresh_nodes([{"name": "mine", "shape": "1x4"}, {"name": "other", "shape": "1x4"}])
+    token = cluster.token(agents.ACCOUNT, agents.NAMESPACE, pod=agents.identity(mine))
+    return mine, other, cluster.client(token)
+
+
+def _wait_for_policy(client: Api, path: str, body: Object) -> errors.KubeError:
+    """The refusal of a write; a policy takes a moment from its creation to be in force."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            client.create(path, {**body, "metadata": {"name": "nobody"}})
+        except errors.KubeError as refusal:
+            return refusal
+        client_path = f"{path}/nobody"
+        assert time.monotonic() < deadline, f"{client_path}: never refused"
+        time.sleep(0.1)
+
+
+def test_an_agent_writes_its_own_objects_and_is_refused_any_other(
+    cluster: Cluster, pair: tuple[Node, Node, Api]
+) -> None:
+    mine, other, client = pair
+    for path, build in ((agents.NRT, _nrt), (LEASES, _lease)):
+        refusal = _wait_for_policy(client, path, build(other.name))
+        assert refusal.status == 403
+        client.create(path, build(mine.name))
+        client.patch(f"{path}/{mine.name}", {"metadata": {"labels": {"a": "b"}}})
+        cluster.api.create(path, build(other.name))
+        with pytest.raises(errors.KubeError, match="may write only the objects of its own node"):
+            client.patch(f"{path}/{other.name}", {"metadata": {"labels": {"a": "b"}}})
+        with pytest.raises(errors.KubeError) as not_allowed:
+            client.delete(f"{path}/{other.name}")
+        assert not_allowed.value.status == 403
+        cluster.api.delete(f"{path}/{mine.name}")
+        cluster.api.delete(f"{path}/{other.name}")
+        cluster.api.delete(f"{path}/nobody")
+    client.close()
+
+
+def test_a_token_without_a_node_may_write_nothing(
+    cluster: Cluster, pair: tuple[Node, Node, Api]
+) -> None:
+    mine, _, bound = pair
+    _wait_for_policy(bound, agents.NRT, _nrt("nobody"))
+    loose = cluster.client(cluster.token(agents.ACCOUNT, agents.NAMESPACE))
+    with pytest.raises(errors.KubeError, match="not bound to a node"):
+        loose.create(agents.NRT, _nrt(mine.name))
+    for client in (loose, bound):
+        client.close()
+
+
+def test_an_agent_reads_its_kubelets_configuration_and_no_secret(
+    cluster: Cluster, pair: tuple[Node, Node, Api]
+) -> None:
+    mine, _, client = pair
+    kubelet = type(client)(
+        f"https://127.0.0.1:{mine.port}", cluster.authority.certificate, client.token
+    )
+    answer = kubelet.get("/configz")
+    assert answer["kubeletconfig"]["topologyManagerPolicy"] == "single-numa-node"
+    for path in ("/pods", "/metrics", "/exec/default/a/b"):
+        with pytest.raises(errors.KubeError):
+            kubelet.get(path)
+    with pytest.raises(errors.KubeError):
+        client.get("/api/v1/secrets")
+    kubelet.close()
+    client.close()
+
+
+def test_rte_run_publishes_from_inside_the_node(
+    cluster: Cluster, fresh_node: Callable[..., Node]
+) -> None:
+    """Needs no flag for hardware or kubelet: the namespace shows it both."""
+    node = fresh_node(shape="2x8")
+    done = node.run(agents.command(node, "--oneshot"))
+    assert done.returncode == 0, done.stderr
+    zones = agents.wait_published(node)["zones"]
+    capacity = [
+        next(r["capacity"] for r in zone["resources"] if r["name"] == "cpu") for zone in zones
+    ]
+    assert capacity == ["8", "8"]
