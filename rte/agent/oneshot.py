@@ -75,6 +75,16 @@ async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
             sinks.write_stdout(sinks.render(encoded.object, settings.output))
 
 
+async def read_node(settings: AgentSettings, machine: Machine) -> NodeReading:
+    """One consistent reading of the machine and its kubelet, without the API server.
+
+    Raises:
+        errors.RteError: as :func:`run`.
+    """
+    async with AsyncExitStack() as stack:
+        return await _read(settings, machine, None, stack)
+
+
 # The API server
 
 

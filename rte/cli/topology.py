@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import platform
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +24,22 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument(
-        "--sysfs-root", type=Path, default=Path("/sys"), metavar="DIR", help="stands for /sys"
+        "--sysfs-root", type=Path, metavar="DIR", help="stands for /sys (default: the real one)"
     )
     parser.add_argument(
-        "--procfs-root", type=Path, default=Path("/proc"), metavar="DIR", help="stands for /proc"
+        "--procfs-root", type=Path, metavar="DIR", help="stands for /proc (default: the real one)"
+    )
+    parser.add_argument(
+        "--kubelet-state-dir",
+        type=Path,
+        metavar="DIR",
+        help="the kubelet's root directory: show who holds what",
+    )
+    parser.add_argument(
+        "--podresources-socket", metavar="ADDR", help="the kubelet's podresources API: likewise"
+    )
+    parser.add_argument(
+        "--kubelet-config-file", type=Path, metavar="F", help="the kubelet's configuration file"
     )
     parser.add_argument(
         "-o", "--output", choices=("text", "json", "svg"), default="text", help="default: text"
@@ -33,21 +47,75 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read and print; 0 = done.
+    """Read and print; 0 = done. A kubelet is asked only where one is named.
 
     Raises:
-        errors.RteError: the machine cannot be read.
+        errors.RteError: the machine, or a kubelet that was named, cannot be read.
     """
-    machine = read_machine(args.sysfs_root, args.procfs_root)
-    if args.output == "json":
-        text = document.format_document(document.build_document(machine))
-    elif args.output == "svg":
-        text = drawing.draw(machine)
+    machine = read_machine(args.sysfs_root or Path("/sys"), args.procfs_root or Path("/proc"))
+    if args.kubelet_state_dir or args.podresources_socket:
+        reading = _ask_kubelet(args, machine)
     else:
-        text = "".join(f"{line}\n" for line in describe(NodeReading(node_name="", machine=machine)))
+        reading = NodeReading(node_name="", machine=machine)
+    if args.output == "json":
+        text = document.format_document(_document(reading))
+    elif args.output == "svg":
+        text = drawing.draw(machine, reading)
+    else:
+        text = "".join(f"{line}\n" for line in describe(reading))
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
     return 0
+
+
+def _ask_kubelet(args: argparse.Namespace, machine: Machine) -> NodeReading:
+    from rte.agent import oneshot  # a bare machine needs no kubelet, so no gRPC either
+    from rte.agent.settings import AgentSettings
+
+    settings = AgentSettings(
+        sysfs_root=args.sysfs_root,
+        procfs_root=args.procfs_root,
+        kubelet_state_dir=args.kubelet_state_dir,
+        podresources_socket=args.podresources_socket,
+        kubelet_config_file=args.kubelet_config_file,
+        node_name=platform.node().lower(),
+    )
+    return asyncio.run(oneshot.read_node(settings, machine))
+
+
+def _document(reading: NodeReading) -> document.Document:
+    """The whole machine; with a kubelet also who holds what."""
+    whole = document.build_document(reading.machine)
+    state = reading.state
+    if state is None:
+        return whole
+    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in reading.pods}
+    whole["shared"] = bits.format_list(state.shared)
+    whole["reserved"] = bits.format_list(state.reserved)
+    whole["holdings"] = [
+        {
+            "uid": uid,
+            "pod": names.get(uid, ""),
+            "container": container,
+            "cpus": bits.format_list(holding.cpus),
+            "memory": [
+                {
+                    "resource": block.resource,
+                    "zones": bits.format_list(block.zones),
+                    "bytes": block.size,
+                }
+                for block in holding.memory
+            ],
+            "devices": {
+                resource: [state.devices[resource].ids[i] for i in bits.members(mask)]
+                for resource, mask in sorted(holding.devices.items())
+            },
+        }
+        for uid in sorted(state.holdings)
+        for container, holding in sorted(state.holdings[uid].items())
+    ]
+    whole["disagreements"] = list(reading.disagreements)
+    return whole
 
 
 def describe(reading: NodeReading) -> Iterator[str]:
@@ -70,6 +138,9 @@ def describe(reading: NodeReading) -> Iterator[str]:
     if machine.warnings:
         yield "\nRead with reservations"
         yield from (f"  {line}" for line in machine.warnings)
+    if reading.disagreements:
+        yield "\nSources that disagree"
+        yield from (f"  {line}" for line in reading.disagreements)
 
 
 def _sockets(machine: Machine, zone: Zone) -> frozenset[int]:
