@@ -80,11 +80,11 @@ async def serve(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     host, port = parse_address(address)
     try:
-        site = web.TCPSite(runner, host or None, port, shutdown_timeout=1.0)
+        site = web.TCPSite(runner, host or None, port)
         await site.start()
         started(runner.addresses[0][1])
         await asyncio.Event().wait()

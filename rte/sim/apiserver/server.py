@@ -88,9 +88,11 @@ class Server:
         """
         app = web.Application(client_max_size=8 << 20)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=1
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, shutdown_timeout=1)
+        site = web.TCPSite(self._runner, self._host, self._port)
         try:
             await site.start()
         except OSError as error:
