@@ -263,7 +263,8 @@ def _plugin(path: Path, context: str, namespace: str) -> Credentials:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
     def token() -> str:
-        value: str = configuration.get_api_key_with_prefix("authorization") or ""
+        settings: dict[str, dict[str, str]] = configuration.auth_settings()
+        value = settings.get("BearerToken", {}).get("value") or ""
         return value.removeprefix("Bearer ")
 
     return Credentials(

@@ -1,0 +1,151 @@
+"""The client: verbs, refusals on one line, credentials that change under it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from rte import errors
+from rte.kube.client import Client
+from rte.kube.credentials import Credentials, TokenFile
+from rte.kube.resources import LEASES, NODES, NRTS, PODS
+from rte.sim.apiserver import Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}}
+
+
+def test_paths_follow_the_api_conventions():
+    assert NODES.path("n0") == "/api/v1/nodes/n0"
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path("p", "ns", "binding") == "/api/v1/namespaces/ns/pods/p/binding"
+    assert LEASES.path("x", "rte-system").endswith("/namespaces/rte-system/leases/x")
+    assert NRTS.path("n0") == "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/n0"
+    assert NRTS.path("../x") == NRTS.path() + "/..%2Fx"
+    assert (NRTS.api_version, PODS.api_version) == ("topology.node.k8s.io/v1alpha2", "v1")
+
+
+async def test_verbs_make_read_change_and_delete(client: Client):
+    created = await client.create(NODES.path(), NODE)
+    assert (await client.get(NODES.path("n0")))["metadata"]["uid"] == created["metadata"]["uid"]
+    patched = await client.patch(NODES.path("n0"), {"metadata": {"labels": {"a": "b"}}})
+    assert patched["metadata"]["labels"] == {"a": "b"}
+    patched["metadata"]["labels"] = {"a": "c"}
+    assert (await client.update(NODES.path("n0"), patched))["metadata"]["labels"] == {"a": "c"}
+    await client.delete(NODES.path("n0"))
+    with pytest.raises(errors.KubeError) as refused:
+        await client.get(NODES.path("n0"))
+    assert (refused.value.status, refused.value.reason) == (404, "NotFound")
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_patch_that_names_an_old_version_is_a_conflict(client: Client):
+    old = (await client.create(NODES.path(), NODE))["metadata"]["resourceVersion"]
+    await client.patch(NODES.path("n0"), {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(errors.KubeError) as refused:
+        await client.patch(NODES.path("n0"), {"metadata": {"resourceVersion": old, "labels": {}}})
+    assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+
+
+async def test_retry_after_is_handed_on(client: Client, server: Server):
+    server.faults.fail_next(code=429)
+    with pytest.raises(errors.KubeError) as refused:
+        await client.get(NODES.path())
+    assert (refused.value.status, refused.value.retry_after) == (429, 1.0)
+
+
+@pytest.mark.parametrize("trouble", ["closed port", "dropped connection", "time-out"])
+async def test_no_answer_has_status_zero_and_one_line(server: Server, trouble: str):
+    url = "http://127.0.0.1:1" if trouble == "closed port" else server.url
+    if trouble == "dropped connection":
+        server.faults.drop_next(3)
+    if trouble == "time-out":
+        server.faults.pause()
+    async with Client(Credentials(server=url), timeout_s=0.1) as client:
+        with pytest.raises(errors.KubeError, match="no answer from http") as refused:
+            await client.patch(NODES.path("n0"), {})
+    server.faults.resume()
+    assert refused.value.status == 0
+    assert "\n" not in str(refused.value)
+
+
+async def _serve(handler) -> tuple[web.AppRunner, str]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (502, "<html>\nbad gateway</html>", "text/html"),
+        (500, "[1, 2", "application/json"),
+        (403, '["not a Status"]', "application/json"),
+        (418, "\xff\x00", "application/octet-stream"),
+        (302, "", "text/plain"),
+    ],
+)
+async def test_answers_that_are_no_status_are_refusals_all_the_same(status, body, kind):
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body.encode("latin-1"), content_type=kind)
+
+    runner, url = await _serve(handler)
+    async with Client(Credentials(server=url)) as client:
+        with pytest.raises(errors.KubeError) as refused:
+            await client.get("/x")
+    await runner.cleanup()
+    assert refused.value.status == status
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_good_answer_that_is_cut_off_is_an_error(client: Client):
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=b'{"kind": "Li', content_type="application/json")
+
+    runner, url = await _serve(handler)
+    async with Client(Credentials(server=url)) as broken:
+        with pytest.raises(errors.KubeError, match="not JSON"):
+            await broken.get("/x")
+    await runner.cleanup()
+
+
+async def test_a_rotated_token_is_read_again(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("old")
+    async with Server(tokens=["new"]) as server:
+        access = Credentials(server=server.url, token=TokenFile(file))
+        async with Client(access) as client:
+            with pytest.raises(errors.KubeError) as refused:
+                await client.get(NODES.path())
+            assert refused.value.status == 401
+            rotated = tmp_path / "token.new"
+            rotated.write_text("new\n")
+            rotated.replace(file)
+            assert (await client.get(NODES.path()))["kind"] == "NodeList"
+
+
+async def test_a_token_that_is_rotated_during_the_request_is_tried_at_once(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("old")
+    seen = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.headers["Authorization"])
+        if len(seen) == 1:
+            file.write_text("renewed")
+            return web.json_response({}, status=401)
+        return web.json_response({"ok": True})
+
+    runner, url = await _serve(handler)
+    async with Client(Credentials(server=url, token=TokenFile(file))) as client:
+        assert await client.get("/x") == {"ok": True}
+    await runner.cleanup()
+    assert seen == ["Bearer old", "Bearer renewed"]

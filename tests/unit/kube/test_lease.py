@@ -1,0 +1,78 @@
+"""The heartbeat Lease."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rte import errors
+from rte.kube.lease import Heartbeat, micro_time
+from rte.kube.resources import LEASES
+
+if TYPE_CHECKING:
+    from rte.kube.client import Client
+    from rte.sim.apiserver import Server
+
+PATH = LEASES.path("n0", "rte-system")
+
+
+@pytest.fixture
+async def heartbeat(client: Client) -> Heartbeat:
+    await client.create("/api/v1/namespaces", {"metadata": {"name": "rte-system"}})
+    return Heartbeat(client, "n0", "rte-system", "me", labels={"a": "b"})
+
+
+def test_micro_time_is_utc_with_six_decimals():
+    moment = datetime(2026, 1, 2, 4, 4, 5, 6, timezone(timedelta(hours=1)))
+    assert micro_time(moment) == "2026-01-02T03:04:05.000006Z"
+
+
+async def test_it_is_created_renewed_and_released(client: Client, heartbeat: Heartbeat):
+    await heartbeat.renew()
+    first = await client.get(PATH)
+    assert first["spec"]["holderIdentity"] == "me"
+    assert first["spec"]["leaseDurationSeconds"] == 40
+    assert first["metadata"]["labels"] == {"a": "b"}
+    await heartbeat.renew()
+    second = await client.get(PATH)
+    assert second["spec"]["renewTime"] > first["spec"]["renewTime"]
+    assert second["spec"]["acquireTime"] == first["spec"]["acquireTime"]
+    age = datetime.now(UTC) - datetime.fromisoformat(second["spec"]["renewTime"])
+    assert timedelta(0) <= age < timedelta(seconds=5)
+    await heartbeat.release()
+    assert not (await client.get(PATH))["spec"].get("holderIdentity")
+
+
+async def test_after_a_release_it_is_taken_again(client: Client, heartbeat: Heartbeat):
+    await heartbeat.renew()
+    await heartbeat.release()
+    await heartbeat.renew()
+    spec = (await client.get(PATH))["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("me", 40)
+
+
+async def test_a_deleted_lease_is_made_again(client: Client, heartbeat: Heartbeat):
+    await heartbeat.renew()
+    await client.delete(PATH)
+    await heartbeat.renew()
+    assert (await client.get(PATH))["spec"]["holderIdentity"] == "me"
+
+
+async def test_an_outage_is_raised_and_the_next_renewal_works(
+    client: Client, server: Server, heartbeat: Heartbeat
+):
+    await heartbeat.renew()
+    server.faults.fail_next(code=500)
+    with pytest.raises(errors.KubeError):
+        await heartbeat.renew()
+    await heartbeat.renew()
+
+
+async def test_without_having_been_held_there_is_nothing_to_release(
+    client: Client, heartbeat: Heartbeat
+):
+    await heartbeat.release()
+    with pytest.raises(errors.KubeError):
+        await client.get(PATH)

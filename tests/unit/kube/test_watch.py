@@ -1,0 +1,113 @@
+"""Watches survive what API servers do to them, and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rte import errors
+from rte.kube.resources import NODES
+from rte.kube.watch import watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rte.kube.client import Client
+    from rte.kube.watch import Event
+    from rte.sim.apiserver import Server
+
+
+class Follower:
+    """Runs a watch beside the test and hands out its events."""
+
+    def __init__(self, client: Client, **options: str) -> None:
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self.task = asyncio.create_task(self._run(client, options))
+
+    async def _run(self, client: Client, options: dict[str, str]) -> None:
+        events = watch(client, NODES.path(), first_wait_s=0.01, most_wait_s=0.02, **options)
+        async with aclosing(events):
+            async for event in events:
+                self._queue.put_nowait(event)
+
+    async def next(self) -> tuple[str, str]:
+        event = await asyncio.wait_for(self._queue.get(), 5)
+        if event.kind == "LISTED":
+            return "LISTED", ",".join(item["metadata"]["name"] for item in event.object["items"])
+        return event.kind, event.object["metadata"]["name"]
+
+
+@pytest.fixture
+async def follower(client: Client) -> AsyncIterator[Follower]:
+    running = Follower(client)
+    yield running
+    running.task.cancel()
+    await asyncio.gather(running.task, return_exceptions=True)
+
+
+def node(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+
+
+async def test_lists_first_and_then_follows(client: Client, follower: Follower):
+    assert await follower.next() == ("LISTED", "")
+    await client.create(NODES.path(), node("a"))
+    await client.patch(NODES.path("a"), {"metadata": {"labels": {"x": "y"}}})
+    await client.delete(NODES.path("a"))
+    assert [await follower.next() for _ in range(3)] == [
+        ("ADDED", "a"),
+        ("MODIFIED", "a"),
+        ("DELETED", "a"),
+    ]
+
+
+async def test_a_cut_watch_resumes_without_listing_again(
+    client: Client, server: Server, follower: Follower
+):
+    assert await follower.next() == ("LISTED", "")
+    await client.create(NODES.path(), node("a"))
+    assert await follower.next() == ("ADDED", "a")
+    server.faults.fail_next(3, code=500, path="watch=1")
+    server.faults.drop_watches()
+    await client.create(NODES.path(), node("b"))
+    assert await follower.next() == ("ADDED", "b")
+
+
+async def test_lost_history_is_a_new_list(client: Client, server: Server, follower: Follower):
+    assert await follower.next() == ("LISTED", "")
+    server.faults.pause()
+    server.faults.drop_watches()
+    server.api.create("nodes", node("a"))
+    server.api.create("nodes", node("b"))
+    server.api.delete("nodes", "a")
+    server.faults.compact()
+    server.faults.resume()
+    assert await follower.next() == ("LISTED", "b")
+    await client.create(NODES.path(), node("c"))
+    assert await follower.next() == ("ADDED", "c")
+
+
+async def test_overload_and_outage_are_waited_out(client: Client, server: Server):
+    server.faults.drop_next(5)
+    follower = Follower(client)
+    assert await follower.next() == ("LISTED", "")
+    follower.task.cancel()
+
+
+async def test_a_refusal_for_good_is_raised(client: Client, server: Server):
+    server.faults.fail_next(code=403)
+    with pytest.raises(errors.KubeError) as refused:
+        await Follower(client).task
+    assert refused.value.status == 403
+
+
+async def test_field_selectors_limit_what_is_seen(client: Client):
+    follower = Follower(client, field_selector="metadata.name=b")
+    assert await follower.next() == ("LISTED", "")
+    await client.create(NODES.path(), node("a"))
+    await client.create(NODES.path(), node("b"))
+    assert await follower.next() == ("ADDED", "b")
+    follower.task.cancel()
