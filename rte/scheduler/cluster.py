@@ -5,16 +5,17 @@ Everything here can be rebuilt from the API server. No I/O, no clock: times come
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler import node, surroundings
+from rte.scheduler import node, terms
 from rte.scheduler.shape import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from rte.scheduler.budgets import Budget
     from rte.scheduler.objects import NodeInfo, PodView
 
 
@@ -28,6 +29,9 @@ class Cluster:
         pods: API UID -> view, of all pods that are not terminal.
         assumed: API UID -> node, for our binds that the API has not shown yet.
         nominations: API UID -> node that makes room for the pod.
+        namespaces: name -> labels.
+        budgets: ``namespace/name`` -> PodDisruptionBudget.
+        priorities: number of pods on nodes by priority.
     """
 
     def __init__(self) -> None:
@@ -39,8 +43,10 @@ class Cluster:
         self.assumed: dict[str, str] = {}
         self.nominations: dict[str, str] = {}
         self.shapes = Shapes()
-        self.matches = surroundings.MatchIndex()
+        self.matches = terms.MatchIndex()
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.budgets: dict[str, Budget] = {}
+        self.priorities: Counter[int] = Counter()
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
 
@@ -203,6 +209,7 @@ class Cluster:
     def _company(self, pod: PodView, entry: node.NodeEntry, change: int) -> None:
         """Inter-pod rules see that a pod came to a node (+1) or left it (-1)."""
         self.pod_sequence += 1
+        self.priorities[pod.priority] += change
         if self.matches.count(pod, entry.name, change):
             # It refuses company, so every node of its domains may have changed.
             for other in self.nodes.values():
@@ -251,16 +258,13 @@ class Cluster:
             if not pod.node and pod.scheduler == scheduler and pod.uid not in self.assumed
         )
 
-    def replace_pods(self, views: Iterable[PodView], now: float) -> list[str]:
-        """A new list of all pods; UIDs of pods that are gone are returned."""
-        seen = set()
-        for view in views:
-            seen.add(view.uid)
-            self.set_pod(view, now)
-        lost = [uid for uid in self.pods if uid not in seen]
-        for uid in lost:
-            self.remove_pod(uid, now)
-        return lost
+    def matching(self, term: terms.Term) -> Mapping[str, int]:
+        """Node -> number of its pods that the term matches."""
+        return self.matches.on_nodes(term, self.nodes, self.namespaces)
+
+    def has_lower(self, priority: int) -> bool:
+        """Whether some pod on a node has a lower priority."""
+        return any(number > 0 and other < priority for other, number in self.priorities.items())
 
     def collect(self) -> None:
         """Drop shapes that no pod has."""

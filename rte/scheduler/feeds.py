@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.kube.resources import LEASES, NODES, NRTS, PODS, Resource
 from rte.kube.watch import watch
+from rte.scheduler import budgets, node, objects
 from rte.scheduler import cluster as clusters
-from rte.scheduler import node, objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +32,7 @@ COLLECTIONS = {
     "pods": PODS,
     "leases": LEASES,
     "reports": NRTS,
+    "budgets": Resource("policy", "v1", "poddisruptionbudgets", namespaced=True),
 }
 
 #: An agent that has not renewed its Lease for so long is taken for dead.
@@ -42,6 +43,22 @@ _PORTION = 50
 
 #: A collection that the server does not have (the CRD is missing) is asked for again after this.
 _ABSENT_RETRY_S = 10.0
+
+
+def _by_name(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("name") or "")
+
+
+def _by_uid(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("uid") or "")
+
+
+def _by_path(metadata: Mapping[str, Any]) -> str:
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
+#: How items are told apart, where not by name.
+KEYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"pods": _by_uid, "budgets": _by_path}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +123,7 @@ class Feeds:
             ("pods", self.set_pod, self._remove_pod),
             ("leases", self._set_lease, self._remove_lease),
             ("reports", self._set_report, self._remove_report),
+            ("budgets", self._set_budget, self._remove_budget),
         ):
             group.create_task(self._follow(name, change, remove), name=f"watch {name}")
 
@@ -115,15 +133,15 @@ class Feeds:
         change: Callable[[Mapping[str, Any]], None],
         remove: Callable[[str], None],
     ) -> None:
-        """Feed one collection for ever. Items are known by UID (pods) or by name."""
+        """Feed one collection for ever."""
         known: set[str] = set()
-        by_uid = name == "pods"
+        key_of = KEYS.get(name, _by_name)
         namespace, labels = self._agents if name == "leases" else ("", "")
         path = COLLECTIONS[name].path(namespace=namespace)
 
         def take(obj: Mapping[str, Any]) -> str:
             metadata = obj.get("metadata") or {}
-            key = str(metadata.get("uid" if by_uid else "name") or "")
+            key = key_of(metadata)
             try:
                 change(obj)
             except errors.RteError as error:
@@ -141,7 +159,7 @@ class Feeds:
                             self._synced[name].set()
                         elif event.kind == "DELETED":
                             metadata = event.object.get("metadata") or {}
-                            key = str(metadata.get("uid" if by_uid else "name") or "")
+                            key = key_of(metadata)
                             known.discard(key)
                             remove(key)
                         else:
@@ -256,6 +274,12 @@ class Feeds:
 
     def _remove_namespace(self, name: str) -> None:
         self._cluster.set_namespace(name, None)
+
+    def _set_budget(self, obj: Mapping[str, Any]) -> None:
+        self._cluster.budgets[_by_path(obj.get("metadata") or {})] = budgets.read_budget(obj)
+
+    def _remove_budget(self, key: str) -> None:
+        self._cluster.budgets.pop(key, None)
 
     # --- the agents' Leases ---
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.scheduler import predicates, state, surroundings
+from rte.scheduler import predicates, state, surroundings, terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def is_soft(pod: PodView, cluster: Cluster) -> bool:
     """Whether the pod prefers some nodes for reasons of its own."""
     affinity = pod.shape.affinity
     return bool(
-        any((affinity.get(kind) or {}).get(surroundings.SOFT) for kind in affinity)
+        any((affinity.get(kind) or {}).get(terms.SOFT) for kind in affinity)
         or pod.shape.spec.get("topologySpreadConstraints")
         or cluster.matches.attracting
     )
@@ -117,7 +117,7 @@ def _normal(values: list[float], *, reverse: bool = False) -> list[float] | None
 
 
 def _node_affinity(pod: PodView, entries: Sequence[NodeEntry]) -> list[float] | None:
-    items = (pod.shape.affinity.get("nodeAffinity") or {}).get(surroundings.SOFT) or ()
+    items = (pod.shape.affinity.get("nodeAffinity") or {}).get(terms.SOFT) or ()
     if not items:
         return None
     return _normal(
@@ -150,11 +150,11 @@ def _company(pod: PodView, entries: Sequence[NodeEntry], cluster: Cluster) -> li
     """Preferred inter-pod terms of this pod, and those of the pods already placed towards it."""
     by_domain: dict[tuple[str, str], float] = {}
     for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-        for term in surroundings.terms(pod, kind, surroundings.SOFT):
-            for name, number in cluster.matches.on_nodes(term, cluster).items():
+        for term in terms.terms(pod, kind, terms.SOFT):
+            for name, number in cluster.matching(term).items():
                 _credit(by_domain, term, cluster.nodes.get(name), sign * term.weight * number)
         for other, name in cluster.matches.attracting.values():
-            for term in surroundings.terms(other, kind, surroundings.SOFT):
+            for term in terms.terms(other, kind, terms.SOFT):
                 if term.matches(pod, cluster.namespaces):
                     _credit(by_domain, term, cluster.nodes.get(name), sign * term.weight)
     if not by_domain:
@@ -173,7 +173,7 @@ def _company(pod: PodView, entries: Sequence[NodeEntry], cluster: Cluster) -> li
 
 def _credit(
     by_domain: dict[tuple[str, str], float],
-    term: surroundings.Term,
+    term: terms.Term,
     entry: NodeEntry | None,
     worth: float,
 ) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rte.scheduler.objects import PodView
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
@@ -32,7 +30,7 @@ class Group:
         pods: heap of (order, pod).
         seen: cluster sequence number up to which all nodes are known to refuse it; -1: none.
         pod_seen: likewise for changes that inter-pod rules see.
-        refusals: reason -> number of nodes, from the last full look.
+        sleeping: no node takes its pods as things are.
     """
 
     key: bytes
@@ -40,7 +38,6 @@ class Group:
     pods: dict[str, PodView] = field(default_factory=dict)
     seen: int = -1
     pod_seen: int = -1
-    reasons: dict[str, str] = field(default_factory=dict)
     sleeping: bool = False
 
     def head(self) -> PodView | None:
@@ -81,9 +78,9 @@ class Queue:
             "unschedulable": asleep,
         }
 
-    def groups(self) -> Iterator[Group]:
-        """All groups."""
-        return iter(self._groups.values())
+    def asleep(self) -> list[Group]:
+        """Groups that wait for a change."""
+        return [group for group in self._groups.values() if group.sleeping and group.head()]
 
     def push(self, pod: PodView, key: bytes) -> None:
         """A pod waits (again); its place is by priority, then by age. Replaces an older view."""

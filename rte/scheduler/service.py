@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.scheduler import binder, events
+from rte.kube.resources import PODS
+from rte.scheduler import binder, events, preemption, reservation
 from rte.scheduler.cluster import Cluster
 from rte.scheduler.cycle import Cycle, Decision
 from rte.scheduler.feeds import Feeds, Listener
@@ -68,6 +69,10 @@ class Scheduler:
         self._decided: dict[str, dict[str, float]] = {}
         self._untold: dict[str, float] = {}
         self._distrusted: dict[str, tuple[float, float]] = {}
+        self._crowded_out: dict[str, None] = {}
+        self._crowded = asyncio.Event()
+        self._kept: dict[str, str] = {}
+        self._client = client
         self._tasks: asyncio.TaskGroup | None = None
         self.feeds = Feeds(
             client,
@@ -110,6 +115,7 @@ class Scheduler:
                 self._on_leadership(active=True)
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tell(), name="tell")
+            group.create_task(self._preempt(), name="preempt")
             await self._loop()
 
     @property
@@ -168,6 +174,9 @@ class Scheduler:
         if decision.node is None:
             group.seen, group.pod_seen = sequence, pod_sequence
             self.queue.sleep(group)
+            if self.settings.preemption and not decision.waits and pod.preempts:
+                self._crowded_out[pod.uid] = None
+                self._crowded.set()
             for uid in group.pods:
                 self._untold.setdefault(uid, self._clock())
             return
@@ -217,6 +226,78 @@ class Scheduler:
         self._wake.set()
         if bound.outcome is binder.Outcome.REFUSED:
             await self.reporter.event(pod, "Warning", "FailedBinding", bound.message, "Binding")
+
+    # --- making room ---
+
+    async def _preempt(self) -> None:
+        """Evict lower priorities for pods that fit nowhere, one pod after the other."""
+        while True:
+            await self._crowded.wait()
+            self._crowded.clear()
+            for uid in list(self._crowded_out):
+                self._crowded_out.pop(uid, None)
+                pod = self.cluster.pods.get(uid)
+                if (
+                    pod is None
+                    or not (self._active and self._is_ours(pod))
+                    or not self.cluster.has_lower(pod.priority)
+                    or not preemption.may_preempt(pod, self.cluster)
+                ):
+                    continue
+                self.metrics.preemption_attempts.inc()
+                best = None
+                budgets = list(self.cluster.budgets.values())
+                for plan in preemption.search(pod, self.cluster, self.cycle, budgets):
+                    if best is None or plan.cost < best.cost:
+                        best = plan
+                    await asyncio.sleep(0)
+                if best is not None and self._is_waiting(uid):
+                    await self._evict(pod, best)
+
+    def _is_waiting(self, uid: str) -> bool:
+        pod = self.cluster.pods.get(uid)
+        return pod is not None and self._is_ours(pod)
+
+    async def _evict(self, pod: PodView, plan: preemption.Plan) -> None:
+        self.metrics.preemption_victims.observe(len(plan.victims))
+        self.cluster.nominate(pod.uid, plan.node)
+        await self.reporter.nominate(pod, plan.node)
+        for victim in plan.victims:
+            if not self.leader.may_bind():
+                return
+            options = {"preconditions": {"uid": victim.uid}}
+            try:
+                await self._client.delete(PODS.path(victim.name, victim.namespace), options)
+            except errors.KubeError as error:
+                if error.status not in (404, 409):
+                    logger.warning("%s cannot be evicted: %s", victim.key, error)
+                continue
+            logger.info("evicted %s from %s for %s", victim.key, plan.node, pod.key)
+            text = f"Preempted by pod {pod.uid} on node {plan.node}"
+            await self.reporter.event(victim, "Normal", "Preempted", text, "Preempting")
+
+    def _keep_nodes(self) -> None:
+        """Reserve nodes for those who have waited too long; give up reservations that are void."""
+        for uid, name in list(self._kept.items()):
+            pod, entry = self.cluster.pods.get(uid), self.cluster.nodes.get(name)
+            if pod is None or self.cluster.nominations.get(uid) != name:
+                del self._kept[uid]
+            elif entry is None or not reservation.is_possible(pod, entry):
+                del self._kept[uid]
+                self.cluster.unnominate(uid)
+        if not (self._active and self.settings.reserve_after):
+            return
+        waiting = [
+            (pod, self._since.get(pod.uid, self._clock()))
+            for group in sorted(self.queue.asleep(), key=Group.order)
+            if (pod := group.head()) is not None
+        ]
+        oldest = self._clock() - self.settings.reserve_after
+        for pod, entry in reservation.choose(waiting, self.cluster, self._kept, oldest):
+            logger.info("node %s is kept for %s, which has waited long", entry.name, pod.key)
+            self._kept[pod.uid] = entry.name
+            self.cluster.nominate(pod.uid, entry.name)
+        self.metrics.reservations.set(len(self._kept))
 
     # --- what the feeds tell ---
 
@@ -328,6 +409,7 @@ class Scheduler:
             if number % 10 == 0:
                 sequence = self.cluster.sequence
                 self.feeds.judge_leases()
+                self._keep_nodes()
                 if self.cluster.sequence != sequence:
                     self._wake.set()
                 for name, size in self.queue.sizes().items():
