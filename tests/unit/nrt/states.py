@@ -39,8 +39,8 @@ def subsets(whole: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    zone_ids = sorted(draw(st.sets(st.integers(0, 70), min_size=1, max_size=4)))
-    cpu_ids = sorted(draw(st.sets(st.integers(0, 300), min_size=1, max_size=24)))
+    zone_ids = sorted(draw(st.sets(st.integers(0, 70), min_size=1, max_size=3)))
+    cpu_ids = sorted(draw(st.sets(st.integers(0, 300), min_size=1, max_size=10)))
     return Topology(
         cpus=tuple(
             CPUInfo(
@@ -80,9 +80,11 @@ configs = st.builds(
     reserved_cpus=st.none() | st.integers(0, 2**40),
     cpu_reservation_milli=amounts,
     memory_policy=st.sampled_from(["None", "Static"]),
-    reserved_memory=st.dictionaries(st.integers(0, 70), st.dictionaries(names, amounts)),
-    node_reserved=st.dictionaries(names, amounts),
-    feature_gates=st.dictionaries(names, st.booleans()),
+    reserved_memory=st.dictionaries(
+        st.integers(0, 70), st.dictionaries(names, amounts, max_size=2), max_size=2
+    ),
+    node_reserved=st.dictionaries(names, amounts, max_size=2),
+    feature_gates=st.dictionaries(names, st.booleans(), max_size=2),
     max_pods=st.integers(0, 1000),
 )
 

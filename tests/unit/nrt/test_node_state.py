@@ -181,7 +181,7 @@ def test_damage_is_one_line_that_names_the_place(path: str, value: object) -> No
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=10,
+    max_leaves=5,
 )
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.nrt import numaplacement
@@ -50,6 +50,7 @@ def test_placements_survive_their_encoding(case: tuple) -> None:
 
 
 @given(st.text(), st.dictionaries(st.integers(-2, 9), st.text(max_size=6)), st.lists(containers))
+@settings(max_examples=1000)
 def test_garbage_is_refused_or_decoded_but_never_crashes(
     metadata: str, vectors: dict, ids: list
 ) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import errors, nrt
@@ -195,6 +195,7 @@ def test_what_is_no_named_object_is_refused(obj: object) -> None:
     ),
     json_values,
 )
+@settings(max_examples=1000)
 def test_garbage_in_any_part_is_named_in_one_line(parts: dict, annotations: object) -> None:
     decoded = nrt.decode({"metadata": {"name": "n", "annotations": annotations}, **parts})
 
@@ -210,9 +211,11 @@ def test_garbage_in_any_part_is_named_in_one_line(parts: dict, annotations: obje
                 "resources": json_values,
                 "costs": json_values,
             }
-        )
+        ),
+        max_size=2,
     )
 )
+@settings(max_examples=1000)
 def test_garbage_inside_a_zone_is_named_in_one_line(zones: list) -> None:
     decoded = nrt.decode(document(zones=zones))
 
