@@ -217,7 +217,7 @@ class Node:
                 condition.get("status") == "True"
                 and fresh
                 and "node.kubernetes.io/not-ready" not in taints
-                and all(name in node["status"].get("allocatable", {}) for name in self._devices())
+                and all(name in node["status"].get("allocatable", {}) for name in self.devices())
             )
 
         deadline = time.monotonic() + seconds
@@ -342,7 +342,7 @@ class Node:
 
     def set_health(self, resource: str, device: str, *, healthy: bool) -> None:
         """Let a device turn unhealthy, or heal; returns when the node's status shows it."""
-        devices = self._devices()
+        devices = self.devices()
         for item in devices[resource]:
             if item["id"] == device:
                 item["unhealthy"] = not healthy
@@ -361,7 +361,8 @@ class Node:
         partial.write_text(text)
         partial.replace(self.dir / "devices.json")
 
-    def _devices(self) -> dict[str, list[dict[str, Any]]]:
+    def devices(self) -> dict[str, list[dict[str, Any]]]:
+        """The simulated devices by resource: id, zones (null: no topology), unhealthy."""
         path = self.dir / "devices.json"
         return json.loads(path.read_text()) if path.exists() else {}
 

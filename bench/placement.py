@@ -1,0 +1,354 @@
+"""Jobs through a scheduler on real kubelets: ``python -m bench.placement [--scheduler NAME=COMMAND]``.
+
+A seeded list of pinned jobs (60 by default) is run through every subject on the same nodes; a pod
+that a kubelet refuses is created again, as its owner would. One JSON line per subject:
+
+* ``done``, ``rejections`` (by the kubelets' reasons; those of foreign pods apart), ``makespan_s``;
+* ``oracle_s`` and ``over_oracle``: a scheduler without latency that knows the exact model and
+  serves in arrival order (:mod:`bench.lib.oracle`);
+* ``efficiency``: share of all CPUs that ran jobs while some job waited;
+* ``start_p50_s``, ``start_max_s``: from a job's first creation to Running;
+* ``cpu_s``: of the scheduler's processes; ``over_baseline``: mean makespan to the baseline's.
+
+The baseline is the default kube-scheduler. A subject is a command template: ``{kubeconfig}``,
+``{name}`` (the scheduler name that its pods carry), ``{dir}`` (a folder of its own), ``{port}`` (a
+free one), ``{python}``, ``{kube_scheduler}``; ``sh`` runs it, so it may be several programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from bench.lib import jobs as job_lists
+from bench.lib import oracle, replay
+from bench.subjects import Subject as Exporter
+from rte import errors
+from rte.model import quantity
+from tests.cluster import agents, builder, processes
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import ClusterError, note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.lib.jobs import Job, Placer
+    from tests.cluster.node import Node
+
+BASELINE = "default-scheduler"
+OTHER = "other-scheduler"
+
+#: Our scheduler, for ``--scheduler rte``.
+OURS = "{python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name {name}"
+
+#: Nodes of ``--cluster mixed``: each policy and scope, 2 to 8 zones, a zone without CPUs, huge pages
+#: and devices of one zone, of two, and of none.
+_GPUS = {"example.com/gpu": [[0], [0], [1], [1]]}
+MIXED: tuple[dict[str, Any], ...] = (
+    {
+        "shape": "2x32,hugepages-2Mi=1024",
+        "kubelet": {"policy": "single-numa-node"},
+        "devices": _GPUS,
+    },
+    {
+        "shape": "2x32",
+        "kubelet": {"policy": "single-numa-node", "scope": "pod"},
+        "devices": {"example.com/gpu": [[0], [0, 1], None, []]},
+    },
+    {
+        "shape": "4x16,sockets=2,memory-only=1",
+        "kubelet": {"policy": "restricted", "cpu_options": {"full-pcpus-only": "true"}},
+    },
+    {
+        "shape": "8x48,sockets=2,hugepages-2Mi=512",
+        "kubelet": {
+            "policy": "single-numa-node",
+            "topology_options": {"prefer-closest-numa-nodes": "true"},
+        },
+        "devices": {"example.com/gpu": [[zone] for zone in range(8)]},
+    },
+    {"shape": "4x16,sockets=2", "kubelet": {"policy": "restricted", "scope": "pod"}},
+    {"shape": "2x32", "kubelet": {"policy": "best-effort"}, "devices": _GPUS},
+    {"shape": "2x16", "kubelet": {"policy": "none"}},
+    {"shape": "2x32", "kubelet": {"policy": "best-effort", "scope": "pod"}},
+)
+_KINDS = {
+    "memory": 0.15,
+    "device": 0.15,
+    "hugepages": 0.05,
+    "shared": 0.1,
+    "init": 0.05,
+    "sidecar": 0.05,
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A named scheduler; no command: the default kube-scheduler."""
+
+    name: str
+    command: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Subject:
+        """``NAME=COMMAND``, or ``rte`` for our own."""
+        if text == "rte":
+            return cls("rte-scheduler", OURS)
+        name, equals, command = text.partition("=")
+        if not equals or not command.strip():
+            raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=COMMAND, or rte")
+        return cls(name, command)
+
+    def start(self, cluster: Cluster) -> None:
+        """Start it and wait until it places pods."""
+        role = f"subject/{self.name}"
+        folder = cluster.dir / f"subject-{self.name}"
+        folder.mkdir(exist_ok=True)
+        if not self.command:
+            cluster.start_scheduler(self.name, role="scheduler")
+        else:
+            filled = self.command.format(
+                kubeconfig=shlex.quote(str(cluster.kubeconfig)),
+                name=self.name,
+                dir=folder,
+                port=processes.free_port(),
+                python=shlex.quote(sys.executable),
+                kube_scheduler=cluster.binaries.path("kube-scheduler"),
+            )
+            cluster.spawn(role, ["sh", "-c", filled], log=folder / "log")
+        try:
+            replay.wait_until_placed(cluster.api, self.name)
+        except ClusterError as error:
+            lines = processes.tail(folder / "log")
+            raise ClusterError(f"{self.name} places no pod: {error}\n{lines}") from error
+
+    def stop(self, cluster: Cluster) -> None:
+        """End it."""
+        cluster.stop_role(self.role)
+
+    @property
+    def role(self) -> str:
+        """Role of its processes in the test bed."""
+        return f"subject/{self.name}" if self.command else "scheduler"
+
+    def cpu_seconds(self, cluster: Cluster) -> float:
+        """CPU time of its processes so far."""
+        total = 0.0
+        for process in processes.find(cluster.dir, self.role):
+            try:
+                total += sum(process.cpu_times()[:4])
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure every subject."""
+    args = _parser().parse_args(argv)
+    subjects = [] if args.no_baseline else [Subject(BASELINE)]
+    subjects += args.scheduler
+    try:
+        cluster = Cluster.start(version=args.version)
+        try:
+            return _measure_all(cluster, subjects, args)
+        finally:
+            cluster.stop()
+    except (ClusterError, errors.RteError, ValueError) as error:
+        print(f"bench.placement: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.placement", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--scheduler", action="append", default=[], type=Subject.parse, metavar="NAME=COMMAND|rte")
+    add("--no-baseline", action="store_true", help="leave the default kube-scheduler out")
+    add("--agent", type=Exporter.parse, metavar="NAME=COMMAND",
+        help="exporter on every node for the subjects; default: `rte run` with the manifests' rights")  # fmt: skip
+    add("--no-agent", action="store_true", help="no exporter")
+    add("--seeds", type=_numbers, default=[1, 2, 3], metavar="1,2,3")
+    add("--jobs", type=int, default=60)
+    add("--owner", choices=("replicaset", "job"), default="replicaset",
+        help="who creates a refused pod again: after 1 s, or after 10 s, doubling")  # fmt: skip
+    add("--cluster", choices=("plain", "mixed"), default="plain",
+        help="equal nodes (--nodes, --shape ...), or eight of different shapes and policies")  # fmt: skip
+    add("--nodes", type=int, default=4)
+    add("--shape", default="2x32")
+    add("--policy", default="single-numa-node")
+    add("--scope", default="container")
+    add("--reconcile", default="10s", help="cpuManagerReconcilePeriod")
+    add("--mix", choices=("plain", "mixed"),
+        help="pinned jobs only, or also memory- and device-bound, init, sidecar and Burstable ones; "
+        "default: as --cluster")  # fmt: skip
+    add("--sizes", type=_numbers, default=[2, 4, 6, 8, 12, 16, 20, 24], help="CPUs of a container")
+    add("--memory", type=_numbers, default=[1, 2, 4, 8, 16], help="GiB of a container")
+    add("--two", type=float, default=0.3, help="share of pods with two containers")
+    add("--seconds", type=float, nargs=2, default=(6, 14), help="shortest and longest job")
+    add("--foreign", type=float, default=0.0, help="share of pods created on a node, unscheduled")
+    add("--other", type=float, default=0.0, help="share of pods of another (default) scheduler")
+    add("--bursts", type=int, default=1, help="jobs arrive in so many groups")
+    add("--gap", type=float, default=10.0, help="seconds between groups")
+    add("--limit", type=float, default=300.0, help="give a list up after so many seconds")
+    add("--version", default=builder.DEFAULT_VERSION, help="Kubernetes version")
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(item) for item in text.split(",")]
+
+
+def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.Namespace) -> int:
+    nodes = _add_nodes(cluster, args)
+    mix = job_lists.Mix(
+        jobs=args.jobs, sizes=args.sizes, memory=args.memory, two=args.two,
+        seconds=tuple(args.seconds), foreign=args.foreign, other=args.other, bursts=args.bursts,
+        gap=args.gap, kinds=_KINDS if (args.mix or args.cluster) == "mixed" else {},
+    )  # fmt: skip
+    names = [node.name for node in nodes]
+    lists = {seed: job_lists.draw(mix, seed, names) for seed in args.seeds}
+    bounds = _oracles(lists, nodes, args)
+    if args.other:
+        cluster.start_scheduler(OTHER, role="other")
+        replay.wait_until_placed(cluster.api, OTHER)
+    baseline: float | None = None
+    complete = True
+    for subject in subjects:
+        exported = subject.command and not args.no_agent
+        if exported:
+            _start_agents(nodes, args)
+        subject.start(cluster)
+        runs = []
+        for seed, jobs in lists.items():
+            runs.append(_measure(cluster, subject, jobs, nodes, args))
+            note(f"{subject.name} seed {seed}: {json.dumps(runs[-1])}")
+        subject.stop(cluster)
+        if exported:
+            _stop_agents(nodes)
+        line = _summary(subject, args, runs, bounds)
+        baseline = baseline or line["mean_makespan_s"]
+        line["over_baseline"] = round(line["mean_makespan_s"] / baseline, 3)
+        print(json.dumps(line), flush=True)
+        complete = complete and all(run["done"] == args.jobs for run in runs)
+    return 0 if complete else 1
+
+
+def _add_nodes(cluster: Cluster, args: argparse.Namespace) -> list[Node]:
+    plain = {"policy": args.policy, "scope": args.scope}
+    plans = (
+        MIXED if args.cluster == "mixed" else [{"shape": args.shape, "kubelet": plain}] * args.nodes
+    )
+    nodes = []
+    for plan in plans:
+        kubelet = {**plan["kubelet"], "reconcile": args.reconcile}
+        nodes.append(cluster.add_node(**{**plan, "kubelet": kubelet}, wait=False))
+    for node in nodes:
+        node.wait_ready(120)
+    return nodes
+
+
+def _start_agents(nodes: Sequence[Node], args: argparse.Namespace) -> None:
+    for node in nodes:
+        agents.install(node.cluster)
+        agents.start(node, argv=args.agent.argv(node) if args.agent else ())
+    for node in nodes:
+        try:
+            agents.wait_published(node)
+        except ClusterError as error:
+            raise ClusterError(f"no report of {node.name}: {node.log('agent')[-800:]}") from error
+
+
+def _stop_agents(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        node.stop("agent")
+        node.cluster.api.delete(f"{agents.NRT}/{node.name}")
+
+
+def _oracles(
+    lists: Mapping[int, Sequence[Job]], nodes: Sequence[Node], args: argparse.Namespace
+) -> dict[int, float]:
+    """Makespan of each list under the oracle: zone arithmetic where that is the exact model."""
+    plain = (
+        args.cluster == "plain"
+        and (args.mix or "plain") == "plain"
+        and (args.policy, args.scope) == ("single-numa-node", "container")
+        and not args.foreign
+    )
+    models = {node.name: oracle.Kubelet.of(node) for node in nodes}
+    if plain:
+        state = next(iter(models.values())).state
+        cpus = tuple(
+            (mask & ~state.reserved).bit_count() for mask in state.topology.zone_cpus.values()
+        )
+        memory = tuple(row.amounts["memory"].free >> 30 for row in state.memory.values())
+        return {
+            seed: oracle.best_makespan(jobs, oracle.plain_models(list(models), cpus, memory))
+            for seed, jobs in lists.items()
+        }
+    return {seed: oracle.best_makespan(jobs, lambda _: models) for seed, jobs in lists.items()}
+
+
+def _measure(
+    cluster: Cluster,
+    subject: Subject,
+    jobs: Sequence[Job],
+    nodes: Sequence[Node],
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    schedulers: dict[Placer, str] = {"subject": subject.name, "other": OTHER}
+    before = subject.cpu_seconds(cluster)
+    outcome = replay.Replay(cluster.api, jobs, schedulers, args.owner).run(args.limit)
+    spent = subject.cpu_seconds(cluster) - before
+    for node in nodes:
+        node.force_admission()  # the next list begins on kubelets that hold nothing
+    capacity = 0.0
+    for node in nodes:
+        status = cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]
+        capacity += quantity.parse_resource("cpu", status["allocatable"]["cpu"]) / 1000
+    waits = outcome.waits()
+    efficiency = outcome.saturated_efficiency(capacity)
+    return {
+        "done": outcome.done(),
+        "makespan_s": round(outcome.seconds, 1),
+        "rejections": {placer: dict(reasons) for placer, reasons in outcome.rejections.items()},
+        "efficiency": None if efficiency is None else round(efficiency, 3),
+        "start_p50_s": round(statistics.median(waits), 2) if waits else None,
+        "start_max_s": round(waits[-1], 2) if waits else None,
+        "cpu_s": round(spent, 2),
+    }
+
+
+def _summary(
+    subject: Subject,
+    args: argparse.Namespace,
+    runs: Sequence[Mapping[str, Any]],
+    bounds: Mapping[int, float],
+) -> dict[str, Any]:
+    ratios = [run["makespan_s"] / bound for run, bound in zip(runs, bounds.values(), strict=True)]
+    totals = [sum(run["rejections"].get("subject", {}).values()) for run in runs]
+    line: dict[str, Any] = {
+        "subject": subject.name,
+        "seeds": args.seeds,
+        "jobs": args.jobs,
+        "rejected": totals,
+        "oracle_s": [round(bound, 1) for bound in bounds.values()],
+        "over_oracle": [round(ratio, 3) for ratio in ratios],
+        "mean_over_oracle": round(statistics.mean(ratios), 3),
+        "mean_makespan_s": round(statistics.mean(run["makespan_s"] for run in runs), 1),
+    }
+    for key in runs[0]:
+        line[key] = [run[key] for run in runs]
+    return line
+
+
+if __name__ == "__main__":
+    sys.exit(main())
