@@ -1,4 +1,4 @@
-"""Jobs through a scheduler on real kubelets: ``python -m bench.placement [--scheduler NAME=COMMAND]``.
+"""Jobs through a scheduler on real kubelets: ``python -m bench.placement [--scheduler rte]``.
 
 A seeded list of pinned jobs (60 by default) is run through every subject on the same nodes; a pod
 that a kubelet refuses is created again, as its owner would. One JSON line per subject:
@@ -48,8 +48,8 @@ OTHER = "other-scheduler"
 #: Our scheduler, for ``--scheduler rte``.
 OURS = "{python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name {name}"
 
-#: Nodes of ``--cluster mixed``: each policy and scope, 2 to 8 zones, a zone without CPUs, huge pages
-#: and devices of one zone, of two, and of none.
+#: Nodes of ``--cluster mixed``: each policy and scope, 2 to 8 zones, a zone without CPUs, huge
+#: pages, and devices of one zone, of two, and of none.
 _GPUS = {"example.com/gpu": [[0], [0], [1], [1]]}
 MIXED: tuple[dict[str, Any], ...] = (
     {
@@ -174,21 +174,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--scheduler", action="append", default=[], type=Subject.parse, metavar="NAME=COMMAND|rte")
     add("--no-baseline", action="store_true", help="leave the default kube-scheduler out")
     add("--agent", type=Exporter.parse, metavar="NAME=COMMAND",
-        help="exporter on every node for the subjects; default: `rte run` with the manifests' rights")  # fmt: skip
+        help="exporter on every node; default: `rte run` with the manifests' rights")  # fmt: skip
     add("--no-agent", action="store_true", help="no exporter")
     add("--seeds", type=_numbers, default=[1, 2, 3], metavar="1,2,3")
     add("--jobs", type=int, default=60)
     add("--owner", choices=("replicaset", "job"), default="replicaset",
         help="who creates a refused pod again: after 1 s, or after 10 s, doubling")  # fmt: skip
     add("--cluster", choices=("plain", "mixed"), default="plain",
-        help="equal nodes (--nodes, --shape ...), or eight of different shapes and policies")  # fmt: skip
+        help="equal nodes (--nodes, --shape ...), or eight different ones")  # fmt: skip
     add("--nodes", type=int, default=4)
     add("--shape", default="2x32")
     add("--policy", default="single-numa-node")
     add("--scope", default="container")
     add("--reconcile", default="10s", help="cpuManagerReconcilePeriod")
     add("--mix", choices=("plain", "mixed"),
-        help="pinned jobs only, or also memory- and device-bound, init, sidecar and Burstable ones; "
+        help="pinned jobs only, or also bound by memory or devices, init, sidecar, Burstable; "
         "default: as --cluster")  # fmt: skip
     add("--sizes", type=_numbers, default=[2, 4, 6, 8, 12, 16, 20, 24], help="CPUs of a container")
     add("--memory", type=_numbers, default=[1, 2, 4, 8, 16], help="GiB of a container")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PODS = "/api/v1/namespaces/default/pods"
 
-#: Who re-creates a refused pod: a ReplicaSet after a second, or the Job controller after 10, 20, 40 s.
+#: Who re-creates a refused pod: a ReplicaSet after 1 s, or the Job controller after 10, 20, 40 s.
 Owner = Literal["replicaset", "job"]
 
 
@@ -100,7 +100,8 @@ class Replay:
         version = str(self._api.get(PODS)["metadata"]["resourceVersion"])
         watcher = threading.Thread(target=self._watch, args=(version,), daemon=True)
         watcher.start()
-        with ThreadPoolExecutor(max_workers=8) as self._pool:
+        # One thread creates, so that pods arrive in the list's order.
+        with ThreadPoolExecutor(1) as self._creations, ThreadPoolExecutor(4) as self._endings:
             self._start = time.monotonic()
             for number, job in self._jobs.items():
                 self._after(job.at - self._now(), self._creator(number))
@@ -139,7 +140,7 @@ class Replay:
             if each.created is None:
                 each.created = self._now()
             body = job.pod(each.attempt, self._schedulers.get(job.placer, ""))
-            self._pool.submit(self._create, body)
+            self._creations.submit(self._create, body)
 
         return create
 
@@ -170,7 +171,7 @@ class Replay:
 
             def end() -> None:
                 each.ended = self._now()
-                self._pool.submit(self._delete, name)
+                self._endings.submit(self._delete, name)
 
             self._after(job.seconds, end)
         elif status.get("phase") == "Failed":
@@ -180,7 +181,7 @@ class Replay:
             create = self._creator(number)
 
             def again() -> None:
-                self._pool.submit(self._delete, name)
+                self._creations.submit(self._delete, name)
                 create()
 
             self._after(delay, again)

@@ -189,7 +189,7 @@ class Cluster:
         body = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 500, "burst": 1000},
+            "clientConnection": {"kubeconfig": str(self.kubeconfig)},
             "leaderElection": {"leaderElect": False},
             "profiles": [{"schedulerName": name}],
             **(config or {}),
