@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import aiohttp
 import orjson
 import yaml
 from aiohttp import web
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = (1800, 3600)
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _MISSING = "404 page not found\n"
+_NODE_PROXY = re.compile(r"/api/v1/nodes/([^/]+)/proxy(/.*)?")
 _PATCHES = (core.JSON_PATCH, core.MERGE_PATCH, core.STRATEGIC_PATCH)
 
 
@@ -164,6 +167,8 @@ class Server:
         document = self._document(request)
         if document is not None:
             return document
+        if match := _NODE_PROXY.fullmatch(path):
+            return await self._ask_kubelet(match[1], match[2] or "/")
         target = self._target(path)
         if target is None:
             return web.Response(status=404, text=_MISSING)
@@ -172,6 +177,28 @@ class Server:
         if request.method == "GET":
             return await self._read(request, target)
         return await self._write(request, target)
+
+    async def _ask_kubelet(self, name: str, path: str) -> web.Response:
+        """``nodes/NAME/proxy/PATH``: the kubelet's own answer (over plain HTTP)."""
+        node = self.api.get("nodes", name)["status"]
+        port = node["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        host = next((a["address"] for a in node.get("addresses") or () if a["address"]), "")
+        if not (host and port):
+            raise status.StatusError(503, f"node {name} does not tell its kubelet's address")
+        timeout = aiohttp.ClientTimeout(total=10)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(f"http://{host}:{port}{path}") as answer,
+            ):
+                return web.Response(
+                    body=await answer.read(),
+                    status=answer.status,
+                    content_type=answer.content_type,
+                )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            why = f"error trying to reach service: {error}"
+            raise status.StatusError(503, why) from error
 
     def _document(self, request: web.Request) -> web.Response | None:
         """Discovery, version and OpenAPI."""

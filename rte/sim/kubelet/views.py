@@ -1,0 +1,141 @@
+"""A node state as its kubelet would tell it, source by source (:mod:`rte.model.kubelet`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.model.kubelet import (
+    Allocatable,
+    AllocatedPods,
+    CPUManagerState,
+    DeviceCheckpoint,
+    DeviceHolding,
+    ListedContainer,
+    ListedPod,
+    MemoryManagerState,
+)
+from rte.model.node import Holding, MemoryBlock
+from rte.model.pod import ContainerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rte.model.bits import Mask
+    from rte.model.node import DevicePool, NodeState
+    from rte.model.pod import Pod
+
+_NOTHING = Holding()
+
+
+def cpu_state(state: NodeState) -> CPUManagerState:
+    """``cpu_manager_state``."""
+    if state.config.cpu_policy != "static":
+        return CPUManagerState("none", 0)
+    entries = {
+        uid: {name: holding.cpus for name, holding in containers.items() if holding.cpus}
+        for uid, containers in state.holdings.items()
+    }
+    kept = {uid: containers for uid, containers in entries.items() if containers}
+    return CPUManagerState("static", state.shared, kept)
+
+
+def memory_state(state: NodeState) -> MemoryManagerState:
+    """``memory_manager_state``."""
+    if state.config.memory_policy != "Static":
+        return MemoryManagerState("None")
+    entries = {
+        uid: {name: holding.memory for name, holding in containers.items() if holding.memory}
+        for uid, containers in state.holdings.items()
+    }
+    kept = {uid: containers for uid, containers in entries.items() if containers}
+    return MemoryManagerState("Static", state.memory, kept)
+
+
+def device_checkpoint(state: NodeState) -> DeviceCheckpoint:
+    """``kubelet_internal_checkpoint``."""
+    entries = {
+        uid: {
+            name: _held(state.devices, holding)
+            for name, holding in containers.items()
+            if holding.devices
+        }
+        for uid, containers in state.holdings.items()
+    }
+    registered = {
+        resource: frozenset(pool.ids[i] for i in bits.members(pool.healthy))
+        for resource, pool in state.devices.items()
+    }
+    return DeviceCheckpoint(
+        entries={uid: containers for uid, containers in entries.items() if containers},
+        registered=registered,
+    )
+
+
+def allocated_pods(pods: Iterable[Pod]) -> AllocatedPods:
+    """``allocated_pods_state`` of the admitted pods."""
+    return AllocatedPods(
+        pods={pod.uid: frozenset(container.name for container in pod.containers) for pod in pods}
+    )
+
+
+def listed_pods(state: NodeState, pods: Iterable[Pod]) -> tuple[ListedPod, ...]:
+    """Podresources ``List`` of the active pods."""
+    return tuple(
+        ListedPod(
+            namespace=pod.namespace,
+            name=pod.name,
+            containers=tuple(
+                _listed(state, pod.uid, container.name)
+                for container in pod.containers
+                if container.kind is not ContainerKind.INIT
+            ),
+        )
+        for pod in pods
+    )
+
+
+def allocatable(state: NodeState) -> Allocatable:
+    """Podresources ``GetAllocatableResources``."""
+    cpus = 0
+    if state.config.cpu_policy == "static":
+        cpus = state.topology.all_cpus & ~state.reserved
+    memory = tuple(
+        MemoryBlock(resource, 1 << zone, amounts.allocatable)
+        for zone, row in state.memory.items()
+        for resource, amounts in sorted(row.amounts.items())
+        if amounts.allocatable
+    )
+    # A device whose topology has no zones is left out (containerDevicesFromResourceDeviceInstances).
+    shown = {
+        resource: pool.healthy & ~bits.of(i for i, zones in enumerate(pool.zones) if zones == 0)
+        for resource, pool in state.devices.items()
+    }
+    devices = tuple(
+        DeviceHolding(resource, _devices(state.devices[resource], mask))
+        for resource, mask in sorted(shown.items())
+        if mask
+    )
+    return Allocatable(cpus=cpus, memory=memory, devices=devices)
+
+
+def _listed(state: NodeState, uid: str, name: str) -> ListedContainer:
+    holding = state.holdings.get(uid, {}).get(name, _NOTHING)
+    return ListedContainer(
+        name=name,
+        cpus=holding.cpus,
+        memory=holding.memory,
+        devices=_held(state.devices, holding),
+    )
+
+
+def _held(pools: Mapping[str, DevicePool], holding: Holding) -> tuple[DeviceHolding, ...]:
+    return tuple(
+        DeviceHolding(resource, _devices(pools[resource], mask))
+        for resource, mask in sorted(holding.devices.items())
+    )
+
+
+def _devices(pool: DevicePool, mask: Mask) -> dict[str, int | None]:
+    """Device id -> zones; a topology without zones counts as none, as in the kubelet's answers."""
+    return {pool.ids[i]: pool.zones[i] or None for i in bits.members(mask)}
