@@ -66,10 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     _name(sub)
     sub.add_argument("node")
 
-    sub = command(
-        "down", _down, "end a cluster (without --name: all of them) and remove its traces"
-    )
-    sub.add_argument("--name", default="", help="of the cluster")
+    sub = command("down", _down, "end a cluster, and remove what ended sessions left behind")
+    _name(sub)
+    sub.add_argument("--all", action="store_true", help="every cluster that `up` started")
 
     command("status", _status, "show clusters, their nodes and processes")
 
@@ -168,23 +167,22 @@ def _remove(args: argparse.Namespace) -> None:
     _cluster(args.name).node(args.node).remove()
 
 
-def _down(args: argparse.Namespace) -> int:
-    found = [
+def _down(args: argparse.Namespace) -> None:
+    # A session's own cluster ends with the session: never pull it from under running tests.
+    mine = [
         cluster
         for cluster in clusters.clusters()
-        if cluster.dir.name == clusters.PREFIX + args.name or not args.name
+        if not cluster.info.get("tied")
+        and (args.all or cluster.dir.name == clusters.PREFIX + args.name)
     ]
-    # A session's own cluster ends with the session: never pull it from under running tests.
-    mine = [c for c in found if args.name or not c.info.get("tied")]
     for cluster in mine:
         cluster.stop()
         print(f"ended {cluster.dir}")
     count = clusters.sweep()
     if count:
         print(f"removed {count} left behind by sessions that are gone")
-    if args.name and not mine:
+    if not mine and not count and not args.all:
         raise ClusterError(f"no cluster {args.name}")
-    return 0
 
 
 def _status(args: argparse.Namespace) -> None:

@@ -476,8 +476,10 @@ class Cluster:
     def _save(self, **values: Any) -> None:
         self._info |= values
         path = self.dir / "cluster.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(self._info))
+        partial = path.with_name("cluster.partial")
+        partial.touch(mode=0o600)
+        partial.write_text(json.dumps(self._info))
+        partial.replace(path)
 
 
 def clusters() -> Iterator[Cluster]:
