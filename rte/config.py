@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.accounting import globs
 from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
 from rte.nrt import Method
 from rte.telemetry.logs import Format, Level, LogSettings
@@ -149,7 +150,13 @@ def pod_glob(value: str) -> tuple[str, str]:
     namespace_glob, slash, name_glob = value.partition("/")
     if not (namespace_glob and slash and name_glob) or "/" in name_glob:
         raise ValueError("expected NAMESPACE/NAME, each with wildcards * ? [...]")
-    return namespace_glob, name_glob
+    return glob(namespace_glob), glob(name_glob)
+
+
+def glob(value: str) -> str:
+    """Text with shell wildcards, of which ``*`` stops at a slash."""
+    globs.compile_glob(value)
+    return value
 
 
 def listen(value: str) -> str:
@@ -314,7 +321,7 @@ OPTIONS = (
     Option(
         name="exclude-resources",
         field="agent.exclude_resources",
-        parse=text,
+        parse=glob,
         value="NAME",
         help="resources that no zone shows (wildcards; several)",
         default="none",

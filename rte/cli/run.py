@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Publish once, or until stopped; 0 = published."""
+    """Publish once, or until stopped; 0 = it was published."""
     settings = config.load("run", vars(args), os.environ)
     logs.setup(settings.log)
     agent = settings.agent

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from rte.accounting import zone_resources
+from rte.accounting import globs, zone_resources
 from rte.model import bits
+from rte.model.kubelet import WHOLE_POD
 from rte.nrt import fingerprint, koordinator, node_state, numaplacement, policies
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Options:
         fingerprint: which pods the fingerprint covers; None leaves it out.
         koordinator: write the four annotations of Koordinator.
         numaplacement: write placement data under policy single-numa-node.
-        exclude_resources: globs of resource names that no zone shows.
+        exclude_resources: globs of resource names that no zone shows; ``*`` stops at a slash.
         max_annotation_bytes: bound of all annotations together, keys included.
     """
 
@@ -71,6 +71,7 @@ def build(reading: NodeReading, options: Options) -> Encoded:
 
     Raises:
         errors.InconsistentStateError: a container holds devices that their pool does not have.
+        errors.ParseError: a glob of ``exclude_resources`` is malformed.
     """
     resources = zone_resources(reading)
     payload = _placement(reading, options)
@@ -130,7 +131,7 @@ def _zones(
             "resources": [
                 _resource(name, amount)
                 for name, amount in amounts.items()
-                if not any(fnmatchcase(name, glob) for glob in options.exclude_resources)
+                if not any(globs.matches(glob, name) for glob in options.exclude_resources)
             ],
         }
         if zone in vectors:
@@ -242,7 +243,7 @@ def _placements(
     for pod in reading.pods:
         for container, holding in state.holdings.get(pod.uid, {}).items():
             zones = _zones_of(holding, state)
-            if zones:
+            if zones and container != WHOLE_POD:
                 single = bits.lowest(zones) if zones.bit_count() == 1 else -1
                 yield (pod.namespace, pod.name, container), single
 
