@@ -56,7 +56,6 @@ _LINKS = (
 _DEVICE_FILES = (
     "class",
     "device",
-    "local_cpulist",
     "numa_node",
     "sriov_numvfs",
     "sriov_totalvfs",
@@ -136,8 +135,9 @@ def _capture_cpu(sys: Tree, cpu: str) -> Iterator[Captured]:
 def _capture_device(sys: Tree, place: str) -> Iterator[Captured]:
     for bridge in PurePosixPath(place).parents:
         if ADDRESS.match(bridge.name):
-            for file in ("numa_node", "local_cpulist"):
-                yield from _files(sys, str(bridge), file)
+            yield from _files(sys, str(bridge), "numa_node")
+            yield from _first(sys, str(bridge), ("local_cpulist", "local_cpus"))
+    yield from _first(sys, place, ("local_cpulist", "local_cpus"))
     for pattern in _DEVICE_FILES:
         yield from _files(sys, place, pattern)
     for pattern in _DEVICE_LINKS:

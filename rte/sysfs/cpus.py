@@ -118,7 +118,7 @@ def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
     online = parse(sys.read(f"{root}/online"), bits.parse_list)
     present = parse(sys.read(f"{root}/present"), bits.parse_list)
     if not online:
-        online = _guess_online(sources, (present or sources.dirs) | in_zones())
+        online = _guess_online(sources, present or sources.dirs, in_zones())
         notes.add("cpu/online", "missing or unreadable; judged each CPU by its other files")
     if not present:
         present = sources.dirs | online
@@ -127,12 +127,11 @@ def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
     return Presence(present=present | online, online=online)
 
 
-def _guess_online(sources: Sources, candidates: CPUSet) -> CPUSet:
+def _guess_online(sources: Sources, present: CPUSet, in_zones: CPUSet) -> CPUSet:
     running = bits.of(cpu for cpu in sources.cpuinfo if cpu <= bits.MAX_ID) or bits.of(
         cpu for cpu in procfs.read_stat_cpus(sources.proc) if cpu <= bits.MAX_ID
     )
-    if not candidates:
-        return running
+    candidates = present | in_zones | running
     states = {
         cpu: parse(sources.sys.read(f"{sources.root}/cpu{cpu}/online"), parse_int)
         for cpu in bits.members(candidates)
@@ -140,17 +139,17 @@ def _guess_online(sources: Sources, candidates: CPUSet) -> CPUSet:
     said_on = bits.of(cpu for cpu, state in states.items() if state == 1)
     said_off = bits.of(cpu for cpu, state in states.items() if state == 0)
     silent = candidates & ~said_on & ~said_off
-    # The kernel takes the topology directory of a CPU away when it goes off-line.
+    # Zones and cpuinfo list on-line CPUs only, and off-line ones have no topology directory.
     described = bits.of(
         cpu for cpu in bits.members(silent) if sources.sys.is_dir(sources.topology_dir(cpu))
     )
-    return said_on | (silent & (running or described or candidates))
+    return said_on | (silent & ((running | described | in_zones) or candidates))
 
 
 def read_topology(sources: Sources, online: CPUSet) -> Topology:
     """The groups of on-line CPUs and their ids."""
     cores = _groups(sources, online, CORE_FILES)
-    socket_ids = _socket_ids(sources, online)
+    socket_ids = _socket_ids(sources, online, cores)
     die_ids = _die_ids(sources, online)
     core_ids = _core_ids(sources, online, cores)
     places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
@@ -192,28 +191,33 @@ def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[in
     return groups.partition(online, lists)
 
 
-def _socket_ids(sources: Sources, online: CPUSet) -> dict[int, int]:
+def _socket_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> dict[int, int]:
     shared = _groups(sources, online, SOCKET_FILES)
     keys: dict[int, tuple[int, ...] | None] = {}
+    unnamed: list[CPUSet] = []
     for cpu in bits.members(online):
         if cpu not in shared:
             keys[cpu] = _socket_key(sources, cpu)
-            if keys[cpu] is None:
-                sources.notes.add("cpu*/topology/physical_package_id", "not told", str(cpu))
     for mask in groups.distinct(shared):
         found = (_socket_key(sources, cpu) for cpu in bits.members(mask))
         key = next((key for key in found if key is not None), None)
         if key is None:
-            sources.notes.add(
-                "cpu*/topology/physical_package_id",
-                "not told; sockets are the groups of package_cpus, numbered by their lowest CPU",
-            )
-            # No real key has one member, so such a group stays one of its own.
-            key = (bits.lowest(mask),)
+            unnamed.append(mask)
         keys.update(dict.fromkeys(bits.members(mask), key))
+    # A kernel that knows no sockets puts each CPU into one of its own (include/linux/topology.h).
+    real = [mask for mask in unnamed if mask & ~cores.get(bits.lowest(mask), 0)]
+    for mask in unnamed if real else ():
+        # No real key has one member, so such a group stays one of its own.
+        keys.update(dict.fromkeys(bits.members(mask), (bits.lowest(mask),)))
+    file = "cpu*/topology/physical_package_id"
     if all(key is None for key in keys.values()):
-        sources.notes.add("cpu*/topology", "no file tells sockets; one socket 0 stands for all")
+        sources.notes.add(file, "told nowhere; one socket 0 stands for all")
         return dict.fromkeys(keys, 0)
+    if real:
+        sources.notes.add(file, "not told; sockets are what package_cpus groups")
+    for cpu, key in sorted(keys.items()):
+        if key is None:
+            sources.notes.add(file, "not told; socket unknown", str(cpu))
     return _number_sockets(sources, keys)
 
 

@@ -103,12 +103,15 @@ def _below_host_bridges(sys: Tree) -> Iterator[tuple[str, str]]:
 
 
 def _zone(sys: Tree, place: str, members: Mapping[int, int]) -> int | None:
+    """The zone of the function, or of the nearest bridge above; old kernels tell its CPUs."""
     while ADDRESS.match(place.rpartition("/")[2]):
         zone = parse(sys.read(f"{place}/numa_node"), parse_int)
         if zone is not None and zone >= 0:
             return zone
         if zone is None:
             near = parse(sys.read(f"{place}/local_cpulist"), bits.parse_list)
+            if near is None:
+                near = parse(sys.read(f"{place}/local_cpus"), bits.parse_hex)
             if near is not None and near in members:
                 return members[near]
         place = place.rpartition("/")[0]

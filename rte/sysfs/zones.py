@@ -192,8 +192,14 @@ def _told_zones(
             continue
         linked = files.linked_zone(cpu)
         if linked is None and cpu in claims:
-            backed = [z for z in bits.members(claims[cpu]) if files.has_entry(z, cpu)]
-            linked = backed[0] if len(backed) == 1 else None
+            claimants = list(bits.members(claims[cpu]))
+            backed = [z for z in claimants if files.has_entry(z, cpu)]
+            if len(backed) == 1:
+                linked = backed[0]
+            elif len({lists[zone] for zone in claimants}) == 1:
+                # numa=fake: every part of a real zone lists all its CPUs, which the kernel counts
+                # as the first part's (arch/x86/mm/numa_emulation.c, numa_emulation).
+                linked = claimants[0]
         if linked is not None:
             zone_of[cpu] = linked
         elif cpu in claims:

@@ -187,6 +187,40 @@ def test_negative_package_ids_give_one_socket_per_group(root: Path) -> None:
     }
 
 
+def test_parts_of_one_zone_that_list_the_same_cpus_give_them_to_the_first(root: Path) -> None:
+    """numa=fake on a kernel without links between CPUs and zones."""
+    remove(root, f"{CPU}/cpu*/node*", f"{NODE}/node*/cpu[0-9]*")
+    for zone, cpus in ((0, "0-3,8-11"), (1, "0-3,8-11"), (2, "4-7,12-15"), (3, "4-7,12-15")):
+        (root / NODE / f"node{zone}/cpulist").write_text(f"{cpus}\n")
+    machine = read(root)
+    assert [bits.format_list(zone.cpus) for zone in machine.zones] == [
+        "0-3,8-11",
+        "",
+        "4-7,12-15",
+        "",
+    ]
+
+
+def test_a_kernel_that_knows_no_sockets_has_one(root: Path) -> None:
+    remove(root, "proc/cpuinfo")
+    for cpu in range(16):
+        topology = root / CPU / f"cpu{cpu}/topology"
+        (topology / "physical_package_id").write_text("-1\n")
+        (topology / "core_id").write_text("0\n")
+        for name in ("core_cpus_list", "package_cpus_list"):
+            (topology / name).write_text(f"{cpu}\n")
+    machine = read(root)
+    assert {cpu.socket for cpu in machine.cpus} == {0}
+    assert [cpu.core for cpu in machine.cpus] == list(range(16))
+
+
+def test_cpus_that_only_cpuinfo_names_are_there(root: Path) -> None:
+    remove(root, f"{CPU}/online", f"{CPU}/present", f"{CPU}/possible", f"{CPU}/cpu1[0-5]")
+    machine = read(root)
+    assert machine.online == bits.of(range(16))
+    assert zones_of(machine) == TRUE_ZONES
+
+
 def test_nothing_tells_sockets_gives_one(root: Path) -> None:
     remove(root, f"{CPU}/cpu*/topology", "proc/cpuinfo")
     machine = read(root)
