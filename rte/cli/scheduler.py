@@ -10,6 +10,8 @@ from pathlib import Path
 
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.scheduler import explain
+from rte.scheduler.extender import Extender
 from rte.scheduler.service import Scheduler
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry import health, logs
@@ -83,11 +85,25 @@ async def _main(settings: SchedulerSettings) -> None:
     access = credentials.load(settings.kubeconfig, os.environ)
     async with Client(access, component="rte-scheduler") as client:
         scheduler = Scheduler(client, settings)
-        readiness = health.Readiness()
         tasks = [asyncio.create_task(scheduler.run(), name="scheduler")]
         if settings.listen:
-            serving = health.serve(settings.listen, scheduler.metrics.exposition, readiness)
+            serving = health.serve(
+                settings.listen,
+                scheduler.metrics.exposition,
+                scheduler.readiness,
+                routes=explain.routes(scheduler),
+            )
             tasks.append(asyncio.create_task(serving, name="health"))
+        if settings.extender_listen:
+            extender = Extender(scheduler, client)
+            scheduler.followers.append(extender.wake_waiting)
+            serving = health.serve(
+                settings.extender_listen,
+                scheduler.metrics.exposition,
+                scheduler.readiness,
+                routes=extender.routes(),
+            )
+            tasks.append(asyncio.create_task(serving, name="extender"))
         stopping = asyncio.create_task(stop.wait(), name="signals")
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in [*tasks, stopping]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.scheduler import node, terms
 from rte.scheduler.shape import Shapes
+from rte.scheduler.volumes import Volumes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ class Cluster:
         namespaces: name -> labels.
         budgets: ``namespace/name`` -> PodDisruptionBudget.
         priorities: number of pods on nodes by priority.
+        storage: claims, volumes and classes.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class Cluster:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.budgets: dict[str, Budget] = {}
         self.priorities: Counter[int] = Counter()
+        self.storage = Volumes()
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
 
@@ -132,6 +135,10 @@ class Cluster:
         elif self.namespaces.get(name) != labels:
             self.namespaces[name] = labels
             self.pod_sequence += 1
+
+    def storage_changed(self) -> None:
+        """A claim, a volume or a class was added, changed, or is gone."""
+        self.pod_sequence += 1
 
     def _discard(self, entry: node.NodeEntry) -> None:
         """Drop the entry when nothing speaks of the node any more."""
@@ -261,6 +268,23 @@ class Cluster:
     def matching(self, term: terms.Term) -> Mapping[str, int]:
         """Node -> number of its pods that the term matches."""
         return self.matches.on_nodes(term, self.nodes, self.namespaces)
+
+    def claims_in_use(self, pod: PodView) -> str:
+        """Why a ReadWriteOncePod claim keeps the pod from running, empty when none does."""
+        for name in pod.shape.claims:
+            claim = self.storage.claims.get(f"{pod.namespace}/{name}")
+            if claim is None or "ReadWriteOncePod" not in claim.modes:
+                continue
+            for other in self.pods.values():
+                placed = bool(other.node) or other.uid in self.assumed
+                if (
+                    placed
+                    and other.uid != pod.uid
+                    and other.namespace == pod.namespace
+                    and name in other.shape.claims
+                ):
+                    return "a pod uses the same ReadWriteOncePod PersistentVolumeClaim"
+        return ""
 
     def has_lower(self, priority: int) -> bool:
         """Whether some pod on a node has a lower priority."""

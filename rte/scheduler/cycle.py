@@ -45,7 +45,11 @@ class Decision:
 
 
 class Cycle:
-    """Decides for one cluster; keeps the columns and a memory of what was asked for lately."""
+    """Decides for one cluster; keeps the columns and a memory of what was asked for lately.
+
+    Attributes:
+        next_fit: scores a place by the room that it leaves to shapes placed lately.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -53,11 +57,11 @@ class Cycle:
         self._loaded = 0
         self._lately: Counter[bytes] = Counter()
         self._samples: dict[bytes, PodView] = {}
-        self._next_fit = NextFit()
+        self.next_fit = NextFit()
 
     def decide(self, pod: PodView, group: Group | None = None) -> Decision:
         """Where the pod goes. With ``group``, nodes known to refuse it are not asked again."""
-        if pod.shape.unsupported:
+        if self.problem(pod):
             return Decision()
         around = None
         if surroundings.needed(pod, self._cluster):
@@ -79,8 +83,16 @@ class Cycle:
             found = last_resort
         if not found:
             return Decision(waits=waits)
-        score, entry, check = preferences.rank(pod, found, self._cluster, self._next_fit)[0]
+        score, entry, check = preferences.rank(pod, found, self._cluster, self.next_fit)[0]
         return Decision(node=entry.name, check=check, score=score)
+
+    def problem(self, pod: PodView) -> str:
+        """Why the pod can go nowhere, whatever the node; empty when it may."""
+        if pod.shape.unsupported:
+            return pod.shape.unsupported
+        if not pod.shape.claims:
+            return ""
+        return self._cluster.storage.problem(pod) or self._cluster.claims_in_use(pod)
 
     def check(
         self, entry: NodeEntry, pod: PodView, around: surroundings.Surroundings | None = None
@@ -97,12 +109,16 @@ class Cycle:
                 return Check(reason="node(s) reserved for a pod that waits", waits=True)
             return check
         why = around.refuses(entry) if around else None
+        if why is None and pod.shape.claims and entry.info is not None:
+            found = self._cluster.storage.on_node(pod, entry.info)
+            why = found if isinstance(found, str) else None
         return Check(reason=why) if why else check
 
     def reasons(self, pod: PodView) -> Counter[str]:
         """Reason -> number of nodes that refuse the pod for it, over all nodes."""
-        if pod.shape.unsupported:
-            return Counter({pod.shape.unsupported: 1})
+        problem = self.problem(pod)
+        if problem:
+            return Counter({problem: sum(1 for e in self._cluster.nodes.values() if e.info)})
         around = None
         if surroundings.needed(pod, self._cluster):
             around = surroundings.Surroundings(pod, self._cluster)
@@ -121,7 +137,7 @@ class Cycle:
             kept = self._lately.most_common(2 * SHAPES_IN_MIND)
             self._lately = Counter({name: max(1, count // 2) for name, count in kept})
             self._samples = {name: self._samples[name] for name, _ in kept}
-        self._next_fit = NextFit(
+        self.next_fit = NextFit(
             [
                 (self._samples[name].shape.pod, float(count))
                 for name, count in self._lately.most_common(SHAPES_IN_MIND)
@@ -137,8 +153,8 @@ class Cycle:
     def _candidates(self, pod: PodView, group: Group | None) -> Iterable[NodeEntry]:
         cluster = self._cluster
         if group is not None and group.seen >= 0:
-            stale = surroundings.needed(pod, cluster) and group.pod_seen < cluster.pod_sequence
-            if not stale:
+            wide = bool(pod.shape.claims) or surroundings.needed(pod, cluster)
+            if not (wide and group.pod_seen < cluster.pod_sequence):
                 return [e for e in cluster.changed_since(group.seen) if e.info is not None]
         if len(cluster.nodes) <= FEW_NODES:
             return [entry for entry in cluster.nodes.values() if entry.info is not None]

@@ -1,114 +1,113 @@
-"""Why a pod goes where it goes, node by node: what ``rte explain`` and ``/explain`` answer."""
+"""``/explain``: what the running scheduler would answer for a pod, by node and by zone."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rte.placement import explain
-from rte.scheduler import surroundings
+import orjson
+from aiohttp import web
+
+from rte import errors
+from rte.scheduler import objects, surroundings
 
 if TYPE_CHECKING:
-    from rte.placement.explain import ZoneAnswer
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.cycle import Cycle
+    from collections.abc import Mapping
+
     from rte.scheduler.node import NodeEntry
     from rte.scheduler.objects import PodView
+    from rte.scheduler.service import Scheduler
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeAnswer:
-    """One node's answer.
+def explain(scheduler: Scheduler, pod: PodView) -> dict[str, Any]:
+    """Per node: fits or not, the reason, and what its zones can still give.
 
-    Attributes:
-        node: its name.
-        fits: the pod may be bound there now.
-        reason: why not, in kube-scheduler's or the kubelet's words.
-        message: more of it.
-        waits: only a pod in flight, or a reservation, stands in the way.
-        container: what the zones are measured against, ``*`` for the whole pod.
-        zones: per zone what is wanted, free, and short.
-        lands: container -> zones where the kubelet will put it.
-        would_help: namespace/name of pods whose end would let it in.
+    ``cpus`` and ``memory`` of a zone are whole CPUs and bytes that are free for exclusive use, None
+    where the kubelet's managers do not count them.
     """
-
-    node: str
-    fits: bool
-    reason: str = ""
-    message: str = ""
-    waits: bool = False
-    container: str = ""
-    zones: tuple[ZoneAnswer, ...] = ()
-    lands: dict[str, tuple[int, ...]]
-    would_help: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodAnswer:
-    """All nodes' answers: those that take the pod first, then by name. ``chosen`` is the best."""
-
-    pod: str
-    bound: str = ""
-    chosen: str | None = None
-    unsupported: str = ""
-    nodes: tuple[NodeAnswer, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values for a JSON answer."""
-        document = asdict(self)
-        for node, answer in zip(document["nodes"], self.nodes, strict=True):
-            for zone, value in zip(node["zones"], answer.zones, strict=True):
-                zone["short"] = value.short
-        return document
-
-
-def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
-    """Explain a pod that waits, or one that exists nowhere yet, against the cluster as it is."""
+    cluster, cycle = scheduler.cluster, scheduler.cycle
     around = None
     if surroundings.needed(pod, cluster):
         around = surroundings.Surroundings(pod, cluster)
-    names = {each.kubelet_uid: each.key for each in cluster.pods.values()}
-    answers = [
-        _answer(cycle, entry, pod, around, names)
-        for entry in cluster.nodes.values()
-        if entry.info is not None
-    ]
-    return PodAnswer(
-        pod=pod.key,
-        bound=pod.node,
-        chosen=None if pod.node else cycle.decide(pod).node,
-        unsupported=pod.shape.unsupported,
-        nodes=tuple(sorted(answers, key=lambda answer: (not answer.fits, answer.node))),
-    )
-
-
-def _answer(
-    cycle: Cycle,
-    entry: NodeEntry,
-    pod: PodView,
-    around: surroundings.Surroundings | None,
-    names: dict[str, str],
-) -> NodeAnswer:
-    check = cycle.check(entry, pod, around)
-    outlook = entry.outlook()
-    if outlook is None or not pod.shape.may_need_zone or entry.distrust():
-        return NodeAnswer(
-            node=entry.name,
-            fits=not check.reason,
-            reason=check.reason,
-            message=check.message,
-            waits=check.waits,
-            lands={},
+    problem = cycle.problem(pod)
+    nodes = []
+    for name in sorted(cluster.nodes):
+        entry = cluster.nodes[name]
+        if entry.info is None:
+            continue
+        check = cycle.check(entry, pod, around)
+        reason = problem or check.reason
+        nodes.append(
+            {
+                "node": name,
+                "fits": not reason,
+                "reason": reason,
+                "message": check.message,
+                "waits": check.waits,
+                "report": report_of(entry),
+                "zones": _zones(entry),
+            }
         )
-    told = explain.explain(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
-    return NodeAnswer(
-        node=entry.name,
-        fits=not check.reason,
-        reason=check.reason,
-        message=check.message,
-        waits=check.waits,
-        container=told.container,
-        zones=told.zones,
-        lands=dict(told.lands) if not check.reason else {},
-        would_help=tuple(names.get(uid, uid) for uid in told.would_help),
-    )
+    bound = cluster.assumed.get(pod.uid) or pod.node
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "node": bound,
+        "confirmed": bool(bound) and cluster.entry(bound).is_confirmed(pod),
+        "nominated": cluster.nominations.get(pod.uid, ""),
+        "queued": pod.uid in scheduler.queue,
+        "nodes": nodes,
+        "summary": "" if bound else scheduler.explain(pod),
+    }
+
+
+def report_of(entry: NodeEntry) -> str:
+    """How the node's zones are known: ``exact``, ``zones``, ``none``, or why not."""
+    if entry.report is None:
+        return "none"
+    return entry.distrust() or ("exact" if entry.report.state is not None else "zones")
+
+
+def routes(scheduler: Scheduler) -> list[web.RouteDef]:
+    """``GET /explain?namespace=NS&name=POD`` and ``POST /explain`` with a Pod as JSON."""
+
+    async def by_name(request: web.Request) -> web.Response:
+        namespace = request.query.get("namespace", "default")
+        name = request.query.get("name", "")
+        found = next(
+            (
+                pod
+                for pod in scheduler.cluster.pods.values()
+                if pod.name == name and pod.namespace == namespace
+            ),
+            None,
+        )
+        if found is None:
+            return _json({"error": f"no such pod: {namespace}/{name}"}, status=404)
+        return _json(explain(scheduler, found))
+
+    async def by_object(request: web.Request) -> web.Response:
+        try:
+            obj = orjson.loads(await request.read())
+            obj.setdefault("metadata", {}).setdefault("uid", "")
+            obj["metadata"].setdefault("name", "pod")
+            view = objects.read_pod(obj, scheduler.cluster.shapes)
+        except (orjson.JSONDecodeError, AttributeError, errors.ParseError) as error:
+            return _json({"error": f"not a pod: {error}"}, status=400)
+        return _json(explain(scheduler, view))
+
+    return [web.get("/explain", by_name), web.post("/explain", by_object)]
+
+
+def _zones(entry: NodeEntry) -> list[dict[str, int | None]]:
+    return [
+        {
+            "zone": zone,
+            "cpus": cpus if cpus < 1 << 40 else None,
+            "memory": memory if memory < 1 << 60 else None,
+        }
+        for zone, cpus, memory in entry.free_by_zone() or ()
+    ]
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

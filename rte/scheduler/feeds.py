@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.kube.resources import LEASES, NODES, NRTS, PODS, Resource
 from rte.kube.watch import watch
-from rte.scheduler import budgets, node, objects
+from rte.scheduler import budgets, node, objects, volumes
 from rte.scheduler import cluster as clusters
+from rte.scheduler.storage import CLAIMS, VOLUMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +34,9 @@ COLLECTIONS = {
     "leases": LEASES,
     "reports": NRTS,
     "budgets": Resource("policy", "v1", "poddisruptionbudgets", namespaced=True),
+    "claims": CLAIMS,
+    "volumes": VOLUMES,
+    "classes": Resource("storage.k8s.io", "v1", "storageclasses"),
 }
 
 #: An agent that has not renewed its Lease for so long is taken for dead.
@@ -58,7 +62,11 @@ def _by_path(metadata: Mapping[str, Any]) -> str:
 
 
 #: How items are told apart, where not by name.
-KEYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"pods": _by_uid, "budgets": _by_path}
+KEYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "pods": _by_uid,
+    "budgets": _by_path,
+    "claims": _by_path,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +118,6 @@ class Feeds:
         for event in self._synced.values():
             await event.wait()
 
-    @property
-    def waiting_for(self) -> list[str]:
-        """Collections that were not listed yet."""
-        return [name for name, event in self._synced.items() if not event.is_set()]
-
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start one task for each collection."""
         for name, change, remove in (
@@ -124,6 +127,9 @@ class Feeds:
             ("leases", self._set_lease, self._remove_lease),
             ("reports", self._set_report, self._remove_report),
             ("budgets", self._set_budget, self._remove_budget),
+            ("claims", self._set_claim, self._storage_remover("claims")),
+            ("volumes", self._set_volume, self._storage_remover("volumes")),
+            ("classes", self._set_class, self._storage_remover("classes")),
         ):
             group.create_task(self._follow(name, change, remove), name=f"watch {name}")
 
@@ -280,6 +286,30 @@ class Feeds:
 
     def _remove_budget(self, key: str) -> None:
         self._cluster.budgets.pop(key, None)
+
+    # --- storage ---
+
+    def _set_claim(self, obj: Mapping[str, Any]) -> None:
+        claim = volumes.read_claim(obj)
+        self._cluster.storage.claims[claim.key] = claim
+        self._cluster.storage_changed()
+
+    def _set_volume(self, obj: Mapping[str, Any]) -> None:
+        volume = volumes.read_volume(obj)
+        self._cluster.storage.volumes[volume.name] = volume
+        self._cluster.storage_changed()
+
+    def _set_class(self, obj: Mapping[str, Any]) -> None:
+        kind = volumes.read_class(obj)
+        self._cluster.storage.classes[kind.name] = kind
+        self._cluster.storage_changed()
+
+    def _storage_remover(self, what: str) -> Callable[[str], None]:
+        def remove(key: str) -> None:
+            getattr(self._cluster.storage, what).pop(key, None)
+            self._cluster.storage_changed()
+
+        return remove
 
     # --- the agents' Leases ---
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.resources import PODS
-from rte.scheduler import binder, events, preemption, reservation
+from rte.scheduler import binder, events, preemption, reservation, storage
 from rte.scheduler.cluster import Cluster
 from rte.scheduler.cycle import Cycle, Decision
 from rte.scheduler.feeds import Feeds, Listener
@@ -18,13 +18,16 @@ from rte.scheduler.leader import Always, Leader
 from rte.scheduler.metrics import SchedulerMetrics
 from rte.scheduler.queue import Group, Queue
 from rte.scheduler.settings import AGENT_LEASE_LABELS
+from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from rte.kube.client import Client
+    from rte.scheduler.node import NodeEntry
     from rte.scheduler.objects import PodView
     from rte.scheduler.settings import SchedulerSettings
+    from rte.scheduler.volumes import Binding
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,10 @@ class Scheduler:
         client: the API server; opened and closed by the caller.
         settings: see :class:`SchedulerSettings`.
         clock: seconds of a monotonic clock.
+
+    Attributes:
+        followers: awaited after each change of the cluster, before the next decision.
+        readiness: whether all collections were listed (active or standing by).
     """
 
     def __init__(
@@ -56,6 +63,8 @@ class Scheduler:
     ) -> None:
         self.settings = settings
         self.metrics = SchedulerMetrics()
+        self.readiness = Readiness(listed="not all collections were listed yet")
+        self.followers: list[Callable[[], Awaitable[None]]] = []
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster)
         self.queue = Queue()
@@ -94,6 +103,7 @@ class Scheduler:
                 clock=clock,
                 changed=self._on_leadership,
             )
+        self._storage_binder = storage.StorageBinder(client, self.cluster.storage, clock)
         self._binder = binder.Binder(
             client, may_bind=self.leader.may_bind, timeout_s=settings.bind_timeout
         )
@@ -105,6 +115,7 @@ class Scheduler:
             self.feeds.start(group)
             await self.feeds.wait_synced()
             self.feeds.judge_leases()
+            self.readiness.met("listed")
             logger.info(
                 "in sync",
                 extra={"nodes": len(self.cluster.nodes), "pods": len(self.cluster.pods)},
@@ -119,10 +130,9 @@ class Scheduler:
             await self._loop()
 
     @property
-    def unready(self) -> str:
-        """Why this replica cannot work yet; empty when it can (active or standing by)."""
-        waiting = self.feeds.waiting_for
-        return f"not listed yet: {', '.join(waiting)}" if waiting else ""
+    def active(self) -> bool:
+        """Whether this replica decides and binds."""
+        return self._active and self.leader.may_bind()
 
     # --- the loop ---
 
@@ -130,7 +140,9 @@ class Scheduler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not (self._active and self.leader.may_bind()):
+            for follow in self.followers:
+                await follow()
+            if not self.active:
                 continue
             turn_ends = time.perf_counter() + _TURN_S
             self._look_again()
@@ -138,7 +150,7 @@ class Scheduler:
                 self._try(group)
                 if time.perf_counter() > turn_ends:
                     await asyncio.sleep(0)
-                    if not self.leader.may_bind():
+                    if not self.active:
                         self.queue.again(group)
                         break
                     self._look_again()
@@ -183,11 +195,11 @@ class Scheduler:
         self.place(pod, decision)
         self.queue.again(group)
 
-    def place(self, pod: PodView, decision: Decision) -> None:
-        """Put a decision in force and carry it out."""
+    def place(self, pod: PodView, decision: Decision) -> asyncio.Task[binder.Bound]:
+        """Put a decision in force and carry it out; the task ends when its outcome is known."""
         node = decision.node
         if node is None or self._tasks is None:
-            return
+            raise RuntimeError("no decision, or not running")
         self.queue.remove(pod.uid, forget=False)
         self._untold.pop(pod.uid, None)
         before = self._news()
@@ -197,11 +209,16 @@ class Scheduler:
             self._seen = self._news()
         self.cycle.placed(pod)
         self._decided.setdefault(node, {})[pod.kubelet_uid] = self._clock()
-        self._tasks.create_task(self._carry_out(pod, node), name=f"bind {pod.key}")
+        return self._tasks.create_task(self._carry_out(pod, node), name=f"bind {pod.key}")
 
-    async def _carry_out(self, pod: PodView, node: str) -> None:
+    async def _carry_out(self, pod: PodView, node: str) -> binder.Bound:
         started = self._clock()
-        bound = await self._binder.bind(pod, node)
+        bindings = await self._volumes_for(pod, node)
+        if bindings is None:
+            bound = binder.Bound(outcome=binder.Outcome.REFUSED, message="volumes were not bound")
+        else:
+            bound = await self._binder.bind(pod, node)
+            self.cluster.storage.withdraw(bindings)
         self.metrics.binds.labels(bound.outcome.value).inc()
         if bound.pod is not None and pod.uid in self.cluster.pods:
             with suppress(errors.ParseError):
@@ -214,8 +231,8 @@ class Scheduler:
             self.metrics.sli_seconds.labels(attempts).observe(now - since)
             self.queue.remove(pod.uid)
             self._wake.set()
-            await self.reporter.scheduled(pod, node)
-            return
+            self._report(self.reporter.scheduled(pod, node))
+            return bound
         self._decided.get(node, {}).pop(pod.kubelet_uid, None)
         if bound.outcome is binder.Outcome.GONE and bound.pod is None:
             self.cluster.remove_pod(pod.uid, self._clock())
@@ -225,7 +242,31 @@ class Scheduler:
             self.queue.back_off(waiting, self._key(waiting), self._clock())
         self._wake.set()
         if bound.outcome is binder.Outcome.REFUSED:
-            await self.reporter.event(pod, "Warning", "FailedBinding", bound.message, "Binding")
+            self._report(
+                self.reporter.event(pod, "Warning", "FailedBinding", bound.message, "Binding")
+            )
+        return bound
+
+    def _report(self, telling: Coroutine[None, None, None]) -> None:
+        """Tell users beside the work, not in its way."""
+        if self._tasks is not None:
+            self._tasks.create_task(telling, name="report")
+
+    async def _volumes_for(self, pod: PodView, node: str) -> list[Binding] | None:
+        """Bind what the pod needs on the node; None when that fails or takes too long."""
+        entry = self.cluster.nodes.get(node)
+        if not pod.shape.claims:
+            return []
+        if entry is None or entry.info is None or self.cluster.storage.problem(pod):
+            return None
+        found = self.cluster.storage.on_node(pod, entry.info)
+        if isinstance(found, str):
+            return None
+        self.cluster.storage.promise(found)
+        done = await self._storage_binder.bind(found, node)
+        if not done:
+            self.cluster.storage.withdraw(found)
+        return found if done else None
 
     # --- making room ---
 
@@ -253,6 +294,10 @@ class Scheduler:
                     await asyncio.sleep(0)
                 if best is not None and self._is_waiting(uid):
                     await self._evict(pod, best)
+
+    def plan_on(self, pod: PodView, entry: NodeEntry) -> preemption.Plan | None:
+        """Whom to evict on one node for the pod."""
+        return preemption.plan_for(pod, entry, list(self.cluster.budgets.values()))
 
     def _is_waiting(self, uid: str) -> bool:
         pod = self.cluster.pods.get(uid)

@@ -10,7 +10,7 @@ from aiohttp import web
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 class Readiness:
@@ -51,8 +51,9 @@ async def serve(
     readiness: Readiness,
     *,
     started: Callable[[int], None] = lambda _: None,
+    routes: Iterable[web.RouteDef] = (),
 ) -> None:
-    """Serve until cancelled; ``started`` learns the port (for port 0).
+    """Serve until cancelled; ``started`` learns the port (for port 0), ``routes`` are added.
 
     ``/healthz`` answers as long as the event loop runs: what a restart would not heal is no
     reason for one.
@@ -80,6 +81,7 @@ async def serve(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
+    app.router.add_routes(routes)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     host, port = parse_address(address)
