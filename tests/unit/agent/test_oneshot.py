@@ -188,3 +188,34 @@ async def test_two_readings_of_the_same_state_give_the_same_bytes(
     await published(settings)
 
     assert settings.sink.path.read_bytes() == first
+
+
+async def test_podresources_alone_give_the_zones(settings: AgentSettings, tmp_path: Path) -> None:
+    """Where state files are out of reach: exclusive CPUs by zone, pods without UIDs."""
+    socket = tmp_path / "s"
+    pod = pb.PodResources(
+        name="job",
+        namespace="default",
+        containers=[pb.ContainerResources(name="app", cpu_ids=[1, 33])],
+    )
+    answers = {
+        "List": pb.ListPodResourcesResponse(pod_resources=[pod]),
+        "GetAllocatableResources": pb.AllocatableResourcesResponse(
+            cpu_ids=[cpu for cpu in range(64) if cpu not in (0, 32)]
+        ),
+    }
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(CONFIG)
+    async with serve(socket, answers):
+        told = await published(
+            replace(
+                settings,
+                kubelet_state_dir=None,
+                podresources_socket=f"unix://{socket}",
+                kubelet_config_file=config,
+            )
+        )
+
+    assert told.zones[0].resources["cpu"] == (32_000, 30_000, 28_000)
+    assert told.zones[1].resources["cpu"] == (32_000, 32_000, 32_000)
+    assert (told.policy, told.scope) == ("single-numa-node", "pod")
