@@ -1,0 +1,235 @@
+"""How fast an exporter tells of a change: ``python -m bench.reaction [--n 200] [--shape 2x32]``.
+
+On a real API server and a real kubelet. For every subject one JSON line:
+
+* ``admission``: from the last write of an admission (newest mtime of the kubelet's state files) to
+  the first NRT, at a watcher, that has the final state;
+* ``ending``: from a pod's being gone or terminal in the API to the first NRT without its resources;
+* ``inconsistent``: NRTs whose zones fit no state that the kubelet had on the way;
+* ``idle_writes``: NRTs while nothing happened; ``bytes``: median size of an update's object.
+
+The ratio is to the first subject's p50. A subject is a command template, ``--subject NAME=COMMAND``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.subjects import NRTS, OURS, Seen, Subject, Watcher, one_node, quantile
+from rte import nrt
+from rte.model import bits
+from tests.cluster import pods
+
+if TYPE_CHECKING:
+    from tests.cluster.node import Node
+
+_FILES = (
+    "cpu_manager_state",
+    "memory_manager_state",
+    "allocated_pods_state",
+    "device-plugins/kubelet_internal_checkpoint",
+)
+
+#: Zone name -> CPUs available.
+Free = dict[str, int]
+
+
+def main() -> None:
+    """Measure every subject."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subject", action="append", type=Subject.parse, default=[])
+    parser.add_argument("--n", type=int, default=200, help="changes, half of them endings")
+    parser.add_argument("--shape", default="2x32")
+    parser.add_argument("--policy", default="single-numa-node")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds")
+    parser.add_argument("--pause", type=float, default=0.3, help="longest pause between changes")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    baseline: float | None = None
+    with one_node(shape=args.shape, kubelet={"policy": args.policy}) as node:
+        for subject in args.subject or [Subject.parse(OURS)]:
+            result = measure(subject, node, args)
+            p50 = result["admission"]["p50_ms"]
+            baseline = baseline or p50
+            result["ratio"] = round(p50 / baseline, 2) if p50 and baseline else None
+            print(json.dumps(result), flush=True)
+
+
+def measure(subject: Subject, node: Node, args: argparse.Namespace) -> dict[str, Any]:
+    """All changes on one subject."""
+    rng = random.Random(args.seed)
+    bench = Bench(subject, node)
+    try:
+        bench.begin()
+        time.sleep(2)
+        before = len(bench.reports.events)
+        time.sleep(args.idle)
+        idle_writes = len(bench.reports.events) - before
+        for number in range(args.n // 2):
+            bench.admission(number, rng)
+            time.sleep(rng.uniform(0.05, args.pause))
+            bench.ending()
+            time.sleep(rng.uniform(0.05, args.pause))
+    finally:
+        subject.stop(node)
+    return {
+        "subject": subject.name,
+        "shape": args.shape,
+        "policy": args.policy,
+        "admission": _summary(bench.admissions, bench.missed_admissions),
+        "ending": _summary(bench.endings, bench.missed_endings),
+        "inconsistent": bench.inconsistent,
+        "idle_writes": idle_writes,
+        "idle_s": args.idle,
+        "updates": len(bench.reports.events) - before,
+        "bytes": statistics.median(seen.size for seen in bench.reports.events),
+    }
+
+
+class Bench:
+    """One subject on one node; a pod at a time comes and goes."""
+
+    def __init__(self, subject: Subject, node: Node) -> None:
+        self.subject, self.node = subject, node
+        name = f"metadata.name={node.name}"
+        self.reports = Watcher(node.cluster, NRTS, name)
+        self.pods = Watcher(node.cluster, "/api/v1/pods", f"spec.nodeName={node.name}")
+        self.admissions: list[float] = []
+        self.endings: list[float] = []
+        self.missed_admissions = self.missed_endings = self.inconsistent = 0
+        self._zones = {
+            f"node-{path.name.removeprefix('node')}": bits.parse_list(
+                (path / "cpulist").read_text()
+            )
+            for path in (node.machine / "sys/devices/system/node").glob("node[0-9]*")
+        }
+        self._pod: dict[str, Any] = {}
+        self._all: Free = {}
+
+    def begin(self) -> None:
+        """Start the subject and wait for its first report."""
+        self.reports.start()
+        self.pods.start()
+        self.node.force_admission()
+        self.subject.start(self.node)
+        first = self.reports.wait(0, lambda seen: bool(_free(seen)), 60)
+        if first is None:
+            raise SystemExit(f"{self.subject.name} publishes nothing:\n{self.node.log('subject')}")
+        self._all = _free(first)
+
+    def admission(self, number: int, rng: random.Random) -> None:
+        """One pod is admitted."""
+        count = rng.choice([1, 1, 2])
+        containers = [pods.container(rng.choice([2, 4]), "1Gi") for _ in range(count)]
+        since = len(self.reports.events)
+        pod = pods.pod(*containers, node=self.node.name, name=f"r{number}")
+        self._pod = self.node.cluster.create_pod(pod)
+        uid = self._pod["metadata"]["uid"]
+        deadline = time.monotonic() + 20
+        while uid not in self.node.state_file("allocated_pods_state").get("data", ""):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"pod {pod['metadata']['name']} was not admitted")
+            time.sleep(0.001)
+        written = max(self._modified())
+        wanted = self._expected()
+        seen = self.reports.wait(
+            since, lambda seen: _free(seen) == wanted and _admits(seen, uid), 70
+        )
+        if seen is None:
+            self.missed_admissions += 1
+            return
+        self.admissions.append(seen.at - written)
+        held = [entry for entry in self._held(uid)]
+        for other in self.reports.events[since:]:
+            if not self._plausible(_free(other), held):
+                self.inconsistent += 1
+
+    def ending(self) -> None:
+        """The pod ends."""
+        uid, name = self._pod["metadata"]["uid"], self._pod["metadata"]["name"]
+        since, pods_since = len(self.reports.events), len(self.pods.events)
+        held = self._held(uid)
+        self.node.cluster.api.delete(pods.path(self._pod), grace=0)
+        ended = self.pods.wait(
+            pods_since, lambda seen: seen.object["metadata"]["name"] == name and _over(seen), 20
+        )
+        if ended is None:
+            raise SystemExit(f"pod {name} does not end")
+        seen = self.reports.wait(since, lambda seen: _free(seen) == self._all, 70)
+        if seen is None:
+            self.missed_endings += 1
+            return
+        self.endings.append(seen.at - ended.at)
+        for other in self.reports.events[since:]:
+            if not self._plausible(_free(other), held):
+                self.inconsistent += 1
+        # The next admission must not begin while the kubelet still tidies up.
+        self.node.cluster.wait_pod(self._pod, lambda obj: obj is None)
+
+    def _modified(self) -> list[float]:
+        paths = [self.node.root / name for name in _FILES]
+        return [path.stat().st_mtime_ns / 1e9 for path in paths if path.exists()]
+
+    def _held(self, uid: str) -> list[int]:
+        entries = self.node.state_file("cpu_manager_state").get("entries", {}).get(uid, {})
+        return [bits.parse_list(cpus) for cpus in entries.values()]
+
+    def _expected(self) -> Free:
+        """Nothing but our pod holds CPUs: what it holds is missing."""
+        entries = self.node.state_file("cpu_manager_state").get("entries", {})
+        active = entries.get(self._pod["metadata"]["uid"], {})
+        return self._without([bits.parse_list(cpus) for cpus in active.values()])
+
+    def _without(self, held: list[int]) -> Free:
+        taken = 0
+        for cpus in held:
+            taken |= cpus
+        return {
+            zone: free - (taken & self._zones[zone]).bit_count() for zone, free in self._all.items()
+        }
+
+    def _plausible(self, free: Free, held: list[int]) -> bool:
+        """With none, some or all of the pod's containers in place."""
+        subsets = [[]]
+        for cpus in held:
+            subsets += [[*subset, cpus] for subset in subsets]
+        return any(free == self._without(subset) for subset in subsets)
+
+
+def _free(seen: Seen) -> Free:
+    return {
+        zone["name"]: int(resource["available"])
+        for zone in seen.object.get("zones") or []
+        for resource in zone.get("resources") or []
+        if resource["name"] == "cpu" and seen.kind != "DELETED"
+    }
+
+
+def _admits(seen: Seen, uid: str) -> bool:
+    """Whether the report, if it is one of ours, names the pod as admitted."""
+    state = nrt.decode(seen.object).state
+    return state is None or uid in state.admitted
+
+
+def _over(seen: Seen) -> bool:
+    phase = seen.object.get("status", {}).get("phase")
+    return seen.kind == "DELETED" or phase in ("Succeeded", "Failed")
+
+
+def _summary(latencies: list[float], missed: int) -> dict[str, Any]:
+    return {
+        "n": len(latencies),
+        "missed": missed,
+        "p50_ms": quantile(latencies, 0.5),
+        "p99_ms": quantile(latencies, 0.99),
+        "max_ms": quantile(latencies, 1.0),
+    }
+
+
+if __name__ == "__main__":
+    main()
