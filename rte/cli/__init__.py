@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: command -> help; ``rte.cli.<command>`` defines ``configure(parser)`` and ``run(args) -> int``.
 COMMANDS = {
+    "demo": "show a whole cluster in this process; needs nothing installed",
     "run": "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
     "scheduler": "place pods so that no kubelet rejects them (scheduler and extender)",
     "topology": "show the machine as the agent sees it (text, JSON or SVG)",

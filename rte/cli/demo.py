@@ -1,0 +1,50 @@
+"""``rte demo``: a whole cluster in this process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from rte import errors
+from rte.kubelet.config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from rte.sim import demo, machines
+
+_MOST_NODES = 50
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags."""
+    add = parser.add_argument
+    add("--nodes", type=int, default=4, metavar="N", help="number of nodes (default %(default)s)")
+    add("--shape", action="append", metavar="SHAPE",
+        help="machine of the nodes: ZONESxCPUS[,sockets=N][,threads=N][,memory=Q][,l3=CORES]"
+        "[,hugepages-2Mi=N][,hugepages-1Gi=N], e.g. 2x32; given several times: in turn")
+    add("--policy", choices=TOPOLOGY_POLICIES, default="single-numa-node",
+        help="topology manager policy (default %(default)s)")
+    add("--scope", choices=TOPOLOGY_SCOPES, default="container",
+        help="topology manager scope (default %(default)s)")
+    add("--rate", type=float, default=1.0, metavar="R",
+        help="new pods per second (default %(default)s)")
+    add("--seed", type=int, default=1, metavar="N", help="of the random pods (default %(default)s)")
+    add("--port", type=int, default=0, metavar="PORT", help="of the API server (default: any free)")
+    add("--once", action="store_true",
+        help="a short tour instead: place a few pods, print the NRTs, end")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show a living cluster until Ctrl-C."""
+    if not 1 <= args.nodes <= _MOST_NODES:
+        raise errors.UsageError(f"--nodes {args.nodes}: give 1 to {_MOST_NODES}")
+    if not 0 < args.rate <= 100:
+        raise errors.UsageError(f"--rate {args.rate:g}: give a number above 0, at most 100")
+    shapes = tuple(args.shape or demo.Settings().shapes)
+    for shape in shapes:
+        machines.parse(shape)
+    settings = demo.Settings(
+        nodes=args.nodes, shapes=shapes, policy=args.policy, scope=args.scope, port=args.port
+    )
+    if args.once:
+        asyncio.run(demo.tour(settings))
+    else:
+        asyncio.run(demo.live(settings, rate=args.rate, seed=args.seed))
+    return 0

@@ -1,0 +1,189 @@
+"""A whole cluster in one process: API server, simulated kubelets, agents and the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+from rte.agent import daemon
+from rte.agent.settings import AgentSettings
+from rte.kube import credentials
+from rte.kube.client import Client
+from rte.model.node import DevicePool
+from rte.scheduler.service import Scheduler
+from rte.scheduler.settings import SchedulerSettings
+from rte.sim import machines
+from rte.sim.apiserver import API, Server
+from rte.sim.kubelet import Kubelet, Timing, kubelet_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Shapes of the nodes, in turn: different sizes, zones per socket, caches, one without SMT.
+SHAPES = ("2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4")
+GPU = "example.com/gpu"
+_NAMES = "abcdefghijklmnopqrstuvwxyz"
+_AGENT_NAMESPACE = "rte-system"
+_START_SECONDS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the cluster is made of.
+
+    Attributes:
+        nodes: how many.
+        shapes: their machines, in turn (:func:`rte.sim.machines.parse`).
+        policy: topology manager policy of all kubelets.
+        scope: topology manager scope.
+        port: of the API server, 0: any free one.
+    """
+
+    nodes: int = 4
+    shapes: Sequence[str] = SHAPES
+    policy: str = "single-numa-node"
+    scope: str = "container"
+    port: int = 0
+
+
+@dataclass
+class Node:
+    """One node of the demo."""
+
+    name: str
+    shape: str
+    kubelet: Kubelet
+
+
+class Cluster:
+    """Started on entry, gone without a trace on exit.
+
+    Attributes:
+        api: the objects.
+        nodes: by name.
+        kubeconfig: for kubectl.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.api = API()
+        self.server = Server(self.api, port=settings.port)
+        self.nodes: dict[str, Node] = {}
+        self.kubeconfig = Path()
+        self._stack = contextlib.AsyncExitStack()
+        self._stop = asyncio.Event()
+        self._process: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._stack.aclose()
+
+    async def failed(self) -> None:
+        """Return only by raising: an agent or the scheduler has failed.
+
+        Raises:
+            BaseExceptionGroup: what it failed with.
+        """
+        assert self._process is not None
+        await asyncio.shield(self._process)
+
+    async def _start(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="rte-demo-"))
+        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        await self._stack.enter_async_context(self.server)
+        self.kubeconfig = folder / "kubeconfig"
+        self.server.write_kubeconfig(self.kubeconfig)
+        self.api.create("namespaces", {"metadata": {"name": _AGENT_NAMESPACE}})
+        self.api.create("customresourcedefinitions", crd())
+        for number in range(self.settings.nodes):
+            await self._add_node(number, folder)
+        self._process = asyncio.create_task(self._run(folder), name="demo cluster")
+        self._stack.push_async_callback(self._end)
+
+    async def _add_node(self, number: int, folder: Path) -> None:
+        shapes = self.settings.shapes
+        shape = shapes[number % len(shapes)]
+        name = f"node-{_NAMES[number]}" if number < len(_NAMES) else f"node-{number}"
+        hardware = folder / "machines" / f"{number % len(shapes)}"
+        machine = await asyncio.to_thread(machines.make, shape, hardware)
+        root = folder / name
+        root.mkdir()
+        document = kubelet_document(
+            machine, policy=self.settings.policy, scope=self.settings.scope
+        )
+        gpus = tuple(zone.id for zone in machine.zones for _ in range(2)) if number % 2 == 0 else ()
+        devices = {GPU: gpu_pool(gpus)} if gpus else {}
+        kubelet = Kubelet(
+            self.api, name, machine, document,
+            devices=devices, root=root, timing=Timing(start=_START_SECONDS),
+        )  # fmt: skip
+        await self._stack.enter_async_context(kubelet)
+        self.nodes[name] = Node(name, shape, kubelet)
+
+    async def _run(self, folder: Path) -> None:
+        access = credentials.load(self.kubeconfig, {})
+        scheduling = SchedulerSettings(kubeconfig=self.kubeconfig, listen="", leader_elect=False)
+        async with Client(access, component="rte-scheduler") as client, asyncio.TaskGroup() as group:
+            for number, node in enumerate(self.nodes.values()):
+                hardware = folder / "machines" / f"{number % len(self.settings.shapes)}"
+                group.create_task(
+                    daemon.serve(self._agent(node, folder, hardware), {}, self._stop),
+                    name=f"agent {node.name}",
+                )
+            scheduler = group.create_task(Scheduler(client, scheduling).run(), name="scheduler")
+            await self._stop.wait()
+            scheduler.cancel()
+
+    def _agent(self, node: Node, folder: Path, hardware: Path) -> AgentSettings:
+        root = folder / node.name
+        return AgentSettings(
+            sysfs_root=hardware / "sys",
+            procfs_root=hardware / "proc",
+            podresources_socket=f"unix://{node.kubelet.socket}",
+            kubelet_state_dir=root,
+            node_name=node.name,
+            kubeconfig=self.kubeconfig,
+            metrics_listen="",
+        )
+
+    async def _end(self) -> None:
+        self._stop.set()
+        assert self._process is not None
+        _, late = await asyncio.wait([self._process], timeout=3)
+        for task in late:
+            task.cancel()
+            await asyncio.wait([task])
+        if not self._process.cancelled() and self._process.exception() is not None:
+            logging.getLogger(__name__).debug("ended with %s", self._process.exception())
+
+
+def gpu_pool(zones: Sequence[int]) -> DevicePool:
+    """Healthy devices, one in each of the given zones."""
+    return DevicePool(
+        ids=tuple(f"gpu{number}" for number in range(len(zones))),
+        zones=tuple(1 << zone for zone in zones),
+        healthy=(1 << len(zones)) - 1,
+    )
+
+
+def crd() -> dict[str, Any]:
+    """The CRD of NodeResourceTopology."""
+    text = resources.files("rte.sim").joinpath("noderesourcetopologies.yaml").read_text()
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document

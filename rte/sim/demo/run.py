@@ -1,0 +1,173 @@
+"""The two ways of showing the demo: live until interrupted, or a short tour."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+
+from rte import errors
+from rte.sim.demo import view, workload
+from rte.sim.demo.cluster import GPU, Cluster
+from rte.sim.demo.snapshot import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rte.sim.demo.cluster import Settings
+    from rte.sim.demo.snapshot import Snapshot
+
+_REFRESH_SECONDS = 0.25
+_TOUR_SECONDS = 12.0
+
+
+async def live(settings: Settings, *, rate: float, seed: int) -> None:
+    """Show a cluster with pods that come and go until SIGINT or SIGTERM."""
+    console = Console()
+    logging.getLogger("rte").setLevel(logging.ERROR)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Cluster(settings) as cluster:
+        observer = Observer(cluster)
+        show = _screen if console.is_terminal else _lines
+        work = (
+            workload.come_and_go(cluster.api, rate=rate, seed=seed),
+            show(console, observer, _commands(cluster)),
+            cluster.failed(),
+            stop.wait(),
+        )
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest)
+        observer.close()
+        for task in done:
+            task.result()
+
+
+def _commands(cluster: Cluster) -> list[str]:
+    return [
+        f"export KUBECONFIG={cluster.kubeconfig}",
+        "kubectl get nodes,pods,noderesourcetopologies   rte explain POD   (Ctrl-C ends the demo)",
+    ]
+
+
+async def _screen(console: Console, observer: Observer, commands: Sequence[str]) -> None:
+    with Live(console=console, screen=True, auto_refresh=False, transient=True) as screen:
+        while True:
+            width, height = console.size
+            screen.update(view.draw(observer.look(), width, height, commands), refresh=True)
+            await asyncio.sleep(_REFRESH_SECONDS)
+
+
+async def _lines(console: Console, observer: Observer, commands: Sequence[str]) -> None:
+    for command in commands:
+        console.print(command, highlight=False, soft_wrap=True)
+    while True:
+        for event in observer.new_events():
+            console.print(
+                f"{event.time} {event.reason:<17} {event.pod:<12} {event.text}",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+        await asyncio.sleep(_REFRESH_SECONDS)
+
+
+async def tour(settings: Settings) -> None:
+    """Start a cluster, place a few pods, show where they are and what the NRTs say, and leave.
+
+    Raises:
+        errors.RteError: the cluster did not come to life in time.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    logging.getLogger("rte").setLevel(logging.ERROR)
+    console.print("Starting an API server, kubelets, agents and the scheduler ...")
+    async with Cluster(settings) as cluster:
+        observer = Observer(cluster)
+        await _until(
+            cluster, observer, lambda s: all(n.state and n.state.synced for n in s.nodes),
+            "the agents have published their nodes",
+        )  # fmt: skip
+        console.print(view.zone_table(observer.look()))
+        pods = _tour_pods(observer.look())
+        names = ", ".join(pod["metadata"]["name"] for pod in pods)
+        console.print(f"\nCreating pods: {names}")
+        for pod in pods:
+            cluster.api.create("pods", pod, "default")
+        placeable = len(pods) - 1
+        await _until(
+            cluster, observer,
+            lambda s: s.count("Running") == placeable
+            and all(not _exclusive(p.name) or p.cpus for p in s.pods if p.phase == "Running")
+            and any(p.phase == "Pending" and p.reason for p in s.pods),
+            "every pod that fits runs, and the one that fits nowhere is told why",
+        )  # fmt: skip
+        last = observer.look()
+        for line in view.pod_lines(last, len(last.pods) + 1):
+            console.print(line)
+        console.print()
+        console.print(view.zone_table(last))
+        console.print(f"\nrefused by a kubelet: {last.refused}")
+        observer.close()
+
+
+def _exclusive(name: str) -> bool:
+    return not name.startswith("shared")
+
+
+def _tour_pods(snapshot: Snapshot) -> list[dict[str, object]]:
+    largest = max(
+        zone.resources["cpu"].allocatable // 1000
+        for node in snapshot.nodes
+        if node.topology is not None
+        for zone in node.topology.zones
+    )
+    gpus = any(
+        GPU in zone.resources
+        for node in snapshot.nodes
+        if node.topology is not None
+        for zone in node.topology.zones
+    )
+    wanted: list[tuple[str, dict[str, str], bool]] = [
+        ("pinned-1", {"cpu": "2", "memory": "1Gi"}, True),
+        ("pinned-2", {"cpu": "4", "memory": "2Gi"}, True),
+        ("shared-1", {"cpu": "500m", "memory": "1Gi"}, False),
+        ("too-large", {"cpu": str(largest + 1), "memory": "1Gi"}, True),
+    ]
+    if gpus:
+        wanted.insert(2, ("gpu-1", {"cpu": "2", "memory": "1Gi", GPU: "1"}, True))
+    return [
+        workload.pod(
+            name, {"requests": amounts, **({"limits": amounts} if exact else {})}, 3600
+        )
+        for name, amounts, exact in wanted
+    ]
+
+
+async def _until(
+    cluster: Cluster, observer: Observer, done: Callable[[Snapshot], bool], what: str
+) -> None:
+    async def reached() -> None:
+        while not done(observer.look()):
+            await asyncio.sleep(0.05)
+
+    tasks = [asyncio.ensure_future(reached()), asyncio.ensure_future(cluster.failed())]
+    finished, rest = await asyncio.wait(
+        tasks, timeout=_TOUR_SECONDS / 2, return_when=asyncio.FIRST_COMPLETED
+    )
+    for task in rest:
+        task.cancel()
+    await asyncio.wait(tasks)
+    if not finished:
+        raise errors.RteError(
+            f"the demo gave up after {_TOUR_SECONDS / 2:g} s: it did not come to pass that {what}; "
+            "try again on a less busy machine, or with fewer --nodes"
+        )
+    for task in finished:
+        task.result()

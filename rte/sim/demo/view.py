@@ -1,0 +1,221 @@
+"""Draws a snapshot for a terminal of any size, with rich."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from rte.model import bits
+from rte.sim.demo.cluster import GPU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+
+    from rte.model.node import CPUInfo
+    from rte.sim.demo.snapshot import NodeView, Snapshot
+
+_PALETTE = (
+    "#e6194b", "#3cb44b", "#ffe119", "#4363d8", "#f58231", "#b04fd0", "#42d4f4", "#f032e6",
+    "#bfef45", "#fa9fb5", "#469990", "#dcbeff", "#b07a3f", "#fffac8", "#aaffc3", "#a0a000",
+)  # fmt: skip
+_SHARED, _RESERVED = "grey27", "grey66"
+_WIDE = 120
+_GIB = 1 << 30
+
+
+def colour(uid: str) -> str:
+    """A pod's colour; the same wherever it shows."""
+    return _PALETTE[zlib.crc32(uid.encode()) % len(_PALETTE)]
+
+
+def draw(snapshot: Snapshot, width: int, height: int, commands: Sequence[str]) -> RenderableType:
+    """The whole screen: exactly ``height`` lines or fewer."""
+    head = [_summary(snapshot), _legend(), Text()]
+    foot = [Text(command, style="dim") for command in commands]
+    nodes = [line for node in snapshot.nodes for line in node_lines(node, width)]
+    room = height - len(head) - len(foot) - 1
+    if width >= _WIDE:
+        side = width - _WIDE // 2 - 6
+        nodes = [line for node in snapshot.nodes for line in node_lines(node, side)]
+        pods = pod_lines(snapshot, room)
+        rows = max(min(len(nodes), room), min(len(pods), room))
+        body: list[RenderableType] = [_side_by_side(nodes[:room], pods[:room], side, rows)]
+        room -= rows
+    else:
+        body = list(_fit(nodes[:room]))
+        room -= min(len(nodes), room)
+    events = event_lines(snapshot, max(room - 1, 0), width)
+    return Group(*_fit(head), *body, Text(), *_fit(events), *_fit(foot))
+
+
+def _fit(lines: Iterable[Text]) -> Iterable[Text]:
+    for line in lines:
+        line.no_wrap = True
+        line.overflow = "ellipsis"
+        yield line
+
+
+def _side_by_side(left: list[Text], right: list[Text], width: int, rows: int) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    blank = Text()
+    for row in range(rows):
+        table.add_row(
+            left[row] if row < len(left) else blank, right[row] if row < len(right) else blank
+        )
+    return table
+
+
+def _summary(snapshot: Snapshot) -> Text:
+    refused = f"{snapshot.refused} refused by a kubelet"
+    return Text.assemble(
+        ("rte demo", "bold"),
+        f"  {len(snapshot.nodes)} nodes  {snapshot.created} pods so far: ",
+        (f"{snapshot.count('Running')} running", "green"),
+        ", ",
+        (f"{snapshot.count('Pending')} waiting", "yellow"),
+        ", ",
+        (refused, "bold red" if snapshot.refused else "green"),
+    )
+
+
+def _legend() -> Text:
+    return Text.assemble(
+        ("a cell is a core, its threads above each other: ", "dim"),
+        ("▀", f"{_PALETTE[1]} on {_PALETTE[0]}"),
+        (" exclusive, by pod  ", "dim"),
+        ("▀", f"{_SHARED} on {_SHARED}"),
+        (" shared pool  ", "dim"),
+        ("▀", f"{_RESERVED} on {_RESERVED}"),
+        (" reserved", "dim"),
+    )
+
+
+def node_lines(node: NodeView, width: int) -> list[Text]:
+    """A heading and one line for each zone."""
+    if node.topology is None:
+        waiting = ("  waiting for its agent", "yellow")
+        return [Text.assemble((node.name, "bold cyan"), f"  {node.shape}", waiting)]
+    policy = f"{node.topology.policy}, scope {node.topology.scope}"
+    lines = [Text.assemble((node.name, "bold cyan"), (f"  {node.shape}  {policy}", "dim"))]
+    state = node.state
+    if state is None:
+        return [*lines, Text("  no state published yet", style="yellow")]
+    most = max(
+        len({info.core for info in state.topology.cpus if info.zone == zone.id})
+        for zone in state.topology.zones
+    )
+    per_cell = max(1, -(-most // max(8, width - 52)))
+    for zone in node.topology.zones:
+        mine = [info for info in state.topology.cpus if info.zone == zone.id]
+        line = Text(f"  zone {zone.id} ")
+        line.append_text(_cells(mine, node, per_cell))
+        line.append(" " * max(0, -(-most // per_cell) - len(_cells(mine, node, per_cell))))
+        cpu = zone.resources.get("cpu")
+        memory = zone.resources.get("memory")
+        if cpu is not None:
+            line.append(f" cpu {cpu.available // 1000:>2}/{cpu.allocatable // 1000:<2} free ")
+        if memory is not None:
+            free, total = memory.available / _GIB, memory.allocatable / _GIB
+            line.append("mem ")
+            line.append_text(_bar(1 - free / total if total else 1.0, 8))
+            line.append(f" {free:.0f}/{total:.0f} GiB ")
+        gpus = zone.resources.get(GPU)
+        if gpus is not None:
+            used = gpus.allocatable - gpus.available
+            line.append("gpu ")
+            line.append("●" * used, style="magenta")
+            line.append("○" * gpus.available, style="dim")
+        lines.append(line)
+    return lines
+
+
+def _cells(infos: list[CPUInfo], node: NodeView, per_cell: int) -> Text:
+    """Two threads of a core in one cell; of larger machines every so many cores are shown."""
+    state = node.state
+    assert state is not None
+    cores: dict[int, list[int]] = {}
+    for info in infos:
+        cores.setdefault(info.core, []).append(info.cpu)
+
+    def shade(cpu: int) -> str:
+        if cpu in node.owners:
+            return colour(node.owners[cpu])
+        return _RESERVED if state.reserved >> cpu & 1 else _SHARED
+
+    text = Text()
+    for number, cpus in enumerate(cores.values()):
+        if number % per_cell == 0:
+            text.append("▀", style=f"{shade(cpus[0])} on {shade(cpus[-1])}")
+    return text
+
+
+def _bar(share: float, width: int) -> Text:
+    full = round(max(0.0, min(1.0, share)) * width)
+    return Text.assemble(("━" * full, "blue"), ("━" * (width - full), "grey27"))
+
+
+_PHASES = {"Running": "green", "Pending": "yellow", "Failed": "red", "Succeeded": "dim"}
+
+
+def pod_lines(snapshot: Snapshot, room: int) -> list[Text]:
+    """The pods: those that wait first, then those that run."""
+    order = {"Pending": 0, "Failed": 1, "Running": 2, "Succeeded": 3}
+    lines = [Text(f"{'pod':<14}{'node':<9}{'zones':<7}exclusive CPUs", style="bold")]
+    for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
+        what = pod.cpus or pod.reason or ("shared pool" if pod.node else "")
+        text = f"{pod.name:<14}{pod.node:<9}{pod.zones:<7}{what}"
+        lines.append(Text(text, style=_PHASES.get(pod.phase, "")))
+    return lines[:room]
+
+
+_REASONS = {"Scheduled": "cyan", "Started": "green", "FailedScheduling": "yellow"}
+
+
+def event_lines(snapshot: Snapshot, room: int, width: int) -> list[Text]:
+    """The newest events, oldest of them first."""
+    if room <= 0:
+        return []
+    lines = []
+    for event in snapshot.events[-room:]:
+        style = _REASONS.get(event.reason, "red" if event.kind == "Warning" else "")
+        line = Text.assemble(
+            (event.time, "dim"), " ", (f"{event.reason:<17}", style), f" {event.pod:<12} ", event.text
+        )
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    return lines
+
+
+def zone_table(snapshot: Snapshot) -> Table:
+    """Every NRT, zone by zone."""
+    table = Table(title="NodeResourceTopology objects", title_justify="left", box=None)
+    for name in ("NODE", "POLICY", "ZONE", "CPU free", "MEMORY free", "GPU free", "CPUS of zone"):
+        table.add_column(name, no_wrap=True)
+    for node in snapshot.nodes:
+        if node.topology is None:
+            table.add_row(node.name, "-")
+            continue
+        for number, zone in enumerate(node.topology.zones):
+            cpu, memory = zone.resources.get("cpu"), zone.resources.get("memory")
+            gpu = zone.resources.get(GPU)
+            mine = node.state.topology.zone_cpus.get(zone.id, 0) if node.state else 0
+            table.add_row(
+                node.name if number == 0 else "",
+                node.topology.policy if number == 0 else "",
+                str(zone.id),
+                f"{cpu.available // 1000}/{cpu.allocatable // 1000}" if cpu else "-",
+                f"{memory.available / _GIB:.1f}/{memory.allocatable / _GIB:.1f} GiB"
+                if memory
+                else "-",
+                f"{gpu.available}/{gpu.allocatable}" if gpu else "-",
+                bits.format_list(mine),
+            )
+    return table
