@@ -1,0 +1,98 @@
+"""A kubelet as files and a podresources source, under the test's control."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rte import errors
+from rte.kubelet.reading import PLUGIN_DIR
+from rte.model import bits
+from rte.model.kubelet import Allocatable, ListedPod
+
+FIXTURES = Path(__file__).parents[3] / "fixtures/sysfs"
+
+
+@dataclass
+class FakeKubelet:
+    """Static CPU manager, no memory manager; writes its files as the kubelet does, by rename."""
+
+    root: Path
+    cpus: int
+    listed: list[ListedPod] = field(default_factory=list)
+    entries: dict[str, dict[str, int]] = field(default_factory=dict)
+    admitted: list[str] = field(default_factory=list)
+    up: bool = True
+    lists: int = 0
+
+    def __post_init__(self) -> None:
+        (self.root / PLUGIN_DIR).mkdir(parents=True)
+        (self.root / "pod-resources").mkdir()
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "pod-resources/kubelet.sock"
+
+    def start(self) -> None:
+        """(Re)start: the socket is a new one."""
+        self.up = True
+        self.socket.unlink(missing_ok=True)
+        self.socket.touch()
+        self.write_cpus()
+        self.write_admitted()
+
+    # What the kubelet writes
+
+    def write(self, name: str, text: str) -> None:
+        temporary = self.root / f".{name}.tmp"
+        temporary.write_text(text)
+        temporary.replace(self.root / name)
+
+    def cpu_state(self, default: int | None = None) -> str:
+        if default is None:
+            default = self.cpus
+            for containers in self.entries.values():
+                for held in containers.values():
+                    default &= ~held
+        entries = {
+            uid: {name: bits.format_list(held) for name, held in containers.items()}
+            for uid, containers in self.entries.items()
+        }
+        return json.dumps(
+            {
+                "policyName": "static",
+                "defaultCpuSet": bits.format_list(default),
+                "entries": entries,
+                "checksum": 1,
+            }
+        )
+
+    def write_cpus(self, default: int | None = None) -> None:
+        self.write("cpu_manager_state", self.cpu_state(default))
+
+    def write_admitted(self) -> None:
+        pods = {uid: {"ContainerResources": {"c": {}}} for uid in self.admitted}
+        data = json.dumps({"entries": pods})
+        self.write("allocated_pods_state", json.dumps({"data": data, "checksum": 1}))
+
+    def admit(self, uid: str, cpus: int) -> None:
+        """The whole of an admission."""
+        self.entries[uid] = {"c": cpus}
+        self.write_cpus()
+        self.listed.append(ListedPod(namespace="default", name=uid))
+        self.admitted.append(uid)
+        self.write_admitted()
+
+    # Podresources
+
+    async def list(self) -> tuple[ListedPod, ...]:
+        self.lists += 1
+        if not self.up:
+            raise errors.KubeletError("podresources List: no answer")
+        return tuple(self.listed)
+
+    async def allocatable(self) -> Allocatable | None:
+        if not self.up:
+            raise errors.KubeletError("podresources GetAllocatableResources: no answer")
+        return Allocatable(cpus=self.cpus & ~1)
