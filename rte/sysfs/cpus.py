@@ -115,14 +115,15 @@ def numbered(names: Iterable[str], prefix: str) -> bits.Mask:
 def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
     """Which CPUs are present and on-line. ``in_zones``: all CPUs that the zones' lists name."""
     sys, root, notes = sources.sys, sources.root, sources.notes
+    dirs = sources.dirs
     online = parse(sys.read(f"{root}/online"), bits.parse_list)
     present = parse(sys.read(f"{root}/present"), bits.parse_list)
     if not online:
-        online = _guess_online(sources, present or sources.dirs, in_zones())
+        online = _guess_online(sources, present or dirs, in_zones())
         notes.add("cpu/online", "missing or unreadable; judged each CPU by its other files")
     if not present:
-        present = sources.dirs | online
-        if not sources.dirs:
+        present = dirs | online
+        if not dirs:
             notes.add("cpu/present", "missing or unreadable, and no cpuN directory is there")
     return Presence(present=present | online, online=online)
 
@@ -276,15 +277,14 @@ def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> 
     for cpu in bits.members(online):
         if cpu in ids:
             continue
-        mask = cores.get(cpu, 1 << cpu)
-        members = list(bits.members(mask))
+        members = list(bits.members(cores.get(cpu, 1 << cpu)))
         found = itertools.chain(
             (sources.id_of(member, "core_id") for member in members),
             (sources.told(member, "core id", "core") for member in members),
         )
         core = next((value for value in found if value is not None), None)
         if core is not None:
-            ids.update(dict.fromkeys(bits.members(mask), core))
+            ids.update(dict.fromkeys(members, core))
     return ids
 
 

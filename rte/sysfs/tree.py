@@ -71,10 +71,18 @@ class Tree:
         place = self._place(path)
         if place is None:
             return []
+        found = []
         try:
-            return sorted(os.listdir(f"{self._root}/{place}"))
+            with os.scandir(f"{self._root}/{place}") as entries:
+                for entry in entries:
+                    found.append(entry.name)
+                    # The listing tells directories for nothing; asking for each costs a call.
+                    if entry.is_dir(follow_symlinks=False):
+                        self._places[f"{path}/{entry.name}"] = f"{place}/{entry.name}"
         except OSError:
             return []
+        found.sort()
+        return found
 
     def is_dir(self, path: str) -> bool:
         """Whether the path is a directory, or a link to one inside the root."""
