@@ -1,7 +1,7 @@
 """Reading files below a root that stands for /sys or /proc, without ever leaving it."""
 
 # Thousands of small reads: pathlib would take most of the time.
-# ruff: noqa: PTH115, PTH208
+# ruff: noqa: PTH115
 from __future__ import annotations
 
 import errno
