@@ -8,6 +8,7 @@ import os
 import signal
 from pathlib import Path
 
+from rte import errors
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler import explain
@@ -73,8 +74,19 @@ def run(args: argparse.Namespace) -> int:
         resource_status=args.resource_status,
     )
     logs.setup(logs.LogSettings(level=args.log_level, format=args.log_format))
-    asyncio.run(_main(settings))
+    try:
+        asyncio.run(_main(settings))
+    except* errors.RteError as group:
+        raise _first(group) from None
     return 0
+
+
+def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
+    """One of the errors: it is the one line that the user sees."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, errors.RteError) else errors.RteError(str(found))
 
 
 async def _main(settings: SchedulerSettings) -> None:
@@ -100,7 +112,7 @@ async def _main(settings: SchedulerSettings) -> None:
             serving = health.serve(
                 settings.extender_listen,
                 scheduler.metrics.exposition,
-                scheduler.readiness,
+                scheduler.answering,
                 routes=extender.routes(),
             )
             tasks.append(asyncio.create_task(serving, name="extender"))

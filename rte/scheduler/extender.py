@@ -150,19 +150,19 @@ class Extender:
             return {"Error": f"{bound.outcome.value}: {bound.message}".rstrip(": ")}
         return {"Error": ""}
 
-    async def wake_waiting(self) -> None:
+    def wake_waiting(self) -> None:
         """Touch pods that were refused here and fit now; to be called when something changed."""
         cluster = self._scheduler.cluster
         for uid, seen in list(self._refused.items()):
             pod = cluster.pods.get(uid)
             if pod is None or pod.node or uid in cluster.assumed:
-                del self._refused[uid]
+                self._refused.pop(uid, None)
                 continue
             changed = cluster.changed_since(seen)
             self._refused[uid] = cluster.sequence
             if any(e.info is not None and not e.check(pod.shape).reason for e in changed):
-                del self._refused[uid]
-                await self._touch(pod)
+                self._refused.pop(uid, None)
+                self._scheduler.spawn(self._touch(pod))
 
     async def _touch(self, pod: PodView) -> None:
         self._number += 1
@@ -195,7 +195,7 @@ class Extender:
         self, verb: Callable[[Mapping[str, Any]], Any]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            if not self._scheduler.active:
+            if not self._scheduler.is_active():
                 return _json({"Error": "this replica is standing by"}, status=503)
             try:
                 return _json(verb(orjson.loads(await request.read())))
@@ -205,7 +205,7 @@ class Extender:
         return handle
 
     async def _bind_request(self, request: web.Request) -> web.Response:
-        if not self._scheduler.active:
+        if not self._scheduler.is_active():
             return _json({"Error": "this replica is standing by"}, status=503)
         try:
             args = orjson.loads(await request.read())

@@ -21,7 +21,7 @@ from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from rte.kube.client import Client
     from rte.scheduler.node import NodeEntry
@@ -50,8 +50,9 @@ class Scheduler:
         clock: seconds of a monotonic clock.
 
     Attributes:
-        followers: awaited after each change of the cluster, before the next decision.
+        followers: called after each change of the cluster, before the next decision.
         readiness: whether all collections were listed (active or standing by).
+        answering: whether this replica is the active one.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class Scheduler:
         self.settings = settings
         self.metrics = SchedulerMetrics()
         self.readiness = Readiness(listed="not all collections were listed yet")
-        self.followers: list[Callable[[], Awaitable[None]]] = []
+        self.answering = Readiness(active="this replica is standing by")
+        self.followers: list[Callable[[], None]] = []
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster)
         self.queue = Queue()
@@ -129,8 +131,7 @@ class Scheduler:
             group.create_task(self._preempt(), name="preempt")
             await self._loop()
 
-    @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether this replica decides and binds."""
         return self._active and self.leader.may_bind()
 
@@ -141,8 +142,8 @@ class Scheduler:
             await self._wake.wait()
             self._wake.clear()
             for follow in self.followers:
-                await follow()
-            if not self.active:
+                follow()
+            if not self.is_active():
                 continue
             turn_ends = time.perf_counter() + _TURN_S
             self._look_again()
@@ -150,7 +151,7 @@ class Scheduler:
                 self._try(group)
                 if time.perf_counter() > turn_ends:
                     await asyncio.sleep(0)
-                    if not self.active:
+                    if not self.is_active():
                         self.queue.again(group)
                         break
                     self._look_again()
@@ -231,7 +232,7 @@ class Scheduler:
             self.metrics.sli_seconds.labels(attempts).observe(now - since)
             self.queue.remove(pod.uid)
             self._wake.set()
-            self._report(self.reporter.scheduled(pod, node))
+            self.spawn(self.reporter.scheduled(pod, node))
             return bound
         self._decided.get(node, {}).pop(pod.kubelet_uid, None)
         if bound.outcome is binder.Outcome.GONE and bound.pod is None:
@@ -242,15 +243,15 @@ class Scheduler:
             self.queue.back_off(waiting, self._key(waiting), self._clock())
         self._wake.set()
         if bound.outcome is binder.Outcome.REFUSED:
-            self._report(
+            self.spawn(
                 self.reporter.event(pod, "Warning", "FailedBinding", bound.message, "Binding")
             )
         return bound
 
-    def _report(self, telling: Coroutine[None, None, None]) -> None:
-        """Tell users beside the work, not in its way."""
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run something beside the decisions (it must not raise)."""
         if self._tasks is not None:
-            self._tasks.create_task(telling, name="report")
+            self._tasks.create_task(work)
 
     async def _volumes_for(self, pod: PodView, node: str) -> list[Binding] | None:
         """Bind what the pod needs on the node; None when that fails or takes too long."""
@@ -423,6 +424,7 @@ class Scheduler:
         self.metrics.leader.labels(self.settings.lease_name).set(int(active))
         if not active:
             self._active = False
+            self.answering.fails("active", "this replica is standing by")
         elif self._tasks is not None:
             self._tasks.create_task(self._take_over(), name="take over")
 
@@ -436,6 +438,7 @@ class Scheduler:
                 await asyncio.sleep(0.2)
             else:
                 self._active = True
+                self.answering.met("active")
                 self._wake.set()
                 return
 

@@ -1,0 +1,252 @@
+"""Predicates that users expect of a scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.scheduler.build import World, pod_object, state
+
+SOME = {"guaranteed": False, "cpu": "100m"}
+
+
+def world_of(**nodes: dict[str, Any]) -> World:
+    world = World()
+    for name, options in nodes.items():
+        world.node(name, bare=True, **options)
+    return world
+
+
+def test_totals_count_extended_resources_overhead_and_the_number_of_pods() -> None:
+    world = world_of(a={"allocatable": {"x.io/d": "1", "pods": "2", "cpu": "4"}})
+    gadget = {"x.io/d": "1"}
+    assert world.place(world.pod(extra=gadget, **SOME)) == "a"
+    pod = world.pod(extra=gadget, **SOME)
+    assert world.place(pod) is None
+    assert world.why(pod) == {"Insufficient x.io/d": 1}
+    pod = world.pod(guaranteed=False, cpu="3800m", overhead={"cpu": "200m"})
+    assert world.why(pod) == {"Insufficient cpu": 1}
+    assert world.place(world.pod(guaranteed=False, cpu="3800m")) == "a"
+    assert world.why(world.pod(guaranteed=False, cpu="1m", mem="1")) == {"Too many pods": 1}
+
+
+def test_sidecars_count_beside_containers_and_init_containers_at_their_peak() -> None:
+    world = world_of(a={"allocatable": {"cpu": "4"}})
+
+    def box(name: str, cpu: str, **more: str) -> dict[str, Any]:
+        return {"name": name, "resources": {"requests": {"cpu": cpu}}, **more}
+
+    sidecar = box("s", "1", restartPolicy="Always")
+    fits = world.pod(initContainers=[sidecar, box("i", "3")], containers=[box("c", "3")])
+    over = world.pod(initContainers=[sidecar, box("i", "3500m")], containers=[box("c", "1")])
+    assert world.why(over) == {"Insufficient cpu": 1}
+    assert world.place(fits) == "a"
+
+
+def test_a_pod_level_stanza_takes_the_place_of_the_sum() -> None:
+    world = world_of(a={"allocatable": {"cpu": "4"}})
+    pod = world.pod(guaranteed=False, cpu="3", resources={"requests": {"cpu": "5"}})
+    assert world.why(pod) == {"Insufficient cpu": 1}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "passes"),
+    [
+        ({}, False),
+        ({"key": "k", "value": "v", "effect": "NoSchedule"}, True),
+        ({"key": "k", "value": "v"}, True),
+        ({"key": "k", "value": "other"}, False),
+        ({"key": "k", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_taints_need_a_toleration(toleration: dict[str, str], passes: bool) -> None:
+    world = world_of(a={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
+    pod = world.pod(tolerations=[toleration] if toleration else [], **SOME)
+    assert (world.place(pod) == "a") is passes
+    if not passes:
+        assert world.why(pod) == {"node(s) had untolerated taint(s) k": 1}
+
+
+def test_a_cordoned_node_takes_nothing() -> None:
+    world = world_of(a={"unschedulable": True})
+    assert world.why(world.pod(**SOME)) == {"node(s) were unschedulable": 1}
+
+
+@pytest.mark.parametrize(
+    ("expression", "passes"),
+    [
+        ({"key": "size", "operator": "In", "values": ["8", "9"]}, True),
+        ({"key": "size", "operator": "NotIn", "values": ["8"]}, False),
+        ({"key": "absent", "operator": "NotIn", "values": ["8"]}, True),
+        ({"key": "size", "operator": "Exists"}, True),
+        ({"key": "size", "operator": "DoesNotExist"}, False),
+        ({"key": "size", "operator": "Gt", "values": ["7"]}, True),
+        ({"key": "size", "operator": "Lt", "values": ["7"]}, False),
+        ({"key": "size", "operator": "Gt", "values": ["x"]}, False),
+    ],
+)
+def test_required_node_affinity(expression: dict[str, Any], passes: bool) -> None:
+    world = world_of(a={"labels": {"size": "8"}})
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert (world.place(world.pod(affinity=affinity, **SOME)) == "a") is passes
+
+
+def test_node_selector_and_match_fields() -> None:
+    world = world_of(a={"labels": {"disk": "ssd"}}, b={})
+    assert world.place(world.pod(nodeSelector={"disk": "ssd"}, **SOME)) == "a"
+    field = {"key": "metadata.name", "operator": "In", "values": ["b"]}
+    required = {"nodeSelectorTerms": [{}, {"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert world.place(world.pod(affinity=affinity, **SOME)) == "b"
+
+
+def test_host_ports_collide_by_protocol_port_and_address() -> None:
+    world = world_of(a={})
+
+    def asks(port: int, **more: str) -> dict[str, Any]:
+        obj = pod_object(**SOME)
+        obj["spec"]["containers"][0]["ports"] = [{"hostPort": port, **more}]
+        return obj
+
+    assert world.place(world.pod(asks(80, hostIP="10.0.0.1"))) == "a"
+    assert world.place(world.pod(asks(80, hostIP="10.0.0.2"))) == "a"
+    assert world.place(world.pod(asks(80, protocol="UDP"))) == "a"
+    assert world.place(world.pod(asks(81))) == "a"
+    assert world.place(world.pod(asks(80))) is None
+    assert world.place(world.pod(asks(81, hostIP="10.0.0.1"))) is None
+
+
+def _term(labels: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": labels}, "topologyKey": "zone", **more}
+
+
+def _affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+
+
+ZONES = {"a": {"labels": {"zone": "1"}}, "b": {"labels": {"zone": "2"}}}
+
+
+def test_anti_affinity_keeps_pods_apart_in_both_directions() -> None:
+    world = world_of(**ZONES)
+    apart = _affinity("podAntiAffinity", _term({"app": "x"}))
+    lonely = world.pod(labels={"app": "x"}, affinity=apart, **SOME)
+    where = world.place(lonely)
+    other = {"a": "b", "b": "a"}[str(where)]
+    # The newcomer has no rule of its own; the one that is there has.
+    assert world.place(world.pod(labels={"app": "x"}, **SOME)) == other
+    second = world.pod(labels={"app": "x"}, affinity=apart, **SOME)
+    assert world.place(second) is None
+    world.end(lonely)
+    assert world.place(second) == where
+
+
+def test_affinity_joins_and_the_first_of_a_group_may_go_anywhere() -> None:
+    world = world_of(**ZONES)
+    together = _affinity("podAffinity", _term({"app": "x"}))
+    stranger = world.pod(labels={"app": "y"}, affinity=together, **SOME)
+    assert world.why(stranger) == {"node(s) didn't match pod affinity rules": 2}
+    where = world.place(world.pod(labels={"app": "x"}, affinity=together, **SOME))
+    assert where is not None
+    assert world.place(stranger) == where
+
+
+def test_match_label_keys_confine_a_term_to_pods_of_the_same_revision() -> None:
+    world = world_of(**ZONES)
+    apart = _affinity("podAntiAffinity", _term({"app": "x"}, matchLabelKeys=["rev"]))
+    for revision in ("1", "1", "2", "2"):
+        pod = world.pod(labels={"app": "x", "rev": revision}, affinity=apart, **SOME)
+        assert world.place(pod) is not None
+    full = world.pod(labels={"app": "x", "rev": "2"}, affinity=apart, **SOME)
+    assert world.place(full) is None
+
+
+def test_namespaces_and_their_selector() -> None:
+    world = world_of(**ZONES)
+    world.cluster.set_namespace("default", {"team": "red"})
+    world.pod(labels={"app": "x"}, node_name="a", **SOME)
+    red = {"matchLabels": {"team": "red"}}
+    near = _affinity("podAffinity", _term({"app": "x"}, namespaceSelector=red))
+    far = _affinity("podAffinity", _term({"app": "x"}, namespaces=["elsewhere"]))
+    assert world.place(world.pod(affinity=near, **SOME)) == "a"
+    assert world.place(world.pod(affinity=far, **SOME)) is None
+
+
+def _spread(**more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "x"}},
+            **more,
+        }
+    ]
+
+
+def test_hard_spread_keeps_domains_even() -> None:
+    world = world_of(**ZONES, c={})
+    placed = [
+        world.place(world.pod(labels={"app": "x"}, topologySpreadConstraints=_spread(), **SOME))
+        for _ in range(6)
+    ]
+    assert sorted(str(name) for name in placed) == ["a"] * 3 + ["b"] * 3
+
+
+def test_min_domains_hold_pods_back_until_there_are_enough() -> None:
+    world = world_of(**ZONES)
+    rules = _spread(minDomains=3)
+    pods = [
+        world.pod(labels={"app": "x"}, topologySpreadConstraints=rules, **SOME) for _ in range(3)
+    ]
+    assert [world.place(pod) is None for pod in pods] == [False, False, True]
+    world.node("c", bare=True, labels={"zone": "3"})
+    assert world.place(pods[2]) == "c"
+
+
+def test_spread_leaves_out_pods_that_are_leaving() -> None:
+    world = world_of(**ZONES)
+    leaving = pod_object(labels={"app": "x"}, node_name="a", **SOME)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.pod(leaving)
+    world.pod(labels={"app": "x"}, node_name="b", **SOME)
+    pod = world.pod(labels={"app": "x"}, topologySpreadConstraints=_spread(), **SOME)
+    assert world.place(pod) == "a"
+
+
+def test_what_is_not_supported_waits_with_a_reason_that_names_it() -> None:
+    world = world_of(a={})
+    pod = world.pod(resourceClaims=[{"name": "gpu"}], **SOME)
+    assert world.place(pod) is None
+    assert "DRA" in next(iter(world.why(pod)))
+
+
+def test_ordinary_pods_go_where_they_do_least_harm() -> None:
+    world = World()
+    world.node("zones")
+    world.node("broken")
+    none = {"cpu_policy": "none", "memory_policy": "None", "reserved_memory": {}}
+    world.node("plain", state(policy="none", **none))
+    for cpus in ("4", "4"):
+        held = world.pod(cpu=cpus, node_name="broken")
+        world.admit(held, "broken")
+        world.report("broken")
+    assert world.place(world.pod(**SOME)) == "plain"
+    world.cluster.remove_node("plain")
+    assert world.place(world.pod(**SOME)) in {"zones", "broken"}
+    # Beyond what the zones can give anyway, the zones that are broken up already are used.
+    assert world.place(world.pod(guaranteed=False, cpu="2")) == "broken"
+
+
+def test_soft_rules_decide_between_nodes_that_would_do() -> None:
+    taint = {"key": "t", "effect": "PreferNoSchedule"}
+    world = world_of(a={}, b={"labels": {"fast": "yes"}}, c={"taints": [taint]})
+    fast = {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}
+    liked = {"weight": 10, "preference": fast}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [liked]}}
+    assert world.place(world.pod(affinity=affinity, **SOME)) == "b"
+    assert world.place(world.pod(**SOME)) == "a"

@@ -1,0 +1,80 @@
+"""Order, sleep and waiting times of the queue."""
+
+from __future__ import annotations
+
+from rte.scheduler.queue import Queue
+from tests.unit.scheduler.build import World
+
+
+def names(queue: Queue) -> list[str]:
+    out = []
+    while (group := queue.pop()) is not None:
+        head = group.head()
+        assert head is not None
+        out.append(head.name)
+        queue.remove(head.uid)
+        queue.again(group)
+    return out
+
+
+def test_priority_goes_before_age_and_shape_does_not_matter() -> None:
+    world, queue = World(), Queue()
+    for name, cpu, priority in (
+        ("old", "1", 0),
+        ("new", "2", 0),
+        ("vip", "1", 9),
+        ("late", "1", 0),
+    ):
+        pod = world.pod(name=name, cpu=cpu, priority=priority)
+        queue.push(pod, pod.shape.key)
+    assert names(queue) == ["vip", "old", "new", "late"]
+
+
+def test_a_group_sleeps_and_wakes_as_one() -> None:
+    world, queue = World(), Queue()
+    pods = [world.pod(name=f"p{n}") for n in range(3)]
+    for pod in pods:
+        queue.push(pod, pod.shape.key)
+    group = queue.pop()
+    assert group is not None
+    queue.sleep(group)
+    newcomer = world.pod(name="p3")
+    queue.push(newcomer, newcomer.shape.key)
+    assert queue.pop() is None
+    assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 4}
+    queue.wake()
+    assert names(queue) == ["p0", "p1", "p2", "p3"]
+
+
+def test_a_pod_that_leaves_is_not_tried() -> None:
+    world, queue = World(), Queue()
+    first, second = world.pod(name="first"), world.pod(name="second")
+    queue.push(first, first.shape.key)
+    queue.push(second, second.shape.key)
+    queue.remove(first.uid)
+    assert names(queue) == ["second"]
+    assert len(queue) == 0
+
+
+def test_a_failed_bind_waits_twice_as_long_each_time_and_keeps_its_place() -> None:
+    world, queue = World(), Queue()
+    pod, younger = world.pod(name="pod"), world.pod(name="younger")
+    queue.push(pod, pod.shape.key)
+    waits = []
+    for now in (0.0, 100.0, 200.0):
+        waits.append(round(queue.back_off(pod, pod.shape.key, now) - now, 6))
+        assert queue.pop() is None
+        assert queue.release(now + waits[-1] - 0.01) is not None
+        assert queue.release(now + waits[-1] + 0.01) is None
+    assert waits == [0.1, 0.2, 0.4]
+    queue.push(younger, younger.shape.key)
+    assert names(queue) == ["pod", "younger"]
+
+
+def test_a_pod_whose_shape_changes_moves_to_another_group() -> None:
+    world, queue = World(), Queue()
+    pod = world.pod(name="pod")
+    queue.push(pod, pod.shape.key)
+    queue.push(pod, b"other")
+    assert len(queue) == 1
+    assert names(queue) == ["pod"]
