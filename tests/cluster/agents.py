@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from rte import errors
 from tests.cluster import processes
 
 if TYPE_CHECKING:
@@ -41,10 +42,20 @@ def install(cluster: Cluster) -> Object:
     cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(rest))
     crd = "crd/noderesourcetopologies.topology.node.k8s.io"
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", crd)
+    processes.wait_until(lambda: _is_served(cluster), 30, "reports to be served")
     cluster.ensure_namespace(NAMESPACE)
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     cluster.api.wait(path, ACCOUNT, lambda account: account is not None)
     return daemonset
+
+
+def _is_served(cluster: Cluster) -> bool:
+    """An established CRD is answered with 429 until its storage is set up."""
+    try:
+        cluster.api.get(NRT)
+    except errors.KubeError:
+        return False
+    return True
 
 
 def identity(node: Node) -> Object:
