@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kubelet.config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
 from rte.sim import demo, machines
+
+if TYPE_CHECKING:
+    import argparse
 
 _MOST_NODES = 50
 
@@ -16,19 +19,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags."""
     add = parser.add_argument
     add("--nodes", type=int, default=4, metavar="N", help="number of nodes (default %(default)s)")
-    add("--shape", action="append", metavar="SHAPE",
+    add(
+        "--shape",
+        action="append",
+        metavar="SHAPE",
         help="machine of the nodes: ZONESxCPUS[,sockets=N][,threads=N][,memory=Q][,l3=CORES]"
-        "[,hugepages-2Mi=N][,hugepages-1Gi=N], e.g. 2x32; given several times: in turn")
-    add("--policy", choices=TOPOLOGY_POLICIES, default="single-numa-node",
-        help="topology manager policy (default %(default)s)")
-    add("--scope", choices=TOPOLOGY_SCOPES, default="container",
-        help="topology manager scope (default %(default)s)")
-    add("--rate", type=float, default=1.0, metavar="R",
-        help="new pods per second (default %(default)s)")
+        "[,hugepages-2Mi=N][,hugepages-1Gi=N], e.g. 2x32; given several times: in turn",
+    )
+    add(
+        "--policy",
+        choices=TOPOLOGY_POLICIES,
+        default="single-numa-node",
+        help="topology manager policy (default %(default)s)",
+    )
+    add(
+        "--scope",
+        choices=TOPOLOGY_SCOPES,
+        default="container",
+        help="topology manager scope (default %(default)s)",
+    )
+    add(
+        "--rate",
+        type=float,
+        default=1.0,
+        metavar="R",
+        help="new pods per second (default %(default)s)",
+    )
     add("--seed", type=int, default=1, metavar="N", help="of the random pods (default %(default)s)")
     add("--port", type=int, default=0, metavar="PORT", help="of the API server (default: any free)")
-    add("--once", action="store_true",
-        help="a short tour instead: place a few pods, print the NRTs, end")
+    add(
+        "--once",
+        action="store_true",
+        help="a short tour instead: place a few pods, print the NRTs, end",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ import secrets
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
@@ -23,16 +23,24 @@ from rte.sim.apiserver import custom, meta, patch, pods, resources, selectors, s
 from rte.sim.apiserver.store import Key, Obj, Store, Watch, field_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rte.sim.apiserver.resources import Resource
     from rte.sim.apiserver.selectors import FieldRequirement, LabelRequirement
+
+#: Here because :meth:`API.list` hides the type of that name.
+Names: TypeAlias = list[str]
+Objects: TypeAlias = list[Obj]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_MOVABLE = (
+    "Used for system critical pods that must run in the cluster, but can be moved to another node "
+    "if necessary."
+)
 _PRIORITIES = (
     (
         "system-node-critical",
@@ -42,8 +50,7 @@ _PRIORITIES = (
     (
         "system-cluster-critical",
         2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another "
-        "node if necessary.",
+        _MOVABLE,
     ),
 )
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -204,9 +211,10 @@ class API:
         kind, query = self._find(resource), query or Query()
         revision, start = self._list_position(query)
         found: list[Obj] = []
+        last: Key = ("", "")
         remaining: int | None = None
         token = ""
-        limit = query.limit if query.limit > 0 else 0
+        limit = max(0, query.limit)
         rows = self.store.items(kind.table, revision)
         shown = self.store.revision if revision is None else revision
         for index, (key, obj) in enumerate(rows):
@@ -217,9 +225,7 @@ class API:
             if limit and len(found) == limit:
                 token = _token(shown, _text_key(last))
                 if not query.labels and not query.fields:
-                    remaining = sum(
-                        1 for k, o in rows[index:] if query.matches(k, o)
-                    )
+                    remaining = sum(1 for k, o in rows[index:] if query.matches(k, o))
                 break
             found.append(self._shown(kind, obj))
             last = key
@@ -349,7 +355,7 @@ class API:
             pods.admit_overhead(new, self._all("runtimeclasses.node.k8s.io"))
             pods.add_tolerations(new)
 
-    def _all(self, table: str) -> list[Obj]:
+    def _all(self, table: str) -> Objects:
         return [obj for _, obj in self.store.items(table)]
 
     def update(
@@ -443,23 +449,9 @@ class API:
     def _replace(
         self, kind: Resource, key: Key, old: Obj, new: Obj, subresource: str, options: Options
     ) -> Obj:
-        metadata, before = new["metadata"], old["metadata"]
-        version = metadata.get("resourceVersion", "")
-        if not version or version == "0":
-            if not kind.unconditional and not subresource:
-                cause = status.invalid(
-                    "metadata.resourceVersion",
-                    0 if kind.definition is None else "0x0",
-                    "must be specified for an update",
-                )
-                raise status.rejected(kind.plural, key[1], [cause], kind.group)
-        elif not version.isdigit():
-            raise status.StatusError(
-                500, f'strconv.ParseUint: parsing "{version}": invalid syntax', reason=""
-            )
-        elif version != before["resourceVersion"]:
-            raise status.conflict(kind.plural, key[1], group=kind.group)
-        _keep(metadata, before, "generation")
+        self._check_version(kind, old, new, subresource)
+        before = old["metadata"]
+        _keep(new["metadata"], before, "generation")
         if subresource == "status":
             kind.rules.status(new, old)
         elif subresource == "finalize":
@@ -474,9 +466,7 @@ class API:
         if before.get("deletionTimestamp"):
             metadata["deletionTimestamp"] = before["deletionTimestamp"]
         if "deletionGracePeriodSeconds" in before:
-            metadata.setdefault(
-                "deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"]
-            )
+            metadata.setdefault("deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"])
         self._count_generation(kind, new, old, subresource)
         self._validate_update(kind, new, old, subresource)
         metadata["resourceVersion"] = before["resourceVersion"]
@@ -485,13 +475,7 @@ class API:
             return self._shown(kind, old)
         if options.dry_run:
             return self._shown(kind, new)
-        done = (
-            before.get("deletionTimestamp")
-            and not metadata.get("finalizers")
-            and not metadata.get("deletionGracePeriodSeconds")
-            and not (kind.table == "namespaces" and new["spec"].get("finalizers"))
-        )
-        if done:
+        if _finished(kind, new):
             self.store.delete(kind.table, key, new)
             self._removed(kind, new)
             return self._shown(kind, new)
@@ -499,6 +483,22 @@ class API:
         if kind is custom.DEFINITIONS:
             self._serve(stored)
         return self._shown(kind, stored)
+
+    def _check_version(self, kind: Resource, old: Obj, new: Obj, subresource: str) -> None:
+        """Optimistic concurrency: the version that the change is based on must be the present."""
+        name = old["metadata"]["name"]
+        version = new["metadata"].get("resourceVersion", "")
+        if not version or version == "0":
+            if not kind.unconditional and not subresource:
+                given = 0 if kind.definition is None else "0x0"
+                text = "must be specified for an update"
+                cause = status.invalid("metadata.resourceVersion", given, text)
+                raise status.rejected(kind.plural, name, [cause], kind.group)
+        elif not version.isdigit():
+            text = f'strconv.ParseUint: parsing "{version}": invalid syntax'
+            raise status.StatusError(500, text, reason="")
+        elif version != old["metadata"]["resourceVersion"]:
+            raise status.conflict(kind.plural, name, group=kind.group)
 
     def _count_generation(self, kind: Resource, new: Obj, old: Obj, subresource: str) -> None:
         if subresource:
@@ -562,9 +562,9 @@ class API:
             metadata.setdefault("deletionTimestamp", self._now())
             return self._commit_delete(kind, key, old, new, options)
         if finalizers and not period:
-            if not old["metadata"].get("deletionTimestamp"):
-                if kind.table != "pods" and metadata.get("generation"):
-                    metadata["generation"] += 1
+            first = not old["metadata"].get("deletionTimestamp")
+            if first and kind.table != "pods" and metadata.get("generation"):
+                metadata["generation"] += 1
             if metadata.get("deletionTimestamp", "9") > self._now():
                 metadata["deletionTimestamp"] = self._now()
             metadata["deletionGracePeriodSeconds"] = 0
@@ -584,9 +584,7 @@ class API:
             new = self.store.put(kind.table, key, new)
         return self._shown(kind, new), False
 
-    def _begin_grace(
-        self, kind: Resource, new: Obj, options: DeleteOptions
-    ) -> tuple[bool, int]:
+    def _begin_grace(self, kind: Resource, new: Obj, options: DeleteOptions) -> tuple[bool, int]:
         """Graceful deletion, which only pods have: (nothing to do but wait, seconds of grace).
 
         Source: apiserver ``pkg/registry/rest/delete.go`` BeforeDelete.
@@ -620,7 +618,7 @@ class API:
         return False, period
 
     @staticmethod
-    def _deletion_finalizers(metadata: Obj, options: DeleteOptions) -> list[str]:
+    def _deletion_finalizers(metadata: Obj, options: DeleteOptions) -> Names:
         """Finalizers for the garbage collector, as the propagation policy asks."""
         finalizers = list(metadata.get("finalizers") or ())
         if options.propagation is None:
@@ -660,9 +658,7 @@ class API:
             self.delete(kind, metadata["name"], metadata.get("namespace", ""), options)
         return page
 
-    def bind(
-        self, name: str, namespace: str, binding: Obj, options: Options | None = None
-    ) -> None:
+    def bind(self, name: str, namespace: str, binding: Obj, options: Options | None = None) -> None:
         """``pods/binding``: give a pod its node.
 
         Raises:
@@ -732,9 +728,7 @@ class API:
             self.store.put(table, key, {**budget, "status": after})
         self.delete("pods", name, namespace, options)
 
-    def _decode(
-        self, kind: Resource, body: Any, options: Options, *, raw: bool = False
-    ) -> Obj:
+    def _decode(self, kind: Resource, body: Any, options: Options, *, raw: bool = False) -> Obj:
         """Type, prune and default a body. ``raw`` lets decoding errors through as they are."""
         if not isinstance(body, dict):
             raise status.bad_request(
@@ -789,7 +783,7 @@ class API:
     shown = _shown
 
     def _rejected(
-        self, kind: Resource, name: str, causes: list[status.Cause]
+        self, kind: Resource, name: str, causes: Sequence[status.Cause]
     ) -> status.StatusError:
         return status.rejected(kind.kind, name, list(dict.fromkeys(causes)), kind.group)
 
@@ -831,6 +825,16 @@ def _registry(kind: Resource) -> str:
     if kind.table == "nodes":
         return "minions"
     return f"{kind.group}/{kind.plural}" if kind.definition else kind.plural
+
+
+def _finished(kind: Resource, obj: Obj) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if kind.table == "namespaces" and obj["spec"].get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
 
 
 def _keep(new: Obj, old: Obj, name: str) -> None:

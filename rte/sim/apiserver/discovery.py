@@ -91,7 +91,9 @@ def group_list(served: Iterable[Resource]) -> dict[str, Any]:
     """``/apis``."""
     served = list(served)
     groups = (group(served, name) for name in _by_group(served) if name)
-    rows = [{k: v for k, v in row.items() if k not in ("kind", "apiVersion")} for row in groups if row]
+    rows = [
+        {k: v for k, v in row.items() if k not in ("kind", "apiVersion")} for row in groups if row
+    ]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": rows}
 
 

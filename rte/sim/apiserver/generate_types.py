@@ -126,7 +126,9 @@ def main(cache: str, version: str) -> None:
     root = Path(cache) / "k8s.io"
     where = {name: root / f"api@{version}" / name for name in ROOTS}
     where["meta/v1"] = root / f"apimachinery@{version}/pkg/apis/meta/v1"
-    where["apiextensions/v1"] = root / f"apiextensions-apiserver@{version}/pkg/apis/apiextensions/v1"
+    where["apiextensions/v1"] = (
+        root / f"apiextensions-apiserver@{version}/pkg/apis/apiextensions/v1"
+    )
     packages = {
         name: _Package(
             name,

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_SUBDOMAIN = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
+)
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)
 
@@ -30,6 +32,11 @@ _QUALIFIED_TEXT = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
     "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_PREFIXED_TEXT = (
+    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character with an optional DNS subdomain prefix and '/' (e.g. "
+    "'example.com/MyName')"
 )
 _VALUE_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
@@ -62,11 +69,7 @@ def qualified_name(text: str) -> list[str]:
     """Complaints about ``[prefix/]name`` as labels, annotations and resources use it."""
     prefix, slash, name = text.rpartition("/")
     if text.count("/") > 1:
-        return [
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must "
-            "start and end with an alphanumeric character with an optional DNS subdomain prefix "
-            "and '/' (e.g. 'example.com/MyName')"
-        ]
+        return [_PREFIXED_TEXT]
     out: list[str] = []
     if slash:
         out += (
@@ -97,9 +100,7 @@ def validate(
     generate = metadata.get("generateName", "")
     if generate:
         stem = generate.rstrip("-") or generate
-        out += [
-            status.invalid("metadata.generateName", generate, why) for why in check_name(stem)
-        ]
+        out += [status.invalid("metadata.generateName", generate, why) for why in check_name(stem)]
     name = metadata.get("name", "")
     if not name:
         out.append(status.required("metadata.name", "name or generateName is required"))

@@ -240,7 +240,7 @@ def _merge_keyed(
 def _reorder(
     items: list[Any], order: list[Any], server: list[Any], field: typed.Field | None
 ) -> list[Any]:
-    """The order the real server gives: patch items in patch order, others woven in by live order."""
+    """The real server's order: patch items in patch order, others woven in by live order."""
     key = field.merge_key if field else ""
 
     def identity(item: Any) -> Any:

@@ -121,7 +121,8 @@ def _default_pod_resources(spec: Obj) -> None:
 
 def aggregate(spec: Mapping[str, Any], which: str) -> dict[str, str]:
     """Requests or limits of all containers together, as the API server sums them: app containers
-    and sidecars add up, an ordinary init container counts with the sidecars started before it."""
+    and sidecars add up, an ordinary init container counts with the sidecars started before it.
+    """
     total: dict[str, int] = {}
     for container in spec.get("containers") or ():
         for name, value in (container["resources"].get(which) or {}).items():
@@ -240,10 +241,13 @@ def admit_overhead(pod: Obj, classes: Iterable[Obj]) -> None:
     given = spec.get("overhead") or {}
     if chosen is None and given:
         raise denied(
-            pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            pod,
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
         )
     if wanted and given and given != wanted:
-        raise denied(pod, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        raise denied(
+            pod, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        )
     if wanted:
         spec["overhead"] = dict(wanted)
 
@@ -323,8 +327,7 @@ def _validate_volumes(spec: Obj, out: list[Cause]) -> set[str]:
             out.append(status.duplicate(path, volume["name"]))
         else:
             out += [
-                status.invalid(path, volume["name"], why)
-                for why in meta.dns_label(volume["name"])
+                status.invalid(path, volume["name"], why) for why in meta.dns_label(volume["name"])
             ]
         seen.add(volume["name"])
     return seen
@@ -355,6 +358,12 @@ def _validate_container(
                 f"{path}.imagePullPolicy", policy, ("Always", "IfNotPresent", "Never")
             )
         )
+    _validate_references(path, container, volumes, out)
+    _validate_resources(f"{path}.resources", container["resources"], _container_name, out)
+
+
+def _validate_references(path: str, container: Obj, volumes: set[str], out: list[Cause]) -> None:
+    """Ports, volume mounts and variables."""
     for index, port in enumerate(container.get("ports", ())):
         if not 1 <= port["containerPort"] <= 65535:
             out.append(
@@ -373,7 +382,6 @@ def _validate_container(
     for index, variable in enumerate(container.get("env", ())):
         if not variable["name"]:
             out.append(status.required(f"{path}.env[{index}].name"))
-    _validate_resources(f"{path}.resources", container["resources"], _container_name, out)
 
 
 def _validate_resources(
@@ -388,9 +396,7 @@ def _validate_resources(
             where = f"{path}.{which}[{name}]"
             out += check(where, name)
             if typed.amount(name, value) < 0:
-                out.append(
-                    status.invalid(where, value, "must be greater than or equal to 0")
-                )
+                out.append(status.invalid(where, value, "must be greater than or equal to 0"))
             if _is_extended(name) and str(value).endswith(("m", "u", "n")):
                 out.append(status.invalid(where, value, "must be an integer"))
     for name, value in requests.items():
@@ -533,8 +539,8 @@ def validate_update(new: Obj, old: Obj) -> list[Cause]:
     if gone:
         out.append(
             status.forbidden(
-                "spec.tolerations", "existing toleration can not be modified except its "
-                "tolerationSeconds"
+                "spec.tolerations",
+                "existing toleration can not be modified except its tolerationSeconds",
             )
         )
     gates = {item["name"] for item in old["spec"].get("schedulingGates") or ()}
@@ -562,9 +568,7 @@ def _same_toleration(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 def _frozen(new: Obj, old: Obj) -> Obj:
     spec: Obj = copy.deepcopy(new["spec"])
     for field in ("containers", "initContainers"):
-        for after, before in zip(
-            spec.get(field) or (), old["spec"].get(field) or (), strict=False
-        ):
+        for after, before in zip(spec.get(field) or (), old["spec"].get(field) or (), strict=False):
             after["image"] = before.get("image", "")
     for field in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
         spec.pop(field, None)

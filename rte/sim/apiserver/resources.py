@@ -10,9 +10,9 @@ from rte.sim.apiserver import meta, pods, status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rte.sim.apiserver.custom import Definition
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.store import Obj
+    from rte.sim.apiserver.structural import Definition
 
 
 def _nothing(*_: Obj) -> None:
@@ -530,8 +530,6 @@ def builtin() -> list[Resource]:
     ]
 
 
-def _simple(
-    group: str, version: str, plural: str, kind: str, struct: str, **more: Any
-) -> Resource:
+def _simple(group: str, version: str, plural: str, kind: str, struct: str, **more: Any) -> Resource:
     more.setdefault("namespaced", True)
     return Resource(group=group, version=version, plural=plural, kind=kind, struct=struct, **more)

@@ -110,18 +110,18 @@ class _LabelParser:
             raise self.unexpected("'('")
         values: list[str] = []
         while True:
-            token = self.take()
-            if token in ("", "(", "=", "==", "!=", "!", "<", ">"):
+            word = self.take()
+            if word in ("", "(", "=", "==", "!=", "!", "<", ">"):
                 self.at -= 1
                 raise self.unexpected("',', ')' or identifier")
-            if token in (",", ")"):
+            if word in (",", ")"):
                 values.append("")
             else:
-                values.append(token)
-                token = self.take()
-            if token == ")":
+                values.append(word)
+                word = self.take()
+            if word == ")":
                 return tuple(values)
-            if token != ",":
+            if word != ",":
                 self.at -= 1
                 raise self.unexpected("',' or ')'")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import re
@@ -141,17 +140,13 @@ class Server:
             lose = await self.faults.gate(request.method, request.path_qs)
             self._authenticate(request)
             answer = await self._route(request)
-            if lose:
-                raise ConnectionAbortedError
+            return _lost(request) if lose else answer
         except status.StatusError as error:
             return _failure(error)
         except status.DecodeError as error:
             return _failure(status.bad_request(str(error)))
         except ConnectionAbortedError:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=499)
-        return answer
+            return _lost(request)
 
     def _authenticate(self, request: web.Request) -> None:
         if not self._tokens:
@@ -265,7 +260,9 @@ class Server:
         if (group, plural) == ("", "bindings"):
             plural, subresource = "pods", "binding"
         kind = self.api.resource(plural, group, version)
-        if bool(namespace) and not kind.namespaced or name and kind.namespaced and not namespace:
+        if namespace and not kind.namespaced:
+            raise status.unknown_resource()
+        if name and kind.namespaced and not namespace:
             raise status.unknown_resource()
         return _Target(kind, namespace, name, subresource, watch)
 
@@ -340,7 +337,7 @@ class Server:
                 await stream.bookmark(self.api.store.revision)
                 next_bookmark = now + self._bookmark_seconds
             wait = min(end, next_bookmark) if bookmarks else end
-            await stream.events(await watch.batch(max(wait - now, 0)))
+            await stream.events(await watch.batch(max(wait - now, 0.0)))
 
     async def _write(self, request: web.Request, target: _Target) -> web.StreamResponse:
         kind = target.kind
@@ -489,22 +486,29 @@ class _Stream:
         return obj
 
 
+def _lost(request: web.Request) -> web.Response:
+    """Break the connection: nothing of the answer arrives."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=499)
+
+
 def _query(request: web.Request, target: _Target) -> core.Query:
     args = request.query
     kind = target.kind
 
     def supported(name: str) -> bool:
-        return name in kind.fields or name == "metadata.name" or (
-            name == "metadata.namespace" and (kind.namespaced or kind.definition is not None)
+        return (
+            name in kind.fields
+            or name == "metadata.name"
+            or (name == "metadata.namespace" and (kind.namespaced or kind.definition is not None))
         )
 
     text = args.get("limit", "")
     try:
         limit = int(text) if text else 0
     except ValueError as error:
-        raise status.bad_request(
-            f'strconv.ParseInt: parsing "{text}": invalid syntax'
-        ) from error
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
     return core.Query(
         namespace=target.namespace,
         labels=selectors.parse_labels(args.get("labelSelector", "")),
@@ -549,7 +553,9 @@ def _check_watch_options(request: web.Request) -> list[status.Cause]:
         out.append(status.forbidden(_MATCH, text))
     if match:
         if "sendInitialEvents" not in args:
-            text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            text = (
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
             out.append(status.forbidden(_MATCH, text))
         if match != "NotOlderThan":
             out.append(status.unsupported(_MATCH, match, ("NotOlderThan",)))
@@ -613,9 +619,7 @@ def _write_options(request: web.Request) -> core.Options:
     if validation not in ("Ignore", "Warn", "Strict"):
         cause = status.unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn"))
         raise status.rejected("CreateOptions", "", [cause], "meta.k8s.io")
-    return core.Options(
-        dry_run="All" in request.query.getall("dryRun", []), validation=validation
-    )
+    return core.Options(dry_run="All" in request.query.getall("dryRun", []), validation=validation)
 
 
 async def _delete_body(request: web.Request) -> core.DeleteOptions:
@@ -669,12 +673,8 @@ def _delete_options(body: Any, request: web.Request) -> core.DeleteOptions:
     )
 
 
-def _json(
-    body: Mapping[str, Any], code: int = 200, warnings: Sequence[str] = ()
-) -> web.Response:
-    response = web.Response(
-        body=orjson.dumps(body), status=code, content_type="application/json"
-    )
+def _json(body: Mapping[str, Any], code: int = 200, warnings: Sequence[str] = ()) -> web.Response:
+    response = web.Response(body=orjson.dumps(body), status=code, content_type="application/json")
     for text in warnings:
         response.headers.add("Warning", f"299 - {json.dumps(text)}")
     return response

@@ -116,7 +116,9 @@ def bad_request(message: str) -> StatusError:
 def not_found(resource: str, name: str, group: str = "") -> StatusError:
     """404 for a named object."""
     return StatusError(
-        404, f'{_qualified(resource, group)} "{name}" not found', details=_who(name, group, resource)
+        404,
+        f'{_qualified(resource, group)} "{name}" not found',
+        details=_who(name, group, resource),
     )
 
 
@@ -161,9 +163,7 @@ def expired(message: str) -> StatusError:
     return StatusError(410, message)
 
 
-def rejected(
-    kind: str, name: str, causes: Sequence[Cause], group: str = ""
-) -> StatusError:
+def rejected(kind: str, name: str, causes: Sequence[Cause], group: str = "") -> StatusError:
     """422: validation found ``causes``."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.text}" for cause in causes))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -23,7 +23,8 @@ Key: TypeAlias = tuple[str, str]
 
 class Change(NamedTuple):
     """One committed write. ``kind`` is ADDED, MODIFIED or DELETED; a deleted object is the last one
-    with the revision of its deletion."""
+    with the revision of its deletion.
+    """
 
     revision: int
     kind: str
@@ -89,12 +90,12 @@ class Watch:
         self._events.clear()
         return events
 
-    async def batch(self, timeout: float | None = None) -> list[tuple[str, Obj]]:
-        """Wait for at least one event and take all; empty on time-out or after :meth:`stop`."""
+    async def batch(self, seconds: float | None = None) -> list[tuple[str, Obj]]:
+        """Wait for an event, ``seconds`` at most, and take all; empty also after :meth:`stop`."""
         if not self._events and not self._stopped:
             self._wake.clear()
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(seconds):
                     await self._wake.wait()
             except TimeoutError:
                 return []

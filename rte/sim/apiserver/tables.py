@@ -34,22 +34,24 @@ def since(text: str | None) -> str:
     """A time as the span since then (apimachinery ``duration.HumanDuration``)."""
     if not text:
         return "<unknown>"
-    seconds = int((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds())
+    return human_span(int((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()))
+
+
+def human_span(seconds: int) -> str:
+    """``duration.HumanDuration``."""
     if seconds < 0:
         return "<invalid>" if seconds < -1 else "0s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    for below, whole, rest in (
+        (seconds < 120, f"{seconds}s", ""),
+        (minutes < 10, f"{minutes}m", f"{seconds % 60}s"),
+        (minutes < 180, f"{minutes}m", ""),
+        (hours < 8, f"{hours}h", f"{minutes % 60}m"),
+        (hours < 48, f"{hours}h", ""),
+        (days < 8, f"{days}d", f"{hours % 24}h"),
+    ):
+        if below:
+            return whole + (rest if rest and not rest.startswith("0") else "")
     return f"{days}d"
 
 
@@ -280,7 +282,11 @@ def walk(value: Any, steps: Sequence[tuple[str, str, str]]) -> Iterable[Any]:
 
 
 def table(
-    kind: Resource, items: Sequence[Obj], metadata: Obj, *, include: str = "Metadata",
+    kind: Resource,
+    items: Sequence[Obj],
+    metadata: Obj,
+    *,
+    include: str = "Metadata",
     header: bool = True,
 ) -> Obj:
     """A Table of objects. ``include`` says what each row carries: None, Metadata or Object."""

@@ -97,9 +97,7 @@ def _value(kind: str, value: object, path: str, work: _Decoding) -> Any:
         if not isinstance(value, list):
             raise _mismatch(value, kind, work)
         inner = kind[2:]
-        return [
-            _element(inner, item, f"{path}[{index}]", work) for index, item in enumerate(value)
-        ]
+        return [_element(inner, item, f"{path}[{index}]", work) for index, item in enumerate(value)]
     if kind.startswith("{}"):
         if not isinstance(value, dict):
             raise _mismatch(value, f"map[string]{kind[2:]}", work)
@@ -121,7 +119,7 @@ _OMIT = object()
 
 
 def _zero(item: Field) -> Any:
-    if item.kind[0] in "*":
+    if item.kind[0] == "*":
         return _OMIT if "o" in item.flags else None
     if "z" in item.flags:
         return _OMIT
@@ -274,8 +272,7 @@ _SCALARS: dict[str, Callable[[object, str, _Decoding], Any]] = {
 }
 
 _QUANTITY_ERROR = (
-    "quantities must match the regular expression "
-    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 _QUANTITY = re.compile(
     r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i)|([numkMGTPE]?))", re.ASCII

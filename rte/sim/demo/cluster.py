@@ -7,7 +7,7 @@ import contextlib
 import logging
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +26,9 @@ from rte.sim.apiserver import API, Server
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
 
 #: Shapes of the nodes, in turn: different sizes, zones per socket, caches, one without SMT.
 SHAPES = ("2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4")
@@ -100,8 +102,8 @@ class Cluster:
         Raises:
             BaseExceptionGroup: what it failed with.
         """
-        assert self._process is not None
-        await asyncio.shield(self._process)
+        if self._process is not None:
+            await asyncio.shield(self._process)
 
     async def _start(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="rte-demo-"))
@@ -124,9 +126,7 @@ class Cluster:
         machine = await asyncio.to_thread(machines.make, shape, hardware)
         root = folder / name
         root.mkdir()
-        document = kubelet_document(
-            machine, policy=self.settings.policy, scope=self.settings.scope
-        )
+        document = kubelet_document(machine, policy=self.settings.policy, scope=self.settings.scope)
         gpus = tuple(zone.id for zone in machine.zones for _ in range(2)) if number % 2 == 0 else ()
         devices = {GPU: gpu_pool(gpus)} if gpus else {}
         kubelet = Kubelet(
@@ -139,7 +139,10 @@ class Cluster:
     async def _run(self, folder: Path) -> None:
         access = credentials.load(self.kubeconfig, {})
         scheduling = SchedulerSettings(kubeconfig=self.kubeconfig, listen="", leader_elect=False)
-        async with Client(access, component="rte-scheduler") as client, asyncio.TaskGroup() as group:
+        async with (
+            Client(access, component="rte-scheduler") as client,
+            asyncio.TaskGroup() as group,
+        ):
             for number, node in enumerate(self.nodes.values()):
                 hardware = folder / "machines" / f"{number % len(self.settings.shapes)}"
                 group.create_task(
@@ -164,13 +167,14 @@ class Cluster:
 
     async def _end(self) -> None:
         self._stop.set()
-        assert self._process is not None
+        if self._process is None:
+            return
         _, late = await asyncio.wait([self._process], timeout=3)
         for task in late:
             task.cancel()
             await asyncio.wait([task])
         if not self._process.cancelled() and self._process.exception() is not None:
-            logging.getLogger(__name__).debug("ended with %s", self._process.exception())
+            logger.debug("ended with %s", self._process.exception())
 
 
 def gpu_pool(zones: Sequence[int]) -> DevicePool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -55,7 +55,7 @@ async def live(settings: Settings, *, rate: float, seed: int) -> None:
 def _commands(cluster: Cluster) -> list[str]:
     return [
         f"export KUBECONFIG={cluster.kubeconfig}",
-        "kubectl get nodes,pods,noderesourcetopologies   rte explain POD   (Ctrl-C ends the demo)",
+        "kubectl get pods,noderesourcetopologies  |  rte explain POD  |  Ctrl-C ends",
     ]
 
 
@@ -121,7 +121,7 @@ def _exclusive(name: str) -> bool:
     return not name.startswith("shared")
 
 
-def _tour_pods(snapshot: Snapshot) -> list[dict[str, object]]:
+def _tour_pods(snapshot: Snapshot) -> list[dict[str, Any]]:
     largest = max(
         zone.resources["cpu"].allocatable // 1000
         for node in snapshot.nodes
@@ -143,9 +143,7 @@ def _tour_pods(snapshot: Snapshot) -> list[dict[str, object]]:
     if gpus:
         wanted.insert(2, ("gpu-1", {"cpu": "2", "memory": "1Gi", GPU: "1"}, True))
     return [
-        workload.pod(
-            name, {"requests": amounts, **({"limits": amounts} if exact else {})}, 3600
-        )
+        workload.pod(name, {"requests": amounts, **({"limits": amounts} if exact else {})}, 3600)
         for name, amounts, exact in wanted
     ]
 
@@ -154,7 +152,7 @@ async def _until(
     cluster: Cluster, observer: Observer, done: Callable[[Snapshot], bool], what: str
 ) -> None:
     async def reached() -> None:
-        while not done(observer.look()):
+        while not done(observer.look()):  # noqa: ASYNC110 - what is waited for has many sources
             await asyncio.sleep(0.05)
 
     tasks = [asyncio.ensure_future(reached()), asyncio.ensure_future(cluster.failed())]

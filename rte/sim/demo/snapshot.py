@@ -91,9 +91,7 @@ class Observer:
 
     def new_events(self) -> list[Event]:
         """Events since the last call."""
-        fresh = [
-            _event(obj) for kind, obj in self._event_watch.pending() if kind != "DELETED"
-        ]
+        fresh = [_event(obj) for kind, obj in self._event_watch.pending() if kind != "DELETED"]
         self._events.extend(fresh)
         return fresh
 
@@ -137,13 +135,16 @@ class Observer:
 
 def _event(obj: Mapping[str, Any]) -> Event:
     target = obj.get("involvedObject") or {}
+    text = " ".join(str(obj.get("message") or "").split())
+    if obj.get("reason") == "Scheduled":
+        text = f"to {text.rpartition(' ')[2]}"
     moment = str(obj.get("lastTimestamp") or obj.get("eventTime") or "")
     return Event(
         time=moment[11:19],
         kind=str(obj.get("type") or "Normal"),
         reason=str(obj.get("reason") or ""),
         pod=str(target.get("name") or ""),
-        text=" ".join(str(obj.get("message") or "").split()),
+        text=text,
     )
 
 

@@ -13,10 +13,11 @@ from rte.model import bits
 from rte.sim.demo.cluster import GPU
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
+    from rte.model.bits import CPUSet
     from rte.model.node import CPUInfo
     from rte.sim.demo.snapshot import NodeView, Snapshot
 
@@ -88,11 +89,11 @@ def _summary(snapshot: Snapshot) -> Text:
 
 def _legend() -> Text:
     return Text.assemble(
-        ("a cell is a core, its threads above each other: ", "dim"),
+        ("a cell is a core, one thread above the other: ", "dim"),
         ("▀", f"{_PALETTE[1]} on {_PALETTE[0]}"),
-        (" exclusive, by pod  ", "dim"),
+        (" a pod's  ", "dim"),
         ("▀", f"{_SHARED} on {_SHARED}"),
-        (" shared pool  ", "dim"),
+        (" shared  ", "dim"),
         ("▀", f"{_RESERVED} on {_RESERVED}"),
         (" reserved", "dim"),
     )
@@ -116,8 +117,13 @@ def node_lines(node: NodeView, width: int) -> list[Text]:
     for zone in node.topology.zones:
         mine = [info for info in state.topology.cpus if info.zone == zone.id]
         line = Text(f"  zone {zone.id} ")
-        line.append_text(_cells(mine, node, per_cell))
-        line.append(" " * max(0, -(-most // per_cell) - len(_cells(mine, node, per_cell))))
+        line.append_text(_cells(mine, node.owners, state.reserved, per_cell))
+        line.append(
+            " "
+            * max(
+                0, -(-most // per_cell) - len(_cells(mine, node.owners, state.reserved, per_cell))
+            )
+        )
         cpu = zone.resources.get("cpu")
         memory = zone.resources.get("memory")
         if cpu is not None:
@@ -137,18 +143,18 @@ def node_lines(node: NodeView, width: int) -> list[Text]:
     return lines
 
 
-def _cells(infos: list[CPUInfo], node: NodeView, per_cell: int) -> Text:
+def _cells(
+    infos: list[CPUInfo], owners: Mapping[int, str], reserved: CPUSet, per_cell: int
+) -> Text:
     """Two threads of a core in one cell; of larger machines every so many cores are shown."""
-    state = node.state
-    assert state is not None
     cores: dict[int, list[int]] = {}
     for info in infos:
         cores.setdefault(info.core, []).append(info.cpu)
 
     def shade(cpu: int) -> str:
-        if cpu in node.owners:
-            return colour(node.owners[cpu])
-        return _RESERVED if state.reserved >> cpu & 1 else _SHARED
+        if cpu in owners:
+            return colour(owners[cpu])
+        return _RESERVED if reserved >> cpu & 1 else _SHARED
 
     text = Text()
     for number, cpus in enumerate(cores.values()):
@@ -162,6 +168,7 @@ def _bar(share: float, width: int) -> Text:
     return Text.assemble(("━" * full, "blue"), ("━" * (width - full), "grey27"))
 
 
+_HOLDS_NONE = {"Running": "shared pool", "Succeeded": "ended", "Failed": "failed"}
 _PHASES = {"Running": "green", "Pending": "yellow", "Failed": "red", "Succeeded": "dim"}
 
 
@@ -170,7 +177,7 @@ def pod_lines(snapshot: Snapshot, room: int) -> list[Text]:
     order = {"Pending": 0, "Failed": 1, "Running": 2, "Succeeded": 3}
     lines = [Text(f"{'pod':<14}{'node':<9}{'zones':<7}exclusive CPUs", style="bold")]
     for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
-        what = pod.cpus or pod.reason or ("shared pool" if pod.node else "")
+        what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
         text = f"{pod.name:<14}{pod.node:<9}{pod.zones:<7}{what}"
         lines.append(Text(text, style=_PHASES.get(pod.phase, "")))
     return lines[:room]
@@ -187,7 +194,11 @@ def event_lines(snapshot: Snapshot, room: int, width: int) -> list[Text]:
     for event in snapshot.events[-room:]:
         style = _REASONS.get(event.reason, "red" if event.kind == "Warning" else "")
         line = Text.assemble(
-            (event.time, "dim"), " ", (f"{event.reason:<17}", style), f" {event.pod:<12} ", event.text
+            (event.time, "dim"),
+            " ",
+            (f"{event.reason:<17}", style),
+            f" {event.pod:<12} ",
+            event.text,
         )
         line.truncate(width, overflow="ellipsis")
         lines.append(line)

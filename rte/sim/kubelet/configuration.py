@@ -27,7 +27,8 @@ def kubelet_document(
     **fields: Any,
 ) -> dict[str, Any]:
     """A configuration with 512 MiB reserved on the first zone that has memory (the kubelet insists
-    that reserved memory = system and kube reservation + hard eviction threshold)."""
+    that reserved memory = system and kube reservation + hard eviction threshold).
+    """
     document: dict[str, Any] = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": scope,

@@ -1,8 +1,8 @@
 """The kubelet's checkpoint files: the same JSON, checksums and order of writes.
 
-A checksum is FNV-1a over Go's dump of the structure (apimachinery ``util/dump``, spew's ``%#v`` with
-sorted keys), so the dumps of the four structures are spelt out here. Sources: the ``state`` packages
-of cpumanager, memorymanager and allocation, and devicemanager/checkpoint (v1.35).
+A checksum is FNV-1a over Go's dump of the structure (apimachinery ``util/dump``: spew's ``%#v``
+with sorted keys), so the dumps of the four structures are spelt out here. Sources: the ``state``
+packages of cpumanager, memorymanager and allocation, and devicemanager/checkpoint (v1.35).
 """
 
 from __future__ import annotations
@@ -182,9 +182,7 @@ def _zone(row: ZoneMemory) -> dict[str, Any]:
 def _dump_zone(row: ZoneMemory) -> str:
     tables = " ".join(
         f"{name}:<*>"
-        + "{"
-        + " ".join(f"{go}:(uint64){getattr(amounts, field)}" for _, go, field in _AMOUNTS)
-        + "}"
+        "{" + " ".join(f"{go}:(uint64){getattr(amounts, field)}" for _, go, field in _AMOUNTS) + "}"
         for name, amounts in sorted(row.amounts.items())
     )
     cells = " ".join(str(zone) for zone in bits.members(row.group))

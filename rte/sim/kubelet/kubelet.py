@@ -1,9 +1,9 @@
 """A kubelet without containers: takes pods from the API, admits them, writes status back.
 
 What is a real kubelet's here: the order of admission, the managers' answers and files, the other
-predicates, podresources, configz, Node, Lease, status and events of refusals, graceful deletion, and
-that the API shows a pod terminal or gone only after its resources were let go. What is not: static
-pods, probes, resizing, eviction, pre-emption for critical pods, back-off of crashing containers.
+predicates, podresources, configz, Node, Lease, status and events of refusals, graceful deletion,
+and that the API shows a pod terminal or gone only after its resources were let go. What is not:
+static pods, probes, resizing, eviction, pre-emption for critical pods, back-off of crashes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 from aiohttp import web
 
-from rte import accounting, errors, placement
+from rte import accounting, placement
 from rte.kubelet import config as kubelet_config
 from rte.model import podspec
 from rte.model.kubelet import KubeletView
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Pod
     from rte.sim.apiserver import API
+    from rte.sim.apiserver.store import Watch
 
 Obj = dict[str, Any]
 _LEASES = "leases.coordination.k8s.io"
@@ -95,7 +96,7 @@ class Kubelet:
         errors.KubeletError: bad configuration, or no rules for this version.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a kubelet is given, all by name
         self,
         api: API,
         name: str,
@@ -193,7 +194,9 @@ class Kubelet:
         }
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        assert self._group is not None
+        if self._group is None:
+            work.close()
+            return
         self._group.create_task(work, name=f"{self.name}: {what}")
 
     async def _serve(self, root: Path, stack: AsyncExitStack) -> None:
@@ -273,9 +276,7 @@ class Kubelet:
         }
         node = {
             "metadata": {"name": self.name, "labels": labels},
-            "status": status.node_status(
-                capacity, allocatable, self.version, self._port, _now()
-            ),
+            "status": status.node_status(capacity, allocatable, self.version, self._port, _now()),
         }
         try:
             self._api.create("nodes", node)
@@ -311,7 +312,7 @@ class Kubelet:
     def _own_pods(self) -> Query:
         return Query(fields=(FieldRequirement("spec.nodeName", equal=True, value=self.name),))
 
-    async def _follow(self, watch: core.Watch) -> None:
+    async def _follow(self, watch: Watch) -> None:
         while True:
             async for kind, obj in watch:
                 if kind == "DELETED":
@@ -369,9 +370,7 @@ class Kubelet:
         for name, pool in self.state.devices.items():
             # Pods that hold devices are never refused for devices (UpdatePluginResources).
             allocatable[name] = max(allocatable[name], len(pool.ids))
-        return predicates.check(
-            record.obj, others, self._api.get("nodes", self.name), allocatable
-        )
+        return predicates.check(record.obj, others, self._api.get("nodes", self.name), allocatable)
 
     def _refuse(self, record: _Record, refusal: predicates.Refusal) -> None:
         self.refusals.append((record.pod.name, refusal.reason))
@@ -401,7 +400,7 @@ class Kubelet:
             containers = {name: status.ContainerRun() for name in names}
             record.run = status.PodRun(_now(), containers)
             self._report(record, "Pending")
-            failed = await self._initialise(record)
+            failed = await self._initialise(record, record.run)
             if failed or record.stop.is_set():
                 await self._end(record)
                 return
@@ -412,17 +411,16 @@ class Kubelet:
             self._managers.start(record.pod)
             self._report(record, "Running")
             self._event(record, "Normal", "Started", "Containers started")
-        await self._run_containers(record)
+        await self._run_containers(record, record.run)
         await self._end(record)
 
-    async def _initialise(self, record: _Record) -> bool:
+    async def _initialise(self, record: _Record, pod: status.PodRun) -> bool:
         """Run ordinary init containers one after another; True when one failed for good."""
-        assert record.run is not None
         if await _stopped(record, self._timing.start):
             return False
         annotations = record.obj["metadata"].get("annotations") or {}
         for item in record.obj["spec"].get("initContainers") or ():
-            run = record.run.containers[item["name"]]
+            run = pod.containers[item["name"]]
             run.started = _now()
             if item.get("restartPolicy") == "Always":
                 continue
@@ -434,11 +432,10 @@ class Kubelet:
                 return True
         return False
 
-    async def _run_containers(self, record: _Record) -> None:
+    async def _run_containers(self, record: _Record, pod: status.PodRun) -> None:
         """Until all app containers have ended for good, or the pod is to stop."""
         annotations = record.obj["metadata"].get("annotations") or {}
         policy = record.obj["spec"]["restartPolicy"]
-        assert record.run is not None
         ends = []
         for item in record.obj["spec"]["containers"]:
             plan = plans.of_container(item, annotations)
@@ -448,13 +445,13 @@ class Kubelet:
                 ends.append((plan.seconds, item["name"], plan.code))
             else:
                 ends.append((float("inf"), item["name"], 0))
-        passed = max(0.0, record.run.age(datetime.now(UTC)))
+        passed = max(0.0, pod.age(datetime.now(UTC)))
         for seconds, name, code in sorted(ends):
             wait = None if seconds == float("inf") else max(0.0, seconds - passed)
             if await _stopped(record, wait):
                 return
             passed = max(passed, seconds)
-            run = record.run.containers[name]
+            run = pod.containers[name]
             run.finished, run.code = _now(), code
 
     async def _end(self, record: _Record) -> None:
@@ -485,9 +482,7 @@ class Kubelet:
 
     def _report(self, record: _Record, phase: str) -> None:
         if record.run is not None:
-            self._write_status(
-                record, status.pod_status(record.obj, record.run, phase, _now())
-            )
+            self._write_status(record, status.pod_status(record.obj, record.run, phase, _now()))
 
     def _write_status(self, record: _Record, body: Obj) -> None:
         metadata = record.obj["metadata"]

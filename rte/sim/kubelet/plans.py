@@ -1,9 +1,9 @@
 """How long a container runs: told by its command or by annotations, as on the real test bed.
 
-Commands are words: ``sleep SECONDS``, ``exit CODE``, ``true``, ``false``; anything else, and ``sleep
-infinity``, runs until it is stopped. A shell in front (``sh -c "sleep 5; exit 1"``) is looked
-through. Annotations ``testbed.rte.dev/exit-after`` and ``exit-code`` (each with an optional suffix
-``.<container>``) win over the command.
+Commands are words: ``sleep SECONDS``, ``exit CODE``, ``true``, ``false``; anything else, and
+``sleep infinity``, runs until it is stopped. A shell in front (``sh -c "sleep 5; exit 1"``) is
+looked through. Annotations ``testbed.rte.dev/exit-after`` and ``exit-code`` (each with an optional
+suffix ``.<container>``) win over the command.
 """
 
 from __future__ import annotations

@@ -145,9 +145,7 @@ def _devices(holdings: Iterable[DeviceHolding]) -> list[pb.ContainerDevices]:
     for holding in holdings:
         for device, zones in holding.devices.items():
             if zones is None:
-                out.append(
-                    pb.ContainerDevices(resource_name=holding.resource, device_ids=[device])
-                )
+                out.append(pb.ContainerDevices(resource_name=holding.resource, device_ids=[device]))
                 continue
             out += [
                 pb.ContainerDevices(

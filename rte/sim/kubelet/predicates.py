@@ -13,7 +13,7 @@ from rte.model import podspec
 from rte.model.pod import ContainerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.pod import Pod
 
@@ -57,9 +57,7 @@ def check(
         return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
     taken = [port for other in others for port in _host_ports(other)]
     if any(_clash(mine, theirs) for mine in _host_ports(pod) for theirs in taken):
-        return _predicate(
-            "NodePorts", "node(s) didn't have free ports for the requested pod ports"
-        )
+        return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     static = (pod["metadata"].get("annotations") or {}).get("kubernetes.io/config.source")
     taints = (node.get("spec") or {}).get("taints") or ()
     tolerations = pod["spec"].get("tolerations") or ()
@@ -68,9 +66,7 @@ def check(
         and not any(tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
     ):
-        return _predicate(
-            "TaintToleration", "node(s) had taints that the pod didn't tolerate"
-        )
+        return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     return None
 
 
@@ -119,7 +115,8 @@ def _is_extended(name: str) -> bool:
 def requests(pod: Pod) -> dict[str, int]:
     """What a pod counts for on its node (component-helpers PodRequests): app containers and
     sidecars together, an init container with the sidecars before it, pod-level amounts instead
-    where there are any, and the overhead."""
+    where there are any, and the overhead.
+    """
     total: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
@@ -137,9 +134,11 @@ def requests(pod: Pod) -> dict[str, int]:
                 peak[name] = max(peak.get(name, 0), need)
     for name, amount in peak.items():
         total[name] = max(total.get(name, 0), amount)
-    for name, amount in (pod.pod_requests or {}).items():
-        if name in ("cpu", "memory") or name.startswith("hugepages-"):
-            total[name] = amount
+    total |= {
+        name: amount
+        for name, amount in (pod.pod_requests or {}).items()
+        if name in ("cpu", "memory") or name.startswith("hugepages-")
+    }
     for name, amount in pod.overhead.items():
         total[name] = total.get(name, 0) + amount
     return total
@@ -200,7 +199,7 @@ def _matches_term(term: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
 
 def _holds(item: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     value = labels.get(item["key"])
-    values = item.get("values") or ()
+    values: Sequence[str] = item.get("values") or ()
     match item["operator"]:
         case "In":
             return value in values

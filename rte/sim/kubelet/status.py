@@ -70,7 +70,8 @@ def pod_status(pod: Mapping[str, Any], run: PodRun, phase: str, now: str) -> Obj
     ended = "PodCompleted" if phase == "Succeeded" else "PodFailed"
     waiting = ended if done else "ContainersNotReady"
     initialized = all(
-        run.containers[c["name"]].started if c.get("restartPolicy") == "Always"
+        run.containers[c["name"]].started
+        if c.get("restartPolicy") == "Always"
         else run.containers[c["name"]].finished
         for c in spec.get("initContainers") or ()
     )

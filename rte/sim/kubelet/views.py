@@ -106,7 +106,7 @@ def allocatable(state: NodeState) -> Allocatable:
         for resource, amounts in sorted(row.amounts.items())
         if amounts.allocatable
     )
-    # A device whose topology has no zones is left out (containerDevicesFromResourceDeviceInstances).
+    # A device whose topology has no zones is left out (cm/container_manager.go).
     shown = {
         resource: pool.healthy & ~bits.of(i for i, zones in enumerate(pool.zones) if zones == 0)
         for resource, pool in state.devices.items()
