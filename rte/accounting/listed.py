@@ -6,13 +6,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.bits import CPUSet
-    from rte.model.kubelet import KubeletView, ListedPod, NodePod
+    from rte.model.kubelet import (
+        DeviceHolding,
+        KubeletView,
+        ListedContainer,
+        ListedPod,
+        NodePod,
+    )
+    from rte.model.node import MemoryBlock
 
 #: Namespace and name.
 Name: TypeAlias = "tuple[str, str]"
+
+#: What a container holds, comparable: CPUs, memory blocks, device ids by resource.
+Content: TypeAlias = "tuple[CPUSet, frozenset[MemoryBlock], frozenset[tuple[str, frozenset[str]]]]"
+_NOTHING: Content = (0, frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +76,23 @@ def uids_of(
     unknown = [pod for pod in listing.pods if (pod.namespace, pod.name) not in uids]
     if not unknown:
         return uids
-    owners: dict[object, list[str]] = {}
-    for uid, key in _file_keys(view):
-        owners.setdefault(key, []).append(uid)
+    contents = _contents(view)
+    owners: dict[tuple[str, Content], list[str]] = {}
+    for uid in sorted(contents):
+        for item in contents[uid].items():
+            owners.setdefault(item, []).append(uid)
     taken = set(uids.values())
     for pod in unknown:
-        candidates = (uid for key in _listed_keys(pod) for uid in sorted(owners.get(key, ())))
-        uid = next((uid for uid in candidates if uid not in taken), f"{pod.namespace}/{pod.name}")
+        wanted = {item.name: _content(view, item) for item in pod.containers}
+        first = next((item for item in wanted.items() if any(item[1])), ("", _NOTHING))
+        uid = next(
+            (
+                uid
+                for uid in owners.get(first, ())
+                if uid not in taken and _agrees(contents[uid], wanted)
+            ),
+            f"{pod.namespace}/{pod.name}",
+        )
         taken.add(uid)
         uids[pod.namespace, pod.name] = uid
     return uids
@@ -91,7 +112,7 @@ def active_uids(
     does not show may still be alive where podresources lists its very CPUs (a static pod without a
     mirror). Without the API, podresources of the same moment tells.
     """
-    named = _named(view) | set(uids.values())
+    named = _known(view) | set(uids.values())
     shown = set() if listing is None or not view.coherent else _listed_uids(listing, uids)
     if pods is None:
         if listing is None or not view.coherent:
@@ -106,7 +127,7 @@ def active_uids(
     )
 
 
-def _named(view: KubeletView) -> set[str]:
+def _known(view: KubeletView) -> set[str]:
     named: set[str] = set()
     if view.cpu:
         named |= view.cpu.entries.keys()
@@ -144,29 +165,37 @@ def _is_undecided(view: KubeletView, listing: Listing, uid: str) -> bool:
     )
 
 
-def _file_keys(view: KubeletView) -> Iterator[tuple[str, object]]:
-    if view.cpu:
-        for uid, containers in view.cpu.entries.items():
-            for name, cpus in containers.items():
-                yield uid, ("cpu", name, cpus)
-    if view.devices:
-        for uid, holders in view.devices.entries.items():
-            for name, holdings in holders.items():
-                for holding in holdings:
-                    yield uid, ("device", name, holding.resource, frozenset(holding.devices))
-    if view.memory:
-        for uid, owners in view.memory.entries.items():
-            for name, blocks in owners.items():
-                yield uid, ("memory", name, frozenset(blocks))
+def _contents(view: KubeletView) -> dict[str, dict[str, Content]]:
+    """UID -> container -> what the files say that it holds."""
+    cpus = view.cpu.entries if view.cpu else {}
+    memory = view.memory.entries if view.memory else {}
+    devices = view.devices.entries if view.devices else {}
+    return {
+        uid: {
+            name: (
+                cpus.get(uid, {}).get(name, 0),
+                frozenset(memory.get(uid, {}).get(name, ())),
+                _named(devices.get(uid, {}).get(name, ())),
+            )
+            for name in {*cpus.get(uid, ()), *memory.get(uid, ()), *devices.get(uid, ())}
+        }
+        for uid in {*cpus, *memory, *devices}
+    }
 
 
-def _listed_keys(pod: ListedPod) -> Iterator[object]:
-    """What tells whose entry it is, the unmistakable first."""
-    for container in pod.containers:
-        if container.cpus:
-            yield "cpu", container.name, container.cpus
-        for holding in container.devices:
-            yield "device", container.name, holding.resource, frozenset(holding.devices)
-    for container in pod.containers:
-        if container.memory:
-            yield "memory", container.name, frozenset(container.memory)
+def _content(view: KubeletView, container: ListedContainer) -> Content:
+    """The same of a listed container, as far as there are files to compare with."""
+    return (
+        container.cpus if view.cpu else 0,
+        frozenset(container.memory if view.memory else ()),
+        _named(container.devices if view.devices else ()),
+    )
+
+
+def _named(holdings: Iterable[DeviceHolding]) -> frozenset[tuple[str, frozenset[str]]]:
+    return frozenset((holding.resource, frozenset(holding.devices)) for holding in holdings)
+
+
+def _agrees(held: Mapping[str, Content], wanted: Mapping[str, Content]) -> bool:
+    """Whether every listed container holds just that; ordinary init containers are not listed."""
+    return all(held.get(name, _NOTHING) == content for name, content in wanted.items())

@@ -127,6 +127,20 @@ def test_without_the_api_an_init_container_alone_keeps_its_pod() -> None:
     assert state_of(reading).holdings.keys() == {"uid-a"}
 
 
+def test_without_the_api_pods_with_equal_memory_are_told_apart_by_their_cpus() -> None:
+    kubelet = Kubelet()
+    kubelet.admit(guaranteed("z-fraction", container("c")))
+    kubelet.admit(guaranteed("a-pinned", container("c", 2)))
+    view = kubelet.view()
+    view = replace(view, pods=tuple(reversed(view.pods or ())))
+    reading = accounting.build_reading("node", kubelet.machine, view)
+    assert {pod.name: pod.uid for pod in reading.pods} == {
+        "a-pinned": "uid-a-pinned",
+        "z-fraction": "uid-z-fraction",
+    }
+    assert reading.disagreements == ()
+
+
 def test_nobody_is_dropped_when_nobody_tells_who_is_active() -> None:
     kubelet = Kubelet()
     kubelet.admit(guaranteed("a", container("c", 2)))
