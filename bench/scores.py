@@ -1,7 +1,7 @@
-"""Which score packs best? ``python -m bench.scores [--seeds 20] [--arrivals all|stream]``.
+"""Which score packs best? ``python -m bench.scores [--seeds 20] [--jobs 200] [--rate 0]``.
 
-Virtual time, exact predictions: a list of jobs (as in the placement benchmark) runs on simulated
-nodes under each score; a job that fits nowhere waits, in arrival order, and any that fits may
+Virtual time, exact predictions: a list of jobs runs on six simulated nodes of mixed
+shapes under each score; a job that fits nowhere waits, in arrival order, and any that fits may
 overtake it.
 Prints one JSON line per score and its ratio to the baseline LeastAllocated.
 """
@@ -17,13 +17,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from rte import placement
-from rte.model.node import CPUInfo, KubeletConfig, NodeState, Topology, ZoneInfo
+from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, Pod
 from rte.placement import scores
 
 GIB = 2**30
-SIZES = (2, 4, 6, 8, 12, 16, 20, 24)
-MEMORY = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -33,31 +31,65 @@ class Job:
     pod: Pod
 
 
-def job_list(seed: int, count: int, *, stream: bool) -> list[Job]:
+def job_list(seed: int, count: int, rate: float) -> list[Job]:
+    """A mix that pulls in different directions: GPUs, whole zones, much memory, two containers,
+    and small ones. ``rate`` arrivals a second; 0: all at once.
+    """
     rng = random.Random(seed)
     jobs = []
     clock = 0.0
     for number in range(count):
         containers = []
-        for index in range(2 if rng.random() < 0.3 else 1):
-            amounts = {"cpu": 1000 * rng.choice(SIZES), "memory": GIB * rng.choice(MEMORY)}
+        for index, (cpus, memory, gpus) in enumerate(_kind(rng)):
+            amounts = {"cpu": 1000 * cpus, "memory": GIB * memory}
+            if gpus:
+                amounts["example.com/gpu"] = gpus
             containers.append(Container(name=f"c{index}", requests=amounts, limits=amounts))
         pod = Pod(uid=f"job-{number}", qos=QOS.GUARANTEED, containers=tuple(containers))
         jobs.append(Job(clock, rng.uniform(6, 14), pod))
-        if stream:
-            clock += rng.expovariate(1.2)
+        if rate:
+            clock += rng.expovariate(rate)
     return jobs
 
 
-def fresh_node() -> NodeState:
-    """2 sockets x 16 cores x 2 threads, 64 GiB each, one CPU and 512 MiB reserved."""
+def _kind(rng: random.Random) -> list[tuple[int, int, int]]:
+    draw = rng.random()
+    if draw < 0.25:
+        return [(rng.choice((2, 4, 6, 8)), rng.choice((4, 8, 16)), rng.choice((1, 1, 2, 2, 4)))]
+    if draw < 0.45:
+        return [(rng.choice((16, 20, 24, 28)), rng.choice((16, 32, 48)), 0)]
+    if draw < 0.6:
+        return [(rng.choice((2, 4, 8)), rng.choice((24, 40, 56)), 0)]
+    if draw < 0.75:
+        return [(rng.choice((4, 8, 12)), rng.choice((4, 8)), 0) for _ in range(2)]
+    return [(rng.choice((2, 4, 6, 8)), rng.choice((1, 2, 4)), 0)]
+
+
+def cluster() -> list[NodeState]:
+    """Six nodes: zones x cores (two threads each), GiB and GPUs of each zone."""
+    return [
+        fresh_node(2, 16, 64),
+        fresh_node(2, 16, 64, (4, 4)),
+        fresh_node(4, 8, 32, (2, 2, 0, 0)),
+        fresh_node(2, 24, 192),
+        fresh_node(4, 12, 64),
+        fresh_node(2, 16, 64, (4, 0)),
+    ]
+
+
+def fresh_node(zones: int, cores: int, gib: int, gpus: tuple[int, ...] = ()) -> NodeState:
+    total = zones * cores
     cpus = []
-    for cpu in range(64):
-        core, zone = cpu % 32, cpu % 32 // 16
-        cpus.append(CPUInfo(cpu, core, zone, zone, zone))
-    zones = tuple(
-        ZoneInfo(id=z, memory_bytes=64 * GIB, distances=(10, 21) if z == 0 else (21, 10))
-        for z in (0, 1)
+    for cpu in range(2 * total):
+        zone = cpu % total // cores
+        cpus.append(CPUInfo(cpu, cpu % total, zone // max(1, zones // 2), zone, zone))
+    infos = tuple(
+        ZoneInfo(
+            id=zone,
+            memory_bytes=gib * GIB,
+            distances=tuple(10 if zone == other else 21 for other in range(zones)),
+        )
+        for zone in range(zones)
     )
     config = KubeletConfig(
         topology_policy="single-numa-node",
@@ -67,14 +99,20 @@ def fresh_node() -> NodeState:
         memory_policy="Static",
         reserved_memory={0: {"memory": 512 * 2**20}},
     )
-    return placement.initial_state(
-        Topology(cpus=tuple(cpus), zones=zones, sockets=2), config, {}, "v1.35.4"
+    owners = [zone for zone, count in enumerate(gpus) for _ in range(count)]
+    pool = DevicePool(
+        ids=tuple(f"gpu-{number:02}" for number in range(len(owners))),
+        zones=tuple(1 << zone for zone in owners),
+        healthy=(1 << len(owners)) - 1,
     )
+    devices = {"example.com/gpu": pool} if owners else {}
+    topology = Topology(cpus=tuple(cpus), zones=infos, sockets=min(2, zones))
+    return placement.initial_state(topology, config, devices, "v1.35.4")
 
 
-def run(jobs: list[Job], nodes: int, name: str) -> tuple[float, int, float]:
+def run(jobs: list[Job], name: str) -> tuple[float, int, float]:
     """(makespan, jobs started by the time half of the work is done, mean wait)."""
-    states = [fresh_node() for _ in range(nodes)]
+    states = cluster()
     waiting: deque[Job] = deque()
     arrivals = deque(sorted(jobs, key=lambda job: job.arrival))
     running: list[tuple[float, int, int, Job]] = []
@@ -133,17 +171,16 @@ def choose_score(name: str, recent: deque[Pod]) -> scores.Score:
         key = tuple(tuple(sorted(c.requests.items())) for c in pod.containers)
         shapes[key] += 1
         example[key] = pod
-    return scores.NextFit(
-        tuple((example[key], float(count)) for key, count in shapes.most_common(12))
-    )
+    return scores.NextFit(tuple((example[key], float(count)) for key, count in shapes.items()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=60)
-    parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--arrivals", choices=("all", "stream"), default="all")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="arrivals per second; 0: all at once"
+    )
     args = parser.parse_args()
     baseline = None
     for name in (
@@ -154,8 +191,7 @@ def main() -> None:
         "NextFit",
     ):
         results = [
-            run(job_list(seed, args.jobs, stream=args.arrivals == "stream"), args.nodes, name)
-            for seed in range(1, args.seeds + 1)
+            run(job_list(seed, args.jobs, args.rate), name) for seed in range(1, args.seeds + 1)
         ]
         makespan, placed, wait = (statistics.mean(column) for column in zip(*results, strict=True))
         baseline = baseline or makespan

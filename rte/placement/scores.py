@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rte.model import bits
@@ -123,7 +124,8 @@ class NextFit:
     """Fit for what comes next: prefer the place that leaves most room for the pods seen lately.
 
     Fragmentation is measured in pod shapes, not in free CPUs: a place costs what it takes away from
-    the shapes to come, weighed by how often and how large they are. Using up a leftover that no
+    the shapes to come, weighed by how often and how large they are. Room counts by its square root:
+    to take a node's last place for a shape is worse than one of many. Using up a leftover that no
     shape could use costs nothing. Equal costs are decided for the fuller node.
 
     Attributes:
@@ -134,15 +136,15 @@ class NextFit:
 
     def __call__(self, pod: Pod, before: NodeState, after: NodeState) -> float:
         """The score of one place."""
-        size = max(1, _size(pod))
-        lost = possible = 0.0
+        cost = 0.0
         for shape, weight in self.shapes:
-            shape_size = max(1, _size(shape))
             had = room(before, shape)
-            lost += weight * shape_size * (had - room(after, shape) if had else 0)
-            possible += weight * size
-        cost = lost / possible if possible else 0.0
-        return 99.0 / (1.0 + max(0.0, cost)) + most_allocated(pod, before, after) / 100.0
+            if had:
+                lost = sqrt(had) - sqrt(room(after, shape))
+                cost += weight * max(1, _size(shape)) * lost
+        weights = sum(weight for _, weight in self.shapes) * max(1, _size(pod))
+        cost = max(0.0, cost / weights) if weights else 0.0
+        return 99.0 / (1.0 + cost) + most_allocated(pod, before, after) * 1e-5
 
 
 CLASSIC: Mapping[str, Score] = {
