@@ -100,7 +100,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
         return True
     if rules.policy == merge.NONE:
         return alone
-    if not alone and not rules.pod_scope:
+    if not alone and not (rules.pod_scope and _merge_sees_all(pod)):
         return False
     return all(
         merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
@@ -123,6 +123,8 @@ def fits_in_turn(state: NodeState, pods: Sequence[Pod], endable: Collection[str]
     for pod in pods:
         asking = _asking(state, pod, rules)
         if any(container.kind is ContainerKind.INIT for container in asking):
+            return False
+        if rules.pod_scope and not _merge_sees_all(pod):
             return False
         own = [_zonal_demand(state, pod, container, rules) for container in asking]
         units += [_sum(own)] if rules.pod_scope else own
@@ -241,6 +243,12 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for name, amount in part.items():
             total[name] = total.get(name, 0) + amount
     return total
+
+
+def _merge_sees_all(pod: Pod) -> bool:
+    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
+    asked = {name for container in pod.containers for name in memory.requested(container)}
+    return asked <= memory.pod_requested(pod).keys()
 
 
 def _is_served(pod: Pod, rules: versions.Rules) -> bool:

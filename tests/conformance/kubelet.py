@@ -146,7 +146,7 @@ class Replay:
         self.found.compare(f"{where} ok", answer.admitted, step["ok"])
         if step["ok"]:
             self.active[step["pod"]] = pod
-            self.alloc(where, answer, pod, step["alloc"])
+            self.alloc(where, answer, pod, step.get("alloc", []))
         else:
             self.refusal(where, answer, step)
         before = self.shared(answer.state)
@@ -160,12 +160,12 @@ class Replay:
         return True
 
     def refusal(self, where: str, answer: placement.Admission, step: dict) -> None:
-        self.found.compare(f"{where} reason", answer.reason, step["reason"])
-        self.found.compare(f"{where} fail_ctr", answer.failed_container, step["fail_ctr"])
+        self.found.compare(f"{where} reason", answer.reason, step.get("reason"))
+        self.found.compare(f"{where} fail_ctr", answer.failed_container, step.get("fail_ctr"))
         self.found.compare(f"{where} fail_hint", as_hint(answer.failed_hint), step.get("fail_hint"))
         if not step.get("msg_nondeterministic"):
-            self.found.compare(f"{where} fail_by", answer.failed_by, step["fail_by"])
-            self.found.compare(f"{where} msg", answer.message, step["msg"])
+            self.found.compare(f"{where} fail_by", answer.failed_by, step.get("fail_by"))
+            self.found.compare(f"{where} msg", answer.message, step.get("msg"))
 
     def alloc(self, where: str, answer: placement.Admission, pod: Pod, rows: list) -> None:
         self.found.compare(f"{where} containers", len(pod.containers), len(rows))
