@@ -153,8 +153,8 @@ def test_uncore_alignment_is_stable_since_1_36(version, starts):
         (
             {"reserved_memory": {7: {"memory": 1}}},
             (
-                "memorymanager: the reserved memory configuration references a NUMA node 7 that does "
-                "not exist on this machine"
+                "memorymanager: the reserved memory configuration references a NUMA node 7 that "
+                "does not exist on this machine"
             ),
         ),
         (
