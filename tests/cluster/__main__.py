@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     _name(sub)
     sub.add_argument("--all", action="store_true", help="every cluster that `up` started")
 
+    command("sweep", lambda args: 0 * _sweep(args), "remove what ended sessions left behind")
     command("status", _status, "show clusters, their nodes and processes")
 
     sub = command("exec", _exec, "run a command in a node's mount namespace")
@@ -178,11 +179,15 @@ def _down(args: argparse.Namespace) -> None:
     for cluster in mine:
         cluster.stop()
         print(f"ended {cluster.dir}")
+    if not _sweep(args) and not mine and not args.all:
+        raise ClusterError(f"no cluster {args.name}")
+
+
+def _sweep(args: argparse.Namespace) -> int:
     count = clusters.sweep()
     if count:
         print(f"removed {count} left behind by sessions that are gone")
-    if not mine and not count and not args.all:
-        raise ClusterError(f"no cluster {args.name}")
+    return count
 
 
 def _status(args: argparse.Namespace) -> None:

@@ -1,0 +1,314 @@
+"""The live agent on a real kubelet and a real API server."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rte import nrt
+from rte.model import bits
+from tests.cluster import agents, processes
+from tests.cluster.pods import container, pod
+from tests.cluster.test_reading import DEVICES, GPU, add_static_pod, kubelets_truth, plainly
+from tests.cluster.watcher import Seen, Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rte.model.node import NodeState
+    from tests.cluster.api import Object
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.conftest import FreshNode
+    from tests.cluster.node import Node
+
+
+def reports(node: Node) -> Watcher:
+    """All that is published about a node from now on."""
+    return Watcher(node.cluster, agents.NRT, f"metadata.name={node.name}").start()
+
+
+def state_of(obj: Object) -> NodeState:
+    state = nrt.decode(obj).state
+    assert state is not None
+    return state
+
+
+def published(node: Node) -> NodeState:
+    return state_of(node.cluster.api.get(f"{agents.NRT}/{node.name}"))
+
+
+def wait_state(
+    watcher: Watcher, done: Callable[[NodeState], bool], since: int = 0, seconds: float = 30
+) -> NodeState:
+    def fits(seen: Seen) -> bool:
+        return seen.kind != "DELETED" and done(state_of(seen.object))
+
+    seen = watcher.wait(since, fits, seconds)
+    assert seen is not None, "not published in time"
+    return state_of(seen.object)
+
+
+def assert_consistent(state: NodeState) -> None:
+    """No CPU is nowhere or held twice; memory rows add up and hold what the entries say."""
+    held = 0
+    blocks: dict[str, int] = {}
+    for containers in state.holdings.values():
+        for holding in containers.values():
+            assert not held & holding.cpus, "a CPU is held twice"
+            held |= holding.cpus
+            for block in holding.memory:
+                blocks[block.resource] = blocks.get(block.resource, 0) + block.size
+    if state.config.cpu_policy == "static":
+        assert held & ~state.shared == held, "a CPU is shared and held"
+        assert held | state.shared == state.topology.all_cpus, "a CPU is nowhere"
+    for zone in state.memory.values():
+        for amounts in zone.amounts.values():
+            assert amounts.reserved + amounts.free == amounts.allocatable
+    for resource, size in blocks.items():
+        rows = (row.amounts[resource] for row in state.memory.values() if resource in row.amounts)
+        assert sum(row.reserved for row in rows) == size
+
+
+def random_pod(rng: random.Random, node: Node, number: int) -> Object:
+    """A pod of some kind; one that no node can hold among them."""
+    name = f"p{number}"
+    short = ["sleep", "0.1"]
+    match rng.randrange(9):
+        case 0 | 1:
+            made = pod(container(rng.randint(1, 4), f"{rng.randint(1, 3)}Gi"), name=name)
+        case 2:
+            made = pod(container(2, "1Gi"), container(rng.randint(1, 3), "512Mi"), name=name)
+        case 3:
+            init = [container(rng.randint(1, 4), "2Gi", command=short)]
+            made = pod(container(2, "1Gi"), init=init, name=name)
+        case 4:
+            made = pod(container(1, "1Gi"), init=[container(1, "1Gi", sidecar=True)], name=name)
+        case 5:
+            made = pod(container(200, "1Gi"), name=name)
+        case 6:
+            made = pod(container(1, "1Gi", limits={"memory": "2Gi"}), name=name)
+        case 7:
+            made = pod(container("300m", "1Gi"), name=name)
+        case _:
+            made = pod(container(1, "1Gi", **{GPU: 1}), name=name)
+    made["spec"] |= {"nodeName": node.name, "tolerations": [{"operator": "Exists"}]}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("policy", "events"),
+    [("single-numa-node", 200), ("restricted", 50), ("best-effort", 50), ("none", 50)],
+)
+def test_what_is_published_is_what_the_kubelet_holds_at_its_next_admission(
+    cluster: Cluster, fresh_node: FreshNode, policy: str, events: int
+) -> None:
+    node = fresh_node(
+        shape="2x24,memory=32Gi",
+        # The kubelet's own clean-up between admissions must not help.
+        kubelet={"policy": policy, "reserved_cpus": "0,24", "reconcile": "1h"},
+        devices=DEVICES,
+    )
+    agents.start(node)
+    agents.wait_published(node)
+    watcher = reports(node)
+    wait_state(watcher, lambda state: state.synced)
+    rng = random.Random(policy)
+    alive: list[Object] = []
+    outcomes: set[str] = set()
+    done = 0
+    while done < events:
+        for _ in range(rng.randint(1, 4)):
+            if alive and (rng.random() < 0.45 or len(alive) > 12):
+                gone = alive.pop(rng.randrange(len(alive)))
+                cluster.delete_pod(gone, grace=rng.choice([0, None]))
+            else:
+                made = cluster.create_pod(random_pod(rng, node, done))
+                final = cluster.wait_pod(
+                    made, lambda obj: obj and obj["status"].get("phase") in ("Running", "Failed")
+                )
+                outcomes.add(final["status"]["phase"])
+                if final["status"]["phase"] == "Running":
+                    alive.append(made)
+            done += 1
+        time.sleep(0.2)  # far more than any reaction takes; nothing to be awaited tells
+        ours = plainly(published(node))
+        assert ours == kubelets_truth(node)
+    assert outcomes == {"Running", "Failed"}
+    for seen in list(watcher.events):
+        assert_consistent(state_of(seen.object))
+    assert "rror" not in node.log("agent"), node.log("agent")
+
+
+def test_an_idle_agent_writes_and_asks_nothing(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="2x8")
+    agents.start(node)
+    agents.wait_published(node)
+    watcher = reports(node)
+    wait_state(watcher, lambda state: state.synced)
+    time.sleep(3)
+    before, began = requests(cluster), len(watcher.events)
+    time.sleep(25)
+    assert len(watcher.events) == began
+    assert requests(cluster) == before
+    lease = cluster.api.get(
+        f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases/{node.name}"
+    )
+    assert lease["spec"]["holderIdentity"]
+
+
+def requests(cluster: Cluster) -> dict[str, float]:
+    """Requests that the API server has answered about reports and kubelet configuration."""
+    counts = {}
+    for line in str(cluster.api.request("GET", "/metrics")).splitlines():
+        match = re.match(r"apiserver_request_total\{(.*)\} (\S+)$", line)
+        if match and (
+            'resource="noderesourcetopologies"' in match[1] or 'subresource="proxy"' in match[1]
+        ):
+            counts[match[1]] = float(match[2])
+    return counts
+
+
+def test_a_kubelet_restart_in_mid_stream(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="2x8,memory=16Gi")
+    agents.start(node)
+    agents.wait_published(node)
+    watcher = reports(node)
+    kept = cluster.run_pod(pod(container(2, "1Gi"), node=node.name, name="kept"))["metadata"]["uid"]
+    before = wait_state(watcher, lambda state: state.synced and kept in state.admitted)
+    since = len(watcher.events)
+    config = {**node.config, "topologyManagerPolicy": "restricted"}
+    node.stop_kubelet()
+    for name in ("cpu_manager_state", "memory_manager_state"):
+        assert (node.root / name).exists()
+    node.configure(config)
+    node.start_kubelet()
+    fresh = wait_state(watcher, lambda state: state.epoch != before.epoch, since)
+    assert not fresh.synced
+    after = wait_state(watcher, lambda state: state.synced, since)
+    assert after.config.topology_policy == "restricted"
+    assert after.holdings[kept] == before.holdings[kept]
+    node.wait_ready(30)
+    last = cluster.run_pod(pod(container(2, "1Gi"), node=node.name, name="later"))["metadata"][
+        "uid"
+    ]
+    wait_state(watcher, lambda state: last in state.admitted, since)
+    assert plainly(published(node)) == kubelets_truth(node)
+    for seen in list(watcher.events):
+        assert_consistent(state_of(seen.object))
+
+
+def test_an_agent_that_starts_before_its_kubelet(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="2x8,memory=16Gi")
+    held = cluster.run_pod(pod(container(2, "1Gi"), node=node.name))["metadata"]["uid"]
+    command = agents.command(node)
+    node.stop_kubelet()
+    agents.start(node, argv=command)
+    time.sleep(3)
+    assert cluster.api.find(f"{agents.NRT}/{node.name}") is None
+    watcher = reports(node)
+    node.start_kubelet()
+    state = wait_state(watcher, lambda state: state.synced)
+    assert held in state.admitted
+    assert state.holdings[held]["c0"].cpus.bit_count() == 2
+
+
+def test_changes_while_the_api_server_is_away_end_in_one_write_of_the_last_state(
+    cluster: Cluster, fresh_node: FreshNode
+) -> None:
+    node = fresh_node(shape="2x8,memory=16Gi")
+    agents.start(node)
+    agents.wait_published(node)
+    watcher = reports(node)
+    wait_state(watcher, lambda state: state.synced)
+    time.sleep(1)
+    since = len(watcher.events)
+    cluster.stop_apiserver()
+    try:
+        for number in range(3):
+            item = pod(container(2, "1Gi"), name=f"static{number}")
+            (node.dir / f"static/s{number}.json").write_text(json.dumps(item))
+            processes.wait_until(
+                lambda wanted=number + 1: (
+                    len(node.state_file("cpu_manager_state").get("entries", {})) == wanted
+                ),
+                30, "a static pod",
+            )  # fmt: skip
+        time.sleep(1)
+    finally:
+        cluster.start_apiserver()
+    state = wait_state(watcher, lambda state: len(state.holdings) == 3, since)
+    assert_consistent(state)
+    changed = {
+        bits.format_list(state_of(seen.object).shared)
+        for seen in watcher.events[since:]
+        if seen.kind != "DELETED"
+    }
+    assert len(changed) <= 2  # the old state, as the new watch lists it, and the last
+    assert plainly(published(node)) == kubelets_truth(node)
+
+
+def test_a_deleted_object_comes_back_and_leftovers_of_an_earlier_life_go(
+    cluster: Cluster, fresh_node: FreshNode
+) -> None:
+    node = fresh_node(shape="2x8")
+    agents.start(node)
+    agents.wait_published(node)
+    watcher = reports(node)
+    wait_state(watcher, lambda state: state.synced)
+    since = len(watcher.events)
+    cluster.api.delete(f"{agents.NRT}/{node.name}")
+    wait_state(watcher, lambda state: state.synced, since + 1)
+    annotations = cluster.api.get(f"{agents.NRT}/{node.name}")["metadata"]["annotations"]
+    assert any("koordinator" in name for name in annotations)
+    node.stop("agent")
+    agents.start(node, "--koordinator-annotations=false")
+
+    def is_clean(seen: Seen) -> bool:
+        names = (seen.object["metadata"].get("annotations") or {}) if seen.kind != "DELETED" else {}
+        return bool(names) and not any("koordinator" in name for name in names)
+
+    assert watcher.wait(since, is_clean, 20)
+
+
+def test_a_stopped_agent_gives_its_lease_back(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="1x4")
+    agents.start(node)
+    agents.wait_published(node)
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases"
+    held = cluster.api.wait(path, node.name, lambda lease: lease is not None)
+    assert held is not None
+    assert held["metadata"]["ownerReferences"][0]["kind"] == "Node"
+    node.stop("agent")
+    lease = cluster.api.get(f"{path}/{node.name}")
+    assert not lease["spec"].get("holderIdentity")
+
+
+def test_a_static_pod_and_its_mirror(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="2x8,memory=16Gi", kubelet={"reconcile": "1h"})
+    agents.start(node)
+    agents.wait_published(node)
+    watcher = reports(node)
+    uid = add_static_pod(cluster, node)
+    state = wait_state(watcher, lambda state: uid in state.admitted)
+    assert state.holdings[uid]["c0"].cpus.bit_count() == 2
+    since = len(watcher.events)
+    cluster.api.delete(f"/api/v1/namespaces/default/pods/static-{node.name}", grace=0)
+    time.sleep(4)
+    assert all(uid in state_of(seen.object).holdings for seen in watcher.events[since:])
+    (node.dir / "static/static.json").unlink()
+    wait_state(watcher, lambda state: uid not in state.holdings, since, 60)
+
+
+def test_the_printer_columns(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="2x8")
+    agents.start(node)
+    agents.wait_published(node)
+    header, row = cluster.kubectl("get", "noderesourcetopologies", node.name).splitlines()[:2]
+    assert header.split()[:5] == ["NAME", "POLICY", "SCOPE", "FREE", "CPUS"]
+    fields: list[Any] = row.split()
+    assert fields[:5] == [node.name, "single-numa-node", "container", "node-0:7", "node-1:8"]
