@@ -14,14 +14,14 @@ from rte.cli import inputs
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
+from rte.scheduler.answers import explain_pod, parse_answer
 from rte.scheduler.cycle import Cycle
-from rte.scheduler.explain import PodAnswer, explain_pod
 
 if TYPE_CHECKING:
     import argparse
 
+    from rte.scheduler.answers import NodeAnswer, PodAnswer
     from rte.scheduler.cluster import Cluster
-    from rte.scheduler.explain import NodeAnswer
 
 _LISTS = {
     "Node": resources.NODES,
@@ -49,6 +49,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
     )
     add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
+    add(
+        "--scheduler",
+        metavar="URL",
+        help="ask a running rte scheduler (its --listen address, e.g. http://127.0.0.1:10259)",
+    )
     add("--all", action="store_true", help="show every node")
     add("-o", "--output", choices=("text", "json"), default="text")
 
@@ -60,12 +65,17 @@ def run(args: argparse.Namespace) -> int:
     manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []
     if args.file and not manifest:
         raise errors.UsageError(f"{args.file} holds no pod")
+    if args.scheduler:
+        return _show(asyncio.run(_ask(args, manifest)), [], args)
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
         items = asyncio.run(_read_cluster(args.kubeconfig))
     cluster, problems = inputs.build_cluster(items, time.monotonic())
-    answer = _explain(cluster, args, manifest)
+    return _show(_explain(cluster, args, manifest), problems, args)
+
+
+def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps({**answer.as_json(), "problems": problems}, indent=2))
     else:
@@ -81,11 +91,25 @@ def _explain(
     if manifest:
         pod = inputs.read_pod(cluster, manifest[0])
         return explain_pod(cluster, Cycle(cluster), pod)
-    key = args.pod if "/" in args.pod else f"{args.namespace}/{args.pod}"
+    key = _key(args)
     pod_in_cluster = next((each for each in cluster.pods.values() if each.key == key), None)
     if pod_in_cluster is None:
         raise errors.UsageError(f"there is no pod {key} that waits or runs")
     return explain_pod(cluster, Cycle(cluster), pod_in_cluster)
+
+
+async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> PodAnswer:
+    access = credentials.Credentials(server=args.scheduler.rstrip("/"))
+    namespace, _, name = _key(args).rpartition("/")
+    async with Client(access, timeout_s=30) as client:
+        if manifest:
+            return parse_answer(await client.create("/explain", manifest[0]))
+        return parse_answer(await client.get("/explain", namespace=namespace, name=name))
+
+
+def _key(args: argparse.Namespace) -> str:
+    pod = str(args.pod or "")
+    return pod if "/" in pod else f"{args.namespace}/{pod}"
 
 
 async def _read_cluster(kubeconfig: Path | None) -> list[dict[str, Any]]:
@@ -106,8 +130,10 @@ def render(answer: PodAnswer, limit: int | None = None) -> str:
     """The answer as people read it."""
     fitting = [node for node in answer.nodes if node.fits]
     lines = [_headline(answer, len(fitting))]
-    if answer.unsupported:
-        lines.append(f"  not supported: {answer.unsupported}")
+    if answer.problem:
+        lines.append(f"  wherever it goes: {answer.problem}")
+    if answer.nominated:
+        lines.append(f"  room is being made on {answer.nominated}")
     for node in answer.nodes[:limit]:
         lines += ["", *_node_lines(node, best=node.node == answer.chosen)]
     if limit is not None and len(answer.nodes) > limit:
@@ -117,7 +143,10 @@ def render(answer: PodAnswer, limit: int | None = None) -> str:
 
 def _headline(answer: PodAnswer, fitting: int) -> str:
     if answer.bound:
-        return f"{answer.pod} is bound to {answer.bound}; of a pod like it the nodes say:"
+        state = (
+            "admitted by its kubelet" if answer.confirmed else "not confirmed by its kubelet yet"
+        )
+        return f"{answer.pod} is bound to {answer.bound} ({state}); of a pod like it the nodes say:"
     total = len(answer.nodes)
     if answer.chosen:
         return f"{answer.pod} fits {fitting} of {total} nodes; best: {answer.chosen}"
