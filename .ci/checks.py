@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -30,6 +31,7 @@ def _run(*argv: str | Path, cwd: Path = ROOT, shell: bool = False) -> Done:
         argv[0] if shell else [str(word) for word in argv],
         cwd=cwd,
         shell=shell,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
