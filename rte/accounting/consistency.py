@@ -54,19 +54,24 @@ def check_memory(state: MemoryManagerState) -> None:
     counts = dict.fromkeys(state.zones, 0)
     held: dict[str, int] = {}
     for containers in state.entries.values():
-        if WHOLE_POD in containers:
-            return  # how a pod's own blocks and its containers' add up is not settled upstream
         for blocks in containers.values():
             for block in blocks:
                 held[block.resource] = held.get(block.resource, 0) + block.size
                 for zone in bits.members(block.zones):
-                    counts[zone] = counts.get(zone, 0) + 1
-    for zone, count in counts.items():
-        row = state.zones.get(zone)
-        if row is None or row.assignments != count:
+                    row = state.zones.get(zone)
+                    if row is None or block.resource not in row.amounts:
+                        raise errors.InconsistentStateError(
+                            f"memory_manager_state: {block.resource} is held in zone {zone}, which "
+                            "has no row of it; read again"
+                        )
+                    counts[zone] += 1
+    if any(WHOLE_POD in containers for containers in state.entries.values()):
+        return  # how a pod's own blocks and its containers' add up is not settled upstream
+    for zone, row in state.zones.items():
+        if row.assignments != counts[zone]:
             raise errors.InconsistentStateError(
-                f"memory_manager_state: zone {zone} counts {row.assignments if row else 0} "
-                f"assignments and {count} are listed: a change is under way; read again"
+                f"memory_manager_state: zone {zone} counts {row.assignments} assignments and "
+                f"{counts[zone]} are listed: a change is under way; read again"
             )
     for resource, size in held.items():
         reserved = sum(

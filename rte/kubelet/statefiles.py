@@ -7,6 +7,7 @@ are not verified; structure and types are, down to every id and amount.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -47,7 +48,7 @@ def parse_cpu_state(text: str | bytes, what: str = CPU_STATE) -> CPUManagerState
     document = _document(text, what)
     entries = {
         uid: {
-            name: bits.parse_list(_text(cpus, what, "a CPU list"), what)
+            name: _cpus(_text(cpus, what, "a CPU list"), what)
             for name, cpus in _table(containers, what, "entries by pod UID and container").items()
         }
         for uid, containers in _table(document.get("entries"), what, "entries").items()
@@ -139,6 +140,10 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
         ).items()
     }
     return DeviceCheckpoint(entries=entries, registered=registered)
+
+
+# From one version of the file to the next, nearly all lists stay as they are.
+_cpus = lru_cache(maxsize=8192)(bits.parse_list)
 
 
 def _device_zones(value: object, what: str) -> Mapping[str, int | None]:

@@ -21,7 +21,7 @@ from rte.model.kubelet import (
     MemoryManagerState,
     NodePod,
 )
-from rte.model.node import Amounts, Holding, KubeletConfig, NodeReading, PodRef
+from rte.model.node import Amounts, Holding, KubeletConfig, MemoryBlock, NodeReading, PodRef
 from tests.unit.accounting import nodes
 from tests.unit.accounting.nodes import GIB, GPU, STATIC, Kubelet, container, guaranteed
 
@@ -226,6 +226,19 @@ def test_init_blocks_that_have_not_shrunk_yet_mean_a_change_under_way() -> None:
                 kubelet.view(),
                 memory=MemoryManagerState("Static", memory.zones, {"uid-a": grown}),
             ),
+        )
+
+
+def test_an_entry_of_a_type_that_has_no_row_is_torn() -> None:
+    kubelet = Kubelet()
+    kubelet.admit(guaranteed("a", container("c", 2)))
+    memory = kubelet.view().memory
+    assert memory is not None
+    entries = {"uid-a": {"c": (MemoryBlock("hugepages-64Ki", 0b1, 0),)}}
+    with pytest.raises(errors.InconsistentStateError, match="hugepages-64Ki is held in zone 0"):
+        read(
+            kubelet,
+            replace(kubelet.view(), memory=MemoryManagerState("Static", memory.zones, entries)),
         )
 
 
