@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 #: Up to this many nodes every one is looked at and compared.
 FEW_NODES = 64
 
-#: With more, this many that would take the pod are compared (soft rules: more).
-ENOUGH, ENOUGH_SOFT = 4, 64
+#: With more, the first that takes the pod is chosen, in the order of the screen; a pod with soft
+#: rules of its own chooses among so many.
+ENOUGH, ENOUGH_SOFT = 1, 64
 
 #: Lately placed shapes that the choice of a place has in mind.
 SHAPES_IN_MIND = 12
@@ -83,6 +84,8 @@ class Cycle:
             found = last_resort
         if not found:
             return Decision(waits=waits)
+        if len(found) == 1:
+            return Decision(node=found[0][0].name, check=found[0][1])
         score, entry, check = preferences.rank(pod, found, self._cluster, self.next_fit)[0]
         return Decision(node=entry.name, check=check, score=score)
 
@@ -164,7 +167,7 @@ class Cycle:
         cluster = self._cluster
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
-        for row in self._table.screen(pod.shape):
-            entry = cluster.rows[int(row)]
+        for row in self._table.best_first(pod.shape):
+            entry = cluster.rows[row]
             if cluster.nodes.get(entry.name) is entry:
                 yield entry

@@ -1,0 +1,205 @@
+"""Decisions per second over many nodes, in process: ``python -m bench.scheduler_scale``.
+
+Nodes of mixed shapes (2 to 8 zones, 64 to 192 CPUs, each policy and scope), a third of them partly
+full. *Repeated*: pods of eight shapes, one after the other, each placed. *New*: each pod asks for
+something nobody has asked for before. A kubelet confirms a pod 50 decisions after its own; no
+kubelet refuses one, or the run fails. Start-up is the reading of all objects until the first
+decision; objects are encoded as the API server would send them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rte import nrt, placement
+from rte.model.machine import CPU, Machine, Zone
+from rte.model.node import CPUInfo, KubeletConfig, NodeReading, Topology, ZoneInfo
+from rte.scheduler import node, objects
+from rte.scheduler.cluster import Cluster
+from rte.scheduler.cycle import Cycle
+
+if TYPE_CHECKING:
+    from rte.scheduler.objects import PodView
+
+GIB = 1 << 30
+SHAPES = [(2, 32), (2, 64), (4, 16), (4, 32), (8, 16), (8, 24)]
+POLICIES = ["single-numa-node", "single-numa-node", "single-numa-node", "restricted", "best-effort"]
+
+
+def topology(zones: int, cpus: int) -> Topology:
+    return Topology(
+        cpus=tuple(
+            CPUInfo(cpu=cpu, core=cpu - cpu % 2, socket=zone, zone=zone, uncore=zone)
+            for zone in range(zones)
+            for cpu in range(zone * cpus, (zone + 1) * cpus)
+        ),
+        zones=tuple(
+            ZoneInfo(
+                id=zone,
+                memory_bytes=cpus * 4 * GIB,
+                distances=tuple(10 if other == zone else 20 for other in range(zones)),
+            )
+            for zone in range(zones)
+        ),
+        sockets=zones,
+    )
+
+
+def machine(shape: Topology) -> Machine:
+    return Machine(
+        cpus=tuple(
+            CPU(id=c.cpu, core=c.core, die=0, socket=c.socket, zone=c.zone) for c in shape.cpus
+        ),
+        zones=tuple(
+            Zone(id=z.id, cpus=shape.zone_cpus[z.id], memory_bytes=z.memory_bytes)
+            for z in shape.zones
+        ),
+    )
+
+
+def pod_object(number: int, boxes: list[tuple[int, int]], node_name: str = "") -> dict[str, Any]:
+    containers = []
+    for index, (cpu, mem) in enumerate(boxes):
+        asked = {"cpu": str(cpu), "memory": f"{mem}Mi"}
+        containers.append({"name": f"c{index}", "resources": {"requests": asked, "limits": asked}})
+    spec: dict[str, Any] = {"schedulerName": "rte-scheduler", "containers": containers}
+    if node_name:
+        spec["nodeName"] = node_name
+    return {
+        "metadata": {
+            "name": f"p{number}",
+            "namespace": "default",
+            "uid": f"uid-{number}",
+            "resourceVersion": str(number + 1),
+        },
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+
+
+def objects_of(count: int, rng: random.Random) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(Node, NodeResourceTopology) of each node."""
+    out = []
+    for number in range(count):
+        zones, cpus = SHAPES[number % len(SHAPES)]
+        shape = topology(zones, cpus)
+        config = KubeletConfig(
+            topology_policy=POLICIES[number % len(POLICIES)],
+            topology_scope="pod" if number % 7 == 0 else "container",
+            cpu_policy="static",
+            reserved_cpus=1,
+            cpu_reservation_milli=1000,
+            memory_policy="Static",
+            reserved_memory={0: {"memory": GIB}},
+            node_reserved={"cpu": 1000, "memory": GIB},
+        )
+        state = placement.initial_state(shape, config, {}, "v1.35.4")
+        if number % 3 == 0:
+            for index in range(rng.randint(1, 4)):
+                size = rng.choice([2, 4, 8])
+                obj = pod_object(10**6 + number * 10 + index, [(size, 1024)])
+                held = objects.read_pod(obj, Cluster().shapes)
+                state = placement.admit(state, held.shape.as_pod(held.uid)).state
+        name = f"n{number:05}"
+        total = {"cpu": f"{zones * cpus - 1}", "memory": f"{zones * cpus * 4 - 1}Gi"}
+        info = {
+            "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"zone": str(number % 9)}},
+            "status": {"allocatable": {**total, "pods": "250"}},
+        }
+        reading = NodeReading(node_name=name, machine=machine(shape), state=state)
+        out.append((info, nrt.encode(reading)))
+    return out
+
+
+def load(items: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Cluster, Cycle]:
+    cluster = Cluster()
+    for info, report in items:
+        cluster.set_node(objects.read_node(info))
+        cluster.set_report(info["metadata"]["name"], node.read_report(report), 0.0)
+    return cluster, Cycle(cluster)
+
+
+def confirm(cluster: Cluster, pod: PodView) -> None:
+    """The node's next report: what a kubelet answers to the pod."""
+    entry = cluster.nodes[cluster.assumed[pod.uid]]
+    if entry.report is None or entry.report.state is None:
+        raise SystemExit("a node has lost its report")
+    after = placement.admit(entry.report.state, pod.shape.as_pod(pod.kubelet_uid))
+    if after.verdict != "admitted":
+        raise SystemExit(f"the kubelet of {entry.name} refuses {pod.key}: {after.message}")
+    admitted = after.state.admitted | {pod.kubelet_uid}
+    cluster.set_report(entry.name, node.Report(state=replace(after.state, admitted=admitted)), 0.0)
+
+
+def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: float) -> float:
+    """Decisions per second; each pod is placed, so that the next one meets another cluster."""
+    begin, done, placed = time.perf_counter(), 0, 0
+    unconfirmed: deque[PodView] = deque()
+    for obj in pods:
+        if len(unconfirmed) > 50:
+            confirm(cluster, unconfirmed.popleft())
+        view = objects.read_pod(obj, cluster.shapes)
+        cluster.set_pod(view, 0.0)
+        decision = cycle.decide(view)
+        done += 1
+        if decision.node:
+            placed += 1
+            cluster.assume(view.uid, decision.node)
+            cycle.placed(view)
+            unconfirmed.append(view)
+        if time.perf_counter() - begin > most_s:
+            break
+    if placed < 0.9 * done:
+        raise SystemExit(f"only {placed} of {done} pods found a place: the cluster is too full")
+    return done / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 20000])
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    for count in args.nodes:
+        rng = random.Random(args.seed)
+        items = objects_of(count, rng)
+        begin = time.perf_counter()
+        cluster, cycle = load(items)
+        common = [[(rng.choice([1, 2, 4, 8]), rng.choice([512, 1024]))] for _ in range(8)]
+        first = [pod_object(0, common[0])]
+        decide(cluster, cycle, first, 60)
+        started = time.perf_counter() - begin
+        repeated = decide(
+            cluster,
+            cycle,
+            [pod_object(n, common[n % 8]) for n in range(1, 20_000)],
+            args.seconds,
+        )
+        new = decide(
+            cluster,
+            cycle,
+            [
+                pod_object(
+                    n,
+                    [(rng.randint(1, 12), 512 + n % 4096) for _ in range(rng.choice([1, 1, 2]))],
+                )
+                for n in range(20_000, 40_000)
+            ],
+            args.seconds,
+        )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(
+            f"{count:6} nodes: {repeated:7.0f} repeated/s, {new:7.0f} new/s, "
+            f"start-up {started:.1f} s, peak {peak} MiB",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
