@@ -18,14 +18,19 @@ free one), ``{python}``, ``{kube_scheduler}``; ``sh`` runs it, so it may be seve
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shlex
 import statistics
 import sys
-from dataclasses import dataclass
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import yaml
 
 from bench.lib import jobs as job_lists
 from bench.lib import oracle, replay
@@ -37,7 +42,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.lib.jobs import Job, Placer
     from tests.cluster.node import Node
@@ -46,7 +51,16 @@ BASELINE = "default-scheduler"
 OTHER = "other-scheduler"
 
 #: Our scheduler, for ``--scheduler rte``.
-OURS = "{python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name {name}"
+OURS = (
+    "exec {python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name {name}"
+    " --listen 127.0.0.1:{port}"
+)
+#: Our extender, for ``--extender rte``.
+OUR_EXTENDER = (
+    "exec {python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name unused"
+    " --listen '' --extender-listen 127.0.0.1:{port}"
+)
+EXTENDER_CONFIG = Path(__file__).parent.parent / "manifests/extender/kube-scheduler.yaml"
 
 #: Nodes of ``--cluster mixed``: each policy and scope, 2 to 8 zones, a zone without CPUs, huge
 #: pages, and devices of one zone, of two, and of none.
@@ -91,10 +105,15 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A named scheduler; no command: the default kube-scheduler."""
+    """A named scheduler; no command: the default kube-scheduler.
+
+    With ``extender`` the command serves the extender's verbs on ``{port}``, and a kube-scheduler
+    that asks it is started as manifests/extender configures one.
+    """
 
     name: str
     command: str = ""
+    extender: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Subject:
@@ -106,23 +125,35 @@ class Subject:
             raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=COMMAND, or rte")
         return cls(name, command)
 
+    @classmethod
+    def parse_extender(cls, text: str) -> Subject:
+        """``NAME=COMMAND`` of an extender, or ``rte`` for our own."""
+        plain = cls("rte-extender", OUR_EXTENDER) if text == "rte" else cls.parse(text)
+        return replace(plain, extender=True)
+
     def start(self, cluster: Cluster) -> None:
         """Start it and wait until it places pods."""
-        role = f"subject/{self.name}"
         folder = cluster.dir / f"subject-{self.name}"
         folder.mkdir(exist_ok=True)
         if not self.command:
             cluster.start_scheduler(self.name, role="scheduler")
         else:
+            port = processes.free_port()
             filled = self.command.format(
                 kubeconfig=shlex.quote(str(cluster.kubeconfig)),
                 name=self.name,
                 dir=folder,
-                port=processes.free_port(),
+                port=port,
                 python=shlex.quote(sys.executable),
                 kube_scheduler=cluster.binaries.path("kube-scheduler"),
             )
-            cluster.spawn(role, ["sh", "-c", filled], log=folder / "log")
+            cluster.spawn(self.role, ["sh", "-c", filled], log=folder / "log")
+            if self.extender:
+                config = yaml.safe_load(EXTENDER_CONFIG.read_text())
+                config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+                role = f"{self.role}/kube-scheduler"
+                log = folder / "kube-scheduler.log"
+                cluster.start_scheduler(self.name, config=config, role=role, log=log)
         try:
             replay.wait_until_placed(cluster.api, self.name)
         except ClusterError as error:
@@ -153,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure every subject."""
     args = _parser().parse_args(argv)
     subjects = [] if args.no_baseline else [Subject(BASELINE)]
-    subjects += args.scheduler
+    subjects += [*args.scheduler, *args.extender]
     try:
         cluster = Cluster.start(version=args.version)
         try:
@@ -172,10 +203,19 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     add("--scheduler", action="append", default=[], type=Subject.parse, metavar="NAME=COMMAND|rte")
+    add(
+        "--extender",
+        action="append",
+        default=[],
+        type=Subject.parse_extender,
+        metavar="NAME=COMMAND|rte",
+        help="a kube-scheduler with this program as its extender, listening on {port}",
+    )
     add("--no-baseline", action="store_true", help="leave the default kube-scheduler out")
     add("--agent", type=Exporter.parse, metavar="NAME=COMMAND",
         help="exporter on every node; default: `rte run` with the manifests' rights")  # fmt: skip
     add("--no-agent", action="store_true", help="no exporter")
+    add("--agent-restart", type=float, default=0.0, help="restart one agent every so many seconds")
     add("--seeds", type=_numbers, default=[1, 2, 3], metavar="1,2,3")
     add("--jobs", type=int, default=60)
     add("--owner", choices=("replicaset", "job"), default="replicaset",
@@ -229,7 +269,8 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
         subject.start(cluster)
         runs = []
         for seed, jobs in lists.items():
-            runs.append(_measure(cluster, subject, jobs, nodes, args))
+            with _restarting(nodes if exported else [], args):
+                runs.append(_measure(cluster, subject, jobs, nodes, args))
             note(f"{subject.name} seed {seed}: {json.dumps(runs[-1])}")
         subject.stop(cluster)
         if exported:
@@ -265,6 +306,29 @@ def _start_agents(nodes: Sequence[Node], args: argparse.Namespace) -> None:
             agents.wait_published(node)
         except ClusterError as error:
             raise ClusterError(f"no report of {node.name}: {node.log('agent')[-800:]}") from error
+
+
+@contextmanager
+def _restarting(nodes: Sequence[Node], args: argparse.Namespace) -> Iterator[None]:
+    """Kill and start one node's agent after another while the block runs, if that is asked for."""
+    over = threading.Event()
+
+    def restart() -> None:
+        for node in itertools.cycle(nodes):
+            if over.wait(args.agent_restart):
+                return
+            node.stop("agent", grace=0)
+            agents.start(node, argv=args.agent.argv(node) if args.agent else ())
+
+    worker = threading.Thread(target=restart)
+    if nodes and args.agent_restart:
+        worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if worker.ident:
+            worker.join()
 
 
 def _stop_agents(nodes: Sequence[Node]) -> None:

@@ -183,9 +183,10 @@ class Cluster:
         *,
         config: Mapping[str, Any] | None = None,
         role: str = "scheduler",
+        log: Path | None = None,
     ) -> int:
         """Start a kube-scheduler; ``config`` are fields of its KubeSchedulerConfiguration."""
-        path = self.dir / f"{role}.yaml"
+        path = self.dir / f"{role.replace('/', '-')}.yaml"
         body = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -196,7 +197,7 @@ class Cluster:
         }
         path.write_text(yaml.safe_dump(body, sort_keys=False))
         command = [self.binaries.path("kube-scheduler"), f"--config={path}", "--secure-port=0"]
-        return self.spawn(role, command)
+        return self.spawn(role, command, log=log)
 
     def stop_role(self, role: str, *, grace: float = 5) -> None:
         """End the processes of a role."""
