@@ -51,6 +51,10 @@ def check_memory(state: MemoryManagerState) -> None:
     Raises:
         errors.InconsistentStateError: between two writes; read again.
     """
+    if not state.zones and state.policy != "None":
+        raise errors.InconsistentStateError(
+            "memory_manager_state: no zones yet, the kubelet is starting; read again"
+        )
     counts = dict.fromkeys(state.zones, 0)
     held: dict[str, int] = {}
     for containers in state.entries.values():

@@ -31,7 +31,8 @@ def read_holdings(
 ) -> Holdings:
     """All holdings, sorted by UID and container; ``pools`` must know every held device."""
     containers = dict(_listed(listing, uids)) if listing else {}
-    cpus, memory, devices = _cpus(view), _memory(view), _devices(view)
+    cpus, devices = _cpus(view), _devices(view)
+    memory = {} if config.memory_policy == "None" else _memory(view)
     if cpus is None:
         # Under CPU policy none old kubelets list the shared CPUs of every container.
         static = config.cpu_policy == "static"

@@ -40,7 +40,7 @@ def read_machine(
         errors.InconsistentStateError: the kubelet is between two writes.
         errors.KubeletError: the reserved CPUs cannot be told.
     """
-    if view.memory and view.memory.zones:
+    if view.memory:
         consistency.check_memory(view.memory)
     if config.cpu_policy == "static":
         reserved = _reserved(machine, view, config, previous)
@@ -70,6 +70,8 @@ def _reserved(
         return previous.reserved
     if view.allocatable and view.allocatable.cpus and view.cpu and not is_strict(config):
         return view.cpu.default & ~view.allocatable.cpus
+    if view.config is None and view.allocatable and view.allocatable.cpus:
+        return machine.online & ~view.allocatable.cpus
     topology = kubelet_topology(machine)
     only_cpus = replace(config, memory_policy="None", topology_policy="none", topology_options={})
     # The picker has not changed over the versions whose rules are known.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rte import errors
 from rte.accounting import listed, machine
 from rte.accounting.crosscheck import disagreements
 from rte.accounting.devices import device_pools
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from rte.model.kubelet import KubeletView, NodePod
     from rte.model.machine import Machine
     from rte.model.node import MemoryBlock, Topology
+
+
+CPU_POLICIES = ("none", "static")
+MEMORY_POLICIES = ("None", "Static")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +78,7 @@ def build_reading(
 
     Raises:
         errors.InconsistentStateError: the kubelet is between two writes of one change; read again.
-        errors.KubeletError: the reserved CPUs cannot be told.
+        errors.KubeletError: the reserved CPUs cannot be told, or a policy is unknown.
         errors.ParseError: a glob of ``exclude_pods`` is malformed.
     """
     options = options or Options()
@@ -128,8 +133,18 @@ def _running_config(view: KubeletView) -> tuple[KubeletConfig, list[str]]:
     notes = []
     config = view.config
     if config is None:
-        notes.append("the kubelet's configuration is unknown; its files tell the policies only")
-        config = KubeletConfig()
+        notes.append("the kubelet's configuration is unknown; its sources tell the policies only")
+        told = view.allocatable
+        config = KubeletConfig(
+            cpu_policy="static" if told and told.cpus else "none",
+            memory_policy="Static" if told and told.memory else "None",
+        )
+    for state, policies in ((view.cpu, CPU_POLICIES), (view.memory, MEMORY_POLICIES)):
+        if state and state.policy not in policies:
+            raise errors.KubeletError(
+                f"the kubelet's state file names policy {state.policy!r}, not one of "
+                f"{', '.join(policies)}: this rte is too old for it, or the file is damaged"
+            )
     if view.cpu and view.cpu.policy != config.cpu_policy:
         if view.config:
             notes.append(
@@ -191,16 +206,16 @@ def _fill(rows: dict[int, ZoneMemory], block: MemoryBlock) -> None:
     left = block.size
     for zone in bits.members(block.zones):
         row = rows.get(zone)
-        if row is None:
-            continue
-        amounts = dict(row.amounts)
-        if block.resource in amounts:
-            amount = amounts[block.resource]
-            taken = min(left, amount.free)
-            left -= taken
-            amounts[block.resource] = replace(
-                amount, reserved=amount.reserved + taken, free=amount.free - taken
+        if row is None or block.resource not in row.amounts:
+            raise errors.InconsistentStateError(
+                f"podresources lists {block.resource} of zone {zone}, where the machine has none; "
+                "read again"
             )
+        amount = row.amounts[block.resource]
+        taken = min(left, amount.free)
+        left -= taken
+        filled = replace(amount, reserved=amount.reserved + taken, free=amount.free - taken)
+        amounts = {**row.amounts, block.resource: filled}
         rows[zone] = ZoneMemory(assignments=row.assignments + 1, group=block.zones, amounts=amounts)
 
 

@@ -330,6 +330,36 @@ def node_capacity_equals_zones(cluster: Cluster, node: Node, whole: NodeReading)
     assert sum(table["cpu"].allocatable for table in zones.values()) == told
 
 
+async def test_memory_over_several_zones(cluster: Cluster, fresh_node: FreshNode) -> None:
+    node = fresh_node(shape="4x16,memory=8Gi", kubelet={"policy": "best-effort", "reconcile": "1h"})
+    for number, (cpus, memory) in enumerate(((6, "12Gi"), (5, "10Gi"), (1, "1Gi"))):
+        cluster.run_pod(pod(container(cpus, memory), node=node.name, name=f"wide-{number}"))
+    kept = read(node, await view_of(node))
+    assert kept.state is not None
+    widths = {
+        block.zones.bit_count()
+        for containers in kept.state.holdings.values()
+        for held in containers.values()
+        for block in held.memory
+    }
+    assert widths >= {2}
+    zones = accounting.zone_resources(kept)
+    lost = sum(table["memory"].allocatable - table["memory"].available for table in zones.values())
+    assert lost == sum(
+        block.size
+        for containers in kept.state.holdings.values()
+        for held in containers.values()
+        for block in held.memory
+    )
+    cluster.delete_pod(pod(name="wide-0"))
+    whole = read(node, await view_of(node))
+    node.force_admission()
+    memory = statefiles.parse_memory_state((node.root / "memory_manager_state").read_bytes())
+    assert whole.state is not None
+    assert dict(whole.state.memory) == dict(memory.zones)
+    assert whole.disagreements == ()
+
+
 async def test_reserved_cpus_that_the_kubelet_picks_itself(
     cluster: Cluster, fresh_node: FreshNode
 ) -> None:

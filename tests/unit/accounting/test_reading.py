@@ -653,6 +653,39 @@ def test_an_unknown_configuration_is_a_disagreement_and_the_files_tell_the_polic
     assert state_of(reading).reserved == kubelet.state.reserved
 
 
+def test_an_unknown_configuration_with_podresources_alone() -> None:
+    kubelet = Kubelet()
+    kubelet.admit(guaranteed("a", container("c", 2)))
+    reading = read(kubelet, replace(kubelet.view(files=False), config=None))
+    state = state_of(reading)
+    assert (state.config.cpu_policy, state.config.memory_policy) == ("static", "Static")
+    assert state.reserved == kubelet.state.reserved
+    assert state.shared == kubelet.state.shared
+    assert state.holdings["uid-a"]["c"].cpus == kubelet.state.holdings["uid-a"]["c"].cpus
+
+
+def test_a_policy_that_nobody_knows_is_one_clear_line() -> None:
+    kubelet = Kubelet()
+    with pytest.raises(errors.KubeletError, match="names policy 'dynamic'"):
+        read(kubelet, replace(kubelet.view(), cpu=CPUManagerState("dynamic", 0xFFFF)))
+
+
+def test_a_starting_kubelet_has_no_rows_yet() -> None:
+    kubelet = Kubelet()
+    with pytest.raises(errors.InconsistentStateError, match="starting"):
+        read(kubelet, replace(kubelet.view(), memory=MemoryManagerState("Static")))
+
+
+def test_listed_memory_of_a_zone_that_is_not_there_is_one_clear_line() -> None:
+    kubelet = Kubelet()
+    block = MemoryBlock("memory", 1 << 9, GIB)
+    pod = ListedPod(
+        namespace="n", name="p", containers=(ListedContainer(name="c", memory=(block,)),)
+    )
+    with pytest.raises(errors.InconsistentStateError, match="zone 9"):
+        read(kubelet, replace(kubelet.view(files=False), pods=(pod,)))
+
+
 def test_the_running_kubelets_policy_counts_not_the_configured_one() -> None:
     kubelet = Kubelet()
     config = replace(STATIC, cpu_policy="none", memory_policy="None")
