@@ -8,7 +8,7 @@ On a real API server and a real kubelet. For every subject one JSON line:
 * ``inconsistent``: NRTs whose zones fit no state that the kubelet had on the way;
 * ``idle_writes``: NRTs while nothing happened; ``bytes``: median size of an update's object.
 
-The ratio is to the first subject's p50. A subject is a command template, ``--subject NAME=COMMAND``.
+The ratio is to the first subject's p50. A subject is a command: ``--subject NAME=COMMAND``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.subjects import NRTS, OURS, Seen, Subject, Watcher, one_node, quantile
+from bench.subjects import NRTS, OURS, Subject, one_node, quantile
 from rte import nrt
 from rte.model import bits
 from tests.cluster import pods
+from tests.cluster.watcher import Watcher
 
 if TYPE_CHECKING:
     from tests.cluster.node import Node
+    from tests.cluster.watcher import Seen
 
 _FILES = (
     "cpu_manager_state",
@@ -144,7 +146,7 @@ class Bench:
             self.missed_admissions += 1
             return
         self.admissions.append(seen.at - written)
-        held = [entry for entry in self._held(uid)]
+        held = self._held(uid)
         for other in self.reports.events[since:]:
             if not self._plausible(_free(other), held):
                 self.inconsistent += 1

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-import threading
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rte import errors
 from tests.cluster.cluster import Cluster
-from tests.cluster.processes import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.cluster.node import Node
 
@@ -65,68 +60,6 @@ class Subject:
         """End it, and remove what it published."""
         node.stop("subject")
         node.cluster.api.delete(f"{NRTS}/{node.name}")
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One watch event, by the wall clock as it arrived."""
-
-    at: float
-    kind: str
-    object: dict[str, Any]
-    size: int
-
-
-@dataclass
-class Watcher:
-    """Follows a collection in a thread of its own."""
-
-    cluster: Cluster
-    path: str
-    selector: str
-    events: list[Seen] = field(default_factory=list)
-
-    def start(self) -> None:
-        """Begin; returns at once."""
-        self._changed = threading.Condition()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        api = self.cluster.client(str(self.cluster.info["token"]))
-        while True:
-            try:
-                response = api._send(
-                    "GET", self.path, None, "", 3600,
-                    {"watch": "1", "fieldSelector": self.selector, "timeoutSeconds": 3600},
-                    stream=True,
-                )  # fmt: skip
-                buffer = b""
-                for chunk in response.stream(1 << 20):
-                    now = time.time()
-                    *lines, buffer = (buffer + chunk).split(b"\n")
-                    for line in lines:
-                        event = orjson.loads(line)
-                        seen = Seen(now, event["type"], event["object"], len(line))
-                        with self._changed:
-                            self.events.append(seen)
-                            self._changed.notify_all()
-            except (errors.KubeError, ClusterError):
-                time.sleep(0.2)
-
-    def wait(self, since: int, fits: Callable[[Seen], bool], seconds: float) -> Seen | None:
-        """The first event from index ``since`` on that fits; None: not in time."""
-        deadline = time.monotonic() + seconds
-        index = since
-        with self._changed:
-            while True:
-                while index < len(self.events):
-                    if fits(self.events[index]):
-                        return self.events[index]
-                    index += 1
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return None
-                self._changed.wait(left)
 
 
 @contextmanager

@@ -187,7 +187,7 @@ class _Agent:
                 metrics=metrics,
                 readiness=self._readiness,
                 pace=tempo.pace,
-                before_create=self._observer.renew_owner,
+                before_create=self._renew_owner,
             )
         return self
 
@@ -245,7 +245,7 @@ class _Agent:
         except OSError:
             return ""
 
-    async def _learn(self, memory_bytes: int) -> tuple[KubeletConfig | None, learn.NodeFacts]:
+    async def _learn(self, memory_bytes: int) -> tuple[KubeletConfig, learn.NodeFacts]:
         """Ask until there is an answer."""
         complained = False
 
@@ -267,8 +267,19 @@ class _Agent:
                 config = await learn.read_kubelet_config(
                     self._settings, memory_bytes, self._client, node
                 )
+                if config is None:
+                    # A guess would be published as the truth, and pods placed by it.
+                    raise errors.KubeletError(
+                        "the kubelet's configuration is unknown: allow get on nodes/configz, or "
+                        "give --kubelet-config-file"
+                    )
                 return config, learn.node_facts(node or {})
         raise AssertionError("retrying does not end")
+
+    async def _renew_owner(self) -> None:
+        """Learn who the Node is now: with the old one our object may have been collected."""
+        node = await self._get_node()
+        self._observer.own(learn.node_facts(node or {}).uid)
 
     async def _get_node(self) -> Mapping[str, Any] | None:
         """The Node; None where the API is not asked, or does not let us see it."""

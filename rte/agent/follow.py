@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from asyncinotify import Inotify, Mask
 
-from rte import errors
 from rte.kubelet import statefiles
 from rte.kubelet.reading import PLUGIN_DIR
 
@@ -98,10 +97,8 @@ _LOST = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
 class FileFollower:
     """Tells of changes in the kubelet's directories: state files and sockets.
 
-    Directories that do not exist yet, or that are replaced, are looked for every ``retry_s``.
-
-    Raises:
-        errors.KubeletError: inotify itself is not to be had (limits of the user or the kernel).
+    Directories that do not exist yet, or that are replaced, are looked for every ``retry_s``. While
+    the kernel gives no inotify instance (they are few), everything is looked at every ``poll_s``.
     """
 
     def __init__(
@@ -111,42 +108,55 @@ class FileFollower:
         state_dir: Path | None,
         socket: Path | None,
         retry_s: float = 1.0,
+        poll_s: float = 0.2,
     ) -> None:
         self._signals = signals
         self._retry_s = retry_s
+        self._poll_s = poll_s
         self._wanted: dict[Path, dict[str, Change]] = {}
         if state_dir:
             self._want(state_dir, _NAMES)
             self._want(state_dir / PLUGIN_DIR, {**_NAMES, "kubelet.sock": Change.SOCKET})
         if socket:
             self._want(socket.parent, {socket.name: Change.SOCKET})
-        try:
-            self._inotify = Inotify()
-        except OSError as error:
-            raise errors.KubeletError(
-                f"inotify is not available ({error.strerror}): raise fs.inotify.max_user_instances"
-            ) from None
         self._watched: dict[Path, Watch] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        with self._inotify:
+        with await self._inotify() as inotify:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._read(), name="inotify events")
-                group.create_task(self._keep_watching(), name="inotify watches")
+                group.create_task(self._read(inotify), name="inotify events")
+                group.create_task(self._keep_watching(inotify), name="inotify watches")
+
+    async def _inotify(self) -> Inotify:
+        complained = False
+        while True:
+            try:
+                return Inotify()
+            except OSError as error:
+                if not complained:
+                    complained = True
+                    logger.warning(
+                        "inotify is not available (%s), polling every %g s instead: raise "
+                        "fs.inotify.max_user_instances",
+                        error.strerror,
+                        self._poll_s,
+                    )
+            self._signals.add(Change.FILES | Change.SOCKET)
+            await asyncio.sleep(self._poll_s)
 
     def _want(self, folder: Path, changes: Mapping[str, Change]) -> None:
         self._wanted.setdefault(folder, {}).update(changes)
 
-    async def _keep_watching(self) -> None:
+    async def _keep_watching(self, inotify: Inotify) -> None:
         while True:
             for folder in self._wanted.keys() - self._watched.keys():
-                self._watch(folder)
+                self._watch(inotify, folder)
             await asyncio.sleep(self._retry_s)
 
-    def _watch(self, folder: Path) -> None:
+    def _watch(self, inotify: Inotify, folder: Path) -> None:
         try:
-            self._watched[folder] = self._inotify.add_watch(folder, _MASK)
+            self._watched[folder] = inotify.add_watch(folder, _MASK)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -156,8 +166,8 @@ class FileFollower:
         for change in set(self._wanted[folder].values()):
             self._signals.add(change)
 
-    async def _read(self) -> None:
-        async for event in self._inotify:
+    async def _read(self, inotify: Inotify) -> None:
+        async for event in inotify:
             if event.mask & Mask.Q_OVERFLOW:
                 self._signals.add(Change.FILES | Change.DEVICES | Change.SOCKET)
                 continue

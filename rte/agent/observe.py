@@ -44,8 +44,8 @@ _LIST = Change.DEVICES | Change.SOCKET | Change.POLL | Change.LEARNT
 class Learner(Protocol):
     """Asks for what changes only when the kubelet restarts."""
 
-    async def __call__(self, memory_bytes: int) -> tuple[KubeletConfig | None, NodeFacts]:
-        """Configuration (None: unknown) and Node."""
+    async def __call__(self, memory_bytes: int) -> tuple[KubeletConfig, NodeFacts]:
+        """Configuration and Node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +129,6 @@ class Observer:
         self._readiness = readiness
         self._clocks = clocks
         self._accounting = accounting.Options(
-            drop_unknown=False,
             reference_container=settings.reference_container,
             exclude_pods=settings.exclude_pods,
         )
@@ -172,12 +171,12 @@ class Observer:
         """What was last learnt of the Node."""
         return self._node
 
-    async def renew_owner(self) -> None:
-        """Hand on the last reading again, owned by the Node as it is now."""
-        assert self._machine is not None  # noqa: S101 - there is no reading without it
-        self._config, self._node = await self._learn(self._machine.memory_bytes)
-        if self._reading is not None:
-            self._hand_on(self._reading, time.monotonic())
+    def own(self, uid: str) -> None:
+        """The Node is another one: hand on the last reading again, owned by it."""
+        if uid != self._node.uid:
+            self._node = replace(self._node, uid=uid)
+            if self._reading is not None:
+                self._hand_on(self._reading, time.monotonic())
 
     # Configuration and Node
 
@@ -246,7 +245,9 @@ class Observer:
             await self._list()
 
     async def _notice_restart(self) -> None:
-        epoch = kubelet_reading.kubelet_epoch(self._socket, self._settings.state_dir)
+        # While our socket is away another one would tell another epoch of the same start.
+        state_dir = self._settings.state_dir if self._socket is None else None
+        epoch = kubelet_reading.kubelet_epoch(self._socket, state_dir)
         known = self._restart.epoch
         if not self._restart.notice(epoch, time.time(), _modified(self._socket)):
             return
@@ -336,6 +337,7 @@ class Observer:
             left = self._pods.retain(_holders(files) | _admitted(files), now)
             if left is not None:
                 waits.append(left)
+        doubtful = self._pods.doubtful(now) if self._pods is not None and exact else frozenset()
         if not self._restart.synced:
             if not self._learning:
                 self._restart.check(view.pods, pods, time.time())
@@ -360,10 +362,14 @@ class Observer:
                 self._accounting,
                 previous=self._reading.state if self._reading else None,
                 synced=self._restart.synced,
+                drop_unknown=bool(doubtful),
                 settled=now - self._files_changed >= self._clocks.settled,
                 node_capacity=self._node.capacity,
             ),
         )
+        if self._pods is not None and reading.state is not None:
+            alive = reading.state.holdings.keys() | reading.state.admitted
+            self._pods.bury(doubtful - alive)
         self._reading = reading
         if exact:
             self._report(reading.disagreements)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from contextlib import aclosing
@@ -36,8 +37,9 @@ class PodTable:
 
     A pod that the API deleted stays as a terminal one until the kubelet's files forget it
     (:meth:`retain`): the kubelet writes nothing when a pod ends. A UID that the files know and the
-    API does not is either too new or long gone; after ``grace_s`` it is taken for gone.
-    ``before`` are UIDs that the files had before the first list: gone, if that lacks them.
+    API does not is too new at first; after ``grace_s`` it is doubtful: long gone, or a static pod
+    whose mirror is missing. Podresources can tell; who is gone is then :meth:`bury`-ed.
+    ``before`` are UIDs that the files had before the first list: doubtful if that lacks them.
     """
 
     def __init__(self, *, before: frozenset[str] = frozenset(), grace_s: float = 2.0) -> None:
@@ -57,8 +59,7 @@ class PodTable:
         for uid, pod in before.items():
             if uid not in self._pods:
                 self._ended[uid] = _ended(pod)
-        for uid in self._before - self._pods.keys():
-            self._ended[uid] = NodePod(uid=uid, namespace="", name="", terminal=True)
+        self._unknown |= dict.fromkeys(self._before - self._pods.keys(), -math.inf)
         self._before = frozenset()
         self.listed = True
 
@@ -87,21 +88,25 @@ class PodTable:
         """Forget ended pods that ``uids``, those in the kubelet's files, no longer have.
 
         Returns:
-            Seconds until a UID unknown to the API is taken for gone; None when there is none.
+            Seconds until a UID unknown to the API becomes doubtful; None when there is none such.
         """
         self._ended = {uid: pod for uid, pod in self._ended.items() if uid in uids}
         unknown = uids - self._pods.keys() - self._ended.keys()
         self._unknown = {uid: self._unknown.get(uid, now) for uid in unknown}
-        if not self.listed:
-            return None
-        waits = []
-        for uid, since in list(self._unknown.items()):
-            if (left := since + self._grace_s - now) > 0:
-                waits.append(left)
-            else:
-                self._ended[uid] = NodePod(uid=uid, namespace="", name="", terminal=True)
-                del self._unknown[uid]
-        return min(waits, default=None)
+        waits = [since + self._grace_s - now for since in self._unknown.values()]
+        return min((wait for wait in waits if wait > 0), default=None) if self.listed else None
+
+    def doubtful(self, now: float) -> frozenset[str]:
+        """UIDs that the API has not shown for long; none while others are too new to tell."""
+        if not self.listed or any(now - since < self._grace_s for since in self._unknown.values()):
+            return frozenset()
+        return frozenset(self._unknown)
+
+    def bury(self, uids: frozenset[str]) -> None:
+        """These are gone."""
+        for uid in uids:
+            self._unknown.pop(uid, None)
+            self._ended[uid] = NodePod(uid=uid, namespace="", name="", terminal=True)
 
     def pods(self) -> tuple[NodePod, ...]:
         """All pods, the ended ones among them as terminal, in order of UID."""

@@ -58,7 +58,8 @@ class Credentials:
         basic: user name and password, for what still uses them.
         proxy: HTTP proxy or "".
         namespace: the context's or the pod's namespace.
-        ca_file: reloaded when a certificate does not verify (a rotated CA).
+        ca_file: the CA, reloaded when a certificate does not verify (it may have been rotated).
+        ca_data: the CA as PEM text where it is in no file.
     """
 
     server: str
@@ -69,6 +70,7 @@ class Credentials:
     proxy: str = ""
     namespace: str = "default"
     ca_file: str = ""
+    ca_data: str = ""
 
     async def authorization(self) -> str:
         """The ``Authorization`` header, "" for none.
@@ -157,6 +159,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
             proxy=str(cluster.get("proxy-url") or ""),
             namespace=namespace,
             ca_file=_ca_file(path.parent, cluster),
+            ca_data=_ca_data(cluster),
         )
     except OSError as error:
         raise errors.KubeError(f"cannot read the kubeconfig {path}: {error}") from None
@@ -214,10 +217,9 @@ def _kubeconfig_token(folder: Path, user: Mapping[str, Any]) -> Callable[[], str
 def _kubeconfig_tls(
     folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]
 ) -> ssl.SSLContext:
-    ca_data = cluster.get("certificate-authority-data")
     context = tls_context(
         _ca_file(folder, cluster),
-        _decode(ca_data).decode("ascii") if ca_data else "",
+        _ca_data(cluster),
         verify=not cluster.get("insecure-skip-tls-verify"),
     )
     cert, key = user.get("client-certificate"), user.get("client-key")
@@ -239,6 +241,11 @@ def _ca_file(folder: Path, cluster: Mapping[str, Any]) -> str:
     """The CA's file; "" where its data stand in the kubeconfig, which then win."""
     ca = cluster.get("certificate-authority")
     return str(folder / ca) if ca and not cluster.get("certificate-authority-data") else ""
+
+
+def _ca_data(cluster: Mapping[str, Any]) -> str:
+    data = cluster.get("certificate-authority-data")
+    return _decode(data).decode("ascii") if data else ""
 
 
 def _decode(data: str) -> bytes:
@@ -263,8 +270,8 @@ def _plugin(path: Path, context: str, namespace: str) -> Credentials:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
     def token() -> str:
-        settings: dict[str, dict[str, str]] = configuration.auth_settings()
-        value = settings.get("BearerToken", {}).get("value") or ""
+        settings: Any = configuration.auth_settings()
+        value: str = settings.get("BearerToken", {}).get("value") or ""
         return value.removeprefix("Bearer ")
 
     return Credentials(

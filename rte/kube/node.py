@@ -68,7 +68,7 @@ async def _ask_kubelet(
     client: Client, name: str, address: str, certificate: Path | None
 ) -> dict[str, Any]:
     access = client.credentials
-    tls = tls_context(access.ca_file)
+    tls = tls_context(access.ca_file, access.ca_data)
     if certificate and certificate.is_file():
         trust(tls, str(certificate))
     # Kubelets' certificates name the node; many of them leave out its address.

@@ -191,6 +191,27 @@ async def test_an_ending_is_published_although_the_kubelet_writes_nothing(rig: R
     assert state.shared == rig.kubelet.cpus
 
 
+async def test_a_pod_that_the_api_has_never_shown_is_dropped_unless_podresources_lists_it(
+    rig: Rig,
+):
+    rig.kubelet.entries |= {"static": {"c": 0b110}, "gone": {"c": 0b11000}}
+    rig.kubelet.listed.append(
+        ListedPod(
+            namespace="kube-system",
+            name="no-mirror",
+            containers=(ListedContainer(name="c", cpus=0b110),),
+        )
+    )
+    rig.kubelet.admitted += ["static", "gone"]
+    rig.kubelet.write_cpus()
+    rig.kubelet.write_admitted()
+    await rig.until(lambda state: {"static", "gone"} == state.holdings.keys())
+    await rig.until(lambda state: {"static"} == state.holdings.keys())
+    rig.start_pod("a", 0b100000)
+    state = await rig.until(lambda state: "a" in state.admitted)
+    assert state.holdings.keys() == {"static", "a"}
+
+
 async def test_without_the_api_podresources_tells_of_endings(tmp_path: Path):
     rig = Rig(tmp_path / "kubelet", api=False)
     rig.kubelet.start()

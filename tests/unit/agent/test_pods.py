@@ -61,20 +61,32 @@ def test_what_a_new_list_lacks_has_ended():
     assert states(table) == {"a": True, "b": False}
 
 
-def test_uids_of_the_files_from_before_the_first_list_are_gone_if_it_lacks_them():
+def test_uids_of_the_files_from_before_the_first_list_are_doubtful_if_it_lacks_them():
     table = PodTable(before=frozenset({"old", "a"}))
     table.replace([pod("a")])
+    assert table.retain(frozenset({"old", "a"}), 0) is None
+    assert table.doubtful(0) == {"old"}
+    table.bury(frozenset({"old"}))
     assert states(table) == {"a": False, "old": True}
 
 
-def test_a_uid_unknown_to_the_api_is_too_new_at_first_and_gone_after_a_while():
+def test_a_uid_unknown_to_the_api_is_too_new_at_first_and_doubtful_after_a_while():
     table = PodTable(grace_s=2)
     table.replace([])
     assert table.retain(frozenset({"x"}), 10) == 2
-    assert states(table) == {}
     assert table.retain(frozenset({"x"}), 11.5) == 0.5
+    assert table.doubtful(11.5) == frozenset()
     assert table.retain(frozenset({"x"}), 12) is None
-    assert states(table) == {"x": True}
+    assert table.doubtful(12) == {"x"}
+
+
+def test_nobody_is_doubtful_while_another_is_too_new_to_tell():
+    table = PodTable(grace_s=2)
+    table.replace([])
+    table.retain(frozenset({"x"}), 10)
+    table.retain(frozenset({"x", "y"}), 13)
+    assert table.doubtful(13) == frozenset()
+    assert table.doubtful(15) == {"x", "y"}
 
 
 def test_a_uid_that_the_api_shows_late_is_active():
@@ -89,7 +101,7 @@ def test_a_uid_that_the_api_shows_late_is_active():
 def test_without_a_watch_nobody_is_taken_for_gone():
     table = PodTable(grace_s=0)
     assert table.retain(frozenset({"x"}), 10) is None
-    assert states(table) == {}
+    assert table.doubtful(20) == frozenset()
 
 
 def test_a_mirror_deleted_by_hand_does_not_end_its_static_pod():
