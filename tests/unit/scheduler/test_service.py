@@ -1,0 +1,272 @@
+"""The scheduler at work on an API server and kubelets in this process, in fair weather and foul."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rte.sim.apiserver import StatusError
+from tests.unit.scheduler.town import Town, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    async with Town(tmp_path) as made:
+        yield made
+
+
+def patch(town: Town, resource: str, name: str, body: object, subresource: str = "") -> None:
+    town.api.patch(resource, name, body, subresource=subresource)
+
+
+def told(town: Town) -> list[str]:
+    """Reasons of all events."""
+    return [str(event["reason"]) for event in town.api.list("events").items]
+
+
+async def test_a_pod_is_bound_and_runs(town: Town) -> None:
+    await town.node("a")
+    async with town.scheduler():
+        town.pod("p", "4")
+        await until(lambda: town.phase("p") == "Running")
+        assert town.where("p") == "a"
+        await until(lambda: "Scheduled" in told(town))
+
+
+async def test_a_place_is_used_as_soon_as_it_appears(town: Town) -> None:
+    await town.node("a", "1x8")
+    async with town.scheduler() as scheduler:
+        town.pod("first", "6")
+        await until(lambda: town.phase("first") == "Running")
+        town.pod("second", "6")
+        await until(lambda: scheduler.queue.sizes()["unschedulable"] == 1)
+        town.end("first")
+        await until(lambda: town.phase("second") == "Running", 1.0)
+    assert town.refusals == []
+
+
+async def test_one_condition_and_one_event_say_why_a_pod_waits(town: Town) -> None:
+    await town.node("a")
+    await town.node("b")
+    async with town.scheduler():
+        town.pod("wide", "12")
+        await until(lambda: town.condition("wide"))
+        town.pod("other", "1")
+        await until(lambda: town.phase("other") == "Running")
+        await until(lambda: "FailedScheduling" in told(town))
+    text = town.condition("wide")
+    assert text.startswith("0/2 nodes are available: 2 TopologyAffinityError.")
+    assert "Of 4 NUMA zones 4 lack CPUs" in text
+    assert told(town).count("FailedScheduling") == 1
+
+
+async def test_a_list_of_jobs_meets_no_refusal(town: Town) -> None:
+    """More work than fits: jobs come, run for some milliseconds, and go."""
+    rng = random.Random(7)
+    for name in "abc":
+        await town.node(name, start=0.01)
+    async with town.scheduler():
+        waiting = {f"j{n}" for n in range(60)}
+        for name in sorted(waiting):
+            cpus = [str(rng.choice([1, 2, 3, 4, 6])) for _ in range(rng.choice([1, 1, 2]))]
+            town.pod(name, cpus)
+        while waiting:
+            await until(lambda: any(town.phase(name) == "Running" for name in waiting))
+            for name in sorted(waiting):
+                if town.phase(name) == "Running":
+                    await asyncio.sleep(rng.random() * 0.01)
+                    town.end(name)
+                    waiting.discard(name)
+    assert town.refusals == []
+
+
+async def test_a_bind_whose_answer_is_lost_is_resolved_by_reading_back(town: Town) -> None:
+    await town.node("a")
+    async with town.scheduler() as scheduler:
+        town.server.faults.drop_next(method="POST", path="/binding", after=True)
+        town.pod("p", "4")
+        await until(lambda: town.phase("p") == "Running")
+        await until(lambda: not scheduler.cluster.assumed)
+        assert len(scheduler.cluster.nodes["a"].pods) == 1
+
+
+async def test_a_bind_that_did_not_arrive_is_sent_again(town: Town) -> None:
+    await town.node("a")
+    async with town.scheduler():
+        town.server.faults.drop_next(2, method="POST", path="/binding")
+        town.server.faults.fail_next(1, 500, method="POST", path="/binding")
+        town.pod("p", "4")
+        await until(lambda: town.phase("p") == "Running")
+
+
+async def test_a_bind_that_is_refused_for_good_gives_the_place_back(town: Town) -> None:
+    await town.node("a")
+    async with town.scheduler() as scheduler:
+        town.server.faults.fail_next(1, 403, method="POST", path="/binding")
+        town.pod("p", "4")
+        await until(lambda: town.phase("p") == "Running")
+        assert scheduler.metrics.binds.labels("refused")._value.get() == 1
+        await until(lambda: "FailedBinding" in told(town))
+
+
+async def test_a_pod_that_is_bound_by_somebody_else_is_counted_there(town: Town) -> None:
+    await town.node("a", "1x8")
+    async with town.scheduler() as scheduler:
+        town.pod("theirs", "6", schedulerName="other")
+        target = {"kind": "Node", "name": "a"}
+        town.api.bind("theirs", "default", {"metadata": {"name": "theirs"}, "target": target})
+        town.pod("ours", "4")
+        await until(lambda: scheduler.queue.sizes()["unschedulable"] == 1)
+        assert town.where("ours") == ""
+    assert town.refusals == []
+
+
+async def test_watches_that_break_and_forget_are_taken_up_again(town: Town) -> None:
+    await town.node("a", "1x8")
+    async with town.scheduler() as scheduler:
+        town.pod("old", "6")
+        await until(lambda: town.phase("old") == "Running")
+        town.pod("next", "6")
+        await until(lambda: scheduler.queue.sizes()["unschedulable"] == 1)
+        town.server.faults.pause()
+        town.server.faults.drop_watches()
+        town.end("old")
+        town.server.faults.compact()
+        town.server.faults.resume()
+        await until(lambda: town.phase("next") == "Running")
+    assert town.refusals == []
+
+
+async def test_what_happened_while_nobody_scheduled_is_found_out(town: Town) -> None:
+    """All state is in the API: the successor knows what its predecessor bound."""
+    await town.node("a", "1x8")
+    async with town.scheduler():
+        town.pod("one", "6")
+        await until(lambda: town.phase("one") == "Running")
+    town.pod("two", "6")
+    async with town.scheduler() as scheduler:
+        await until(lambda: scheduler.queue.sizes()["unschedulable"] == 1)
+        town.end("one")
+        await until(lambda: town.phase("two") == "Running")
+    assert town.refusals == []
+
+
+async def test_a_rejected_pod_is_counted_and_its_node_read_afresh(town: Town) -> None:
+    """A Node that promises more than its kubelet has: nobody can know."""
+    await town.node("a", "2x8")
+    async with town.scheduler() as scheduler:
+        more = {"status": {"allocatable": {"cpu": "100"}}}
+        patch(town, "nodes", "a", more, subresource="status")
+        town.pod("p", "50", guaranteed=False)
+        await until(lambda: town.phase("p") == "Failed")
+        counted = scheduler.metrics.rejections.labels("OutOfcpu", "ours")._value
+        await until(lambda: counted.get() == 1)
+        await until(lambda: scheduler.cluster.nodes["a"].held_off)
+        town.pod("q", "2")
+        await until(lambda: town.phase("q") == "Running")
+        assert not scheduler.cluster.nodes["a"].held_off
+
+
+async def test_a_node_that_goes_away_takes_its_pods_and_no_more(town: Town) -> None:
+    await town.node("a", "1x8")
+    async with town.scheduler() as scheduler:
+        town.pod("p", "6")
+        await until(lambda: town.phase("p") == "Running")
+        town.pod("q", "6")
+        await until(lambda: scheduler.queue.sizes()["unschedulable"] == 1)
+        await town.node("b", "1x8")
+        await until(lambda: town.phase("q") == "Running")
+        town.api.delete("nodes", "a")
+        town.pod("r", "1")
+        await until(lambda: town.phase("r") == "Running")
+        assert town.where("r") == "b"
+
+
+async def test_without_its_report_a_node_follows_plain_rules_again(town: Town) -> None:
+    await town.node("a", "2x8")
+    async with town.scheduler() as scheduler:
+        town.paused.add("a")
+        town.api.delete("noderesourcetopologies", "a")
+        await until(lambda: scheduler.cluster.nodes["a"].report is None)
+        town.pod("p", "7")
+        await until(lambda: town.where("p") == "a")
+
+
+async def test_malformed_reports_and_annotations_harm_only_what_needs_them(town: Town) -> None:
+    rng = random.Random(3)
+    await town.node("a", "2x8")
+    async with town.scheduler() as scheduler:
+        town.paused.add("a")
+        key = "topology.rte.dev/node-state"
+        good = town.api.get("noderesourcetopologies", "a")["metadata"]["annotations"][key]
+        for number in range(60):
+            cut = rng.randrange(len(good))
+            text = rng.choice(
+                [good[:cut], good[:cut] + rng.choice('{}[]":,x9-') + good[cut + 1 :], "", "null"]
+            )
+            body = {"metadata": {"annotations": {key: text}}}
+            patch(town, "noderesourcetopologies", "a", body)
+            if number % 20 == 0:
+                await asyncio.sleep(0.01)
+        patch(town, "noderesourcetopologies", "a", {"metadata": {"annotations": {key: "{"}}})
+        await until(lambda: scheduler.cluster.nodes["a"].report.broken)
+        annotations = {"scheduling.koordinator.sh/resource-spec": "{"}
+        town.pod("pinned", "2", annotations=annotations)
+        town.pod("ordinary", "2", guaranteed=False, annotations=annotations)
+        await until(lambda: town.phase("ordinary") == "Running")
+        await until(lambda: "malformed NodeResourceTopology" in town.condition("pinned"))
+        assert town.where("pinned") == ""
+        town.paused.discard("a")
+        await until(lambda: town.phase("pinned") == "Running")
+
+
+async def test_preemption_makes_room_in_the_zone(town: Town) -> None:
+    await town.node("a", "2x8")
+    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    async with town.scheduler():
+        town.pod("low0", "7")
+        town.pod("low1", "4")
+        await until(lambda: town.phase("low0") == town.phase("low1") == "Running")
+        town.pod("high", "6", priorityClassName="urgent")
+        await until(lambda: town.phase("high") == "Running")
+        assert town.phase("low1") == "Running"
+        with pytest.raises(StatusError):
+            town.get("low0")
+    assert town.refusals == []
+
+
+async def test_two_replicas_one_active(town: Town) -> None:
+    await town.node("a")
+    lease = {"leader_elect": True, "lease_seconds": 1.0, "renew_seconds": 0.2}
+    async with town.scheduler(**lease) as first:
+        await until(first.is_active)
+        async with town.scheduler(**lease) as second:
+            town.pod("p", "2")
+            await until(lambda: town.phase("p") == "Running")
+            assert not second.is_active()
+            # The active one falls silent, as after kill -9: it neither renews nor gives up.
+            first.leader._renew_s = 1e9
+            first.leader._until = 0.0
+            await until(second.is_active, 3.0)
+            town.pod("q", "2")
+            await until(lambda: town.phase("q") == "Running")
+            assert not first.is_active()
+
+
+async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(town: Town) -> None:
+    await town.node("a")
+    lease = {"leader_elect": True, "lease_seconds": 0.6, "renew_seconds": 0.1}
+    async with town.scheduler(**lease) as scheduler:
+        await until(scheduler.is_active)
+        town.server.faults.fail_next(10_000, 503, path="/leases/")
+        await until(lambda: not scheduler.is_active(), 1.0)
+        town.pod("p", "2")
+        await asyncio.sleep(0.2)
+        assert town.where("p") == ""
