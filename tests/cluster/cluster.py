@@ -75,6 +75,7 @@ class Cluster:
             ClusterError: not root, a tool is missing, or a program does not start.
         """
         _check_tools()
+        _raise_inotify_limit()
         binaries = builder.build(version)
         folder = BASE / f"{PREFIX}{name or secrets.token_hex(3)}"
         try:
@@ -508,6 +509,19 @@ def _lives(pid: int, started: float) -> bool:
         return abs(psutil.Process(pid).create_time() - started) < 1
     except psutil.NoSuchProcess:
         return False
+
+
+def _raise_inotify_limit(wanted: int = 1024) -> None:
+    """A kubelet and its companions take eleven inotify instances; the kernel grants a user 128.
+
+    The limit is the host's and stays raised: other clusters on it may need it too.
+    """
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text()) < wanted:
+        try:
+            limit.write_text(str(wanted))
+        except OSError as error:
+            processes.note(f"{limit} stays below {wanted}, enough for some ten nodes: {error}")
 
 
 def _check_tools() -> None:
