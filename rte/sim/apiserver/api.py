@@ -13,7 +13,7 @@ import base64
 import binascii
 import secrets
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -298,8 +298,10 @@ class API:
         if causes:
             raise self._rejected(kind, metadata.get("name", ""), causes)
         key = (metadata.get("namespace", ""), metadata["name"])
-        if self.store.get(kind.table, key) is not None:
-            raise status.already_exists(kind.plural, key[1], kind.group)
+        present = self.store.get(kind.table, key)
+        if present is not None:
+            ending = bool(present["metadata"].get("deletionTimestamp"))
+            raise status.already_exists(kind.plural, key[1], kind.group, ending=ending)
         new["metadata"] = _ordered(metadata)
         if options.dry_run:
             return self._shown(kind, new)
@@ -391,7 +393,8 @@ class API:
         key = (metadata.get("namespace", "") if kind.namespaced else "", name)
         old = self.store.get(kind.table, key)
         if old is None and kind.create_on_update and not subresource:
-            return self.create(kind, obj, namespace, options)
+            body = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
+            return self.create(kind, body, namespace, options)
         old = self._stored(kind, key)
         uid = metadata.get("uid")
         if uid and uid != old["metadata"]["uid"]:
@@ -415,9 +418,9 @@ class API:
             status.StatusError: 400 (not a patch), 404, 409, 415 (format), 422 (does not apply).
         """
         kind, options = self._find(resource), options or Options()
-        _check_patch(body, content_type)
         key = (namespace if kind.namespaced else "", name)
         old = self._stored(kind, key)
+        _check_patch(body, content_type)
         before = orjson.loads(orjson.dumps(self._shown(kind, old)))
         try:
             if content_type == JSON_PATCH:
@@ -570,7 +573,8 @@ class API:
             metadata["deletionGracePeriodSeconds"] = 0
         if finalizers or period:
             return self._commit_delete(kind, key, old, new, options)
-        new["metadata"] = _ordered(metadata)
+        if metadata != old["metadata"]:  # a pod's end is seen twice: terminating, then gone
+            new, _ = self._commit_delete(kind, key, old, new, options)
         if not options.dry_run:
             new = self.store.delete(kind.table, key, new)
             self._removed(kind, new)
@@ -694,39 +698,43 @@ class API:
         Raises:
             status.StatusError: 404, 429 (budget), 500 (more than one budget).
         """
-        pod = self._stored(self.resource("pods"), (namespace, name))
-        table = "poddisruptionbudgets.policy"
+        options = options or DeleteOptions()
+        kind, key = self.resource("pods"), (namespace, name)
+        pod = self._stored(kind, key)
+        phase = pod["status"].get("phase")
+        if phase == "Running" and not pod["metadata"].get("deletionTimestamp"):
+            self._take_from_budget(pod, options)
+        self._check_preconditions(kind, key, pod, options)
+        marked = pods.disrupted(pod, self._now())
+        if marked != pod and not options.dry_run:
+            self.store.put("pods", key, marked)
+        self.delete("pods", name, namespace, replace(options, version=None))
+
+    def _take_from_budget(self, pod: Obj, options: DeleteOptions) -> None:
+        table, namespace = "poddisruptionbudgets.policy", pod["metadata"]["namespace"]
         budgets = [
             (key, budget)
             for key, budget in self.store.items(table)
             if key[0] == namespace and _covers(budget, pod)
         ]
-        ended = pod["status"].get("phase") in ("Failed", "Succeeded")
-        if budgets and not ended and pod["spec"].get("nodeName"):
-            if len(budgets) > 1:
-                raise status.StatusError(
-                    500,
-                    "This pod has more than one PodDisruptionBudget, which the eviction "
-                    "subresource does not support.",
-                )
-            key, budget = budgets[0]
+        if len(budgets) > 1:
+            text = (
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+                "does not support."
+            )
+            raise status.StatusError(500, text, reason="")
+        for key, budget in budgets:
             allowed = budget["status"].get("disruptionsAllowed", 0)
             if allowed <= 0:
+                why = f"The disruption budget {key[1]} does not allow it."
                 raise status.StatusError(
                     429,
                     "Cannot evict pod as it would violate the pod's disruption budget.",
-                    details={
-                        "causes": [
-                            {
-                                "reason": "DisruptionBudget",
-                                "message": f"The disruption budget {key[1]} does not allow it.",
-                            }
-                        ]
-                    },
+                    details={"causes": [{"reason": "DisruptionBudget", "message": why}]},
                 )
-            after = {**budget["status"], "disruptionsAllowed": allowed - 1}
-            self.store.put(table, key, {**budget, "status": after})
-        self.delete("pods", name, namespace, options)
+            if not options.dry_run:
+                after = {**budget["status"], "disruptionsAllowed": allowed - 1}
+                self.store.put(table, key, {**budget, "status": after})
 
     def _decode(self, kind: Resource, body: Any, options: Options, *, raw: bool = False) -> Obj:
         """Type, prune and default a body. ``raw`` lets decoding errors through as they are."""
@@ -778,6 +786,8 @@ class API:
             return obj
         if kind.struct == "events/v1.Event":
             return _new_event(obj)
+        if kind.definition is not None:
+            obj = kind.definition.prune(obj)
         return {**obj, "apiVersion": kind.group_version}
 
     shown = _shown
@@ -785,7 +795,8 @@ class API:
     def _rejected(
         self, kind: Resource, name: str, causes: Sequence[status.Cause]
     ) -> status.StatusError:
-        return status.rejected(kind.kind, name, list(dict.fromkeys(causes)), kind.group)
+        group = "" if kind.table == "events" else kind.group  # both versions are checked as core's
+        return status.rejected(kind.kind, name, list(dict.fromkeys(causes)), group)
 
     @staticmethod
     def _uid_conflict(kind: Resource, key: Key, wanted: str, found: str) -> status.StatusError:

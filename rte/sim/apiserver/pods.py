@@ -166,7 +166,7 @@ def prepare_create(pod: Obj) -> None:
                 "type": "PodScheduled",
                 "status": "False",
                 "lastProbeTime": None,
-                "lastTransitionTime": None,
+                "lastTransitionTime": pod["metadata"]["creationTimestamp"],
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
@@ -657,3 +657,19 @@ def bind(pod: Obj, node: str, binding: Mapping[str, Any], now: str) -> Obj:
     )
     after["conditions"] = conditions
     return {**pod, "metadata": metadata, "spec": {**spec, "nodeName": node}, "status": after}
+
+
+def disrupted(pod: Obj, now: str) -> Obj:
+    """The pod once the eviction subresource has marked it."""
+    mark = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    conditions = list(pod["status"].get("conditions") or ())
+    if not any(c["type"] == mark["type"] and c["status"] == "True" for c in conditions):
+        conditions = [c for c in conditions if c["type"] != mark["type"]] + [mark]
+    return {**pod, "status": {**pod["status"], "conditions": conditions}}

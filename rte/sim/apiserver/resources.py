@@ -101,7 +101,7 @@ def _validate_node(node: Obj) -> list[Cause]:
     out: list[Cause] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(node["spec"].get("taints") or ()):
-        path = f"spec.taints[{index}]"
+        path = f"metadata.taints[{index}]"  # sic
         out += [
             status.invalid(f"{path}.key", taint["key"], why)
             for why in meta.qualified_name(taint["key"])

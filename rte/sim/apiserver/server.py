@@ -355,6 +355,8 @@ class Server:
                 return _success(201)
             case "POST", True, "eviction":
                 body = await _body(request, kind)
+                if (body.get("metadata") or {}).get("name", "") != target.name:
+                    raise status.bad_request("name in URL does not match name in Eviction object")
                 self.api.evict(
                     target.name,
                     target.namespace,
@@ -407,6 +409,7 @@ class Server:
                 "application/apply-patch+yaml",
             )
         text = await request.read()
+        self.api.get(target.kind, target.name, target.namespace)  # 404 goes before a bad body
         try:
             body = orjson.loads(text)
         except orjson.JSONDecodeError as error:
@@ -609,6 +612,8 @@ async def _body(request: web.Request, kind: Resource) -> Any:
     except orjson.JSONDecodeError as error:
         shown = text[:40].decode(errors="replace") or "<empty>"
         raise status.bad_request(f"{prefix}{error} ({shown})") from error
+    if body is None:
+        return {}
     if not isinstance(body, dict):
         raise status.bad_request(f"{prefix}json: cannot unmarshal into Go value of type struct")
     return body
@@ -712,7 +717,7 @@ def _object(
 
 def _list(kind: Resource, page: core.Page, form: _Form) -> web.Response:
     metadata: Obj = {"resourceVersion": page.version}
-    if page.token:
+    if page.token or kind.definition is not None:
         metadata["continue"] = page.token
     if page.remaining is not None:
         metadata["remainingItemCount"] = page.remaining

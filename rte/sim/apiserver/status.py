@@ -134,11 +134,14 @@ def method_not_allowed() -> StatusError:
     )
 
 
-def already_exists(resource: str, name: str, group: str = "") -> StatusError:
-    """409 on create."""
+def already_exists(
+    resource: str, name: str, group: str = "", *, ending: bool = False
+) -> StatusError:
+    """409 on create; ``ending``: the object that is in the way is being deleted."""
     return StatusError(
         409,
-        f'{_qualified(resource, group)} "{name}" already exists',
+        "object is being deleted: " * ending
+        + f'{_qualified(resource, group)} "{name}" already exists',
         reason="AlreadyExists",
         details=_who(name, group, resource),
     )
@@ -188,5 +191,5 @@ def _who(name: str, group: str, kind: str) -> dict[str, Any]:
     return {
         **({"name": name} if name else {}),
         **({"group": group} if group else {}),
-        "kind": kind,
+        **({"kind": kind} if kind else {}),
     }

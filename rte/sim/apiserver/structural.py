@@ -52,6 +52,12 @@ class Definition:
         _default(pruned, self.schema)
         return {"metadata": metadata, **pruned}, unknown
 
+    def prune(self, obj: Obj) -> Obj:
+        """An object of another version, as this one shows it."""
+        rest = {key: value for key, value in obj.items() if key not in _BASE}
+        kept = {key: value for key, value in obj.items() if key in _BASE}
+        return {**kept, **_prune(rest, self.schema, "", [])}
+
     def validate(self, obj: Obj) -> list[Cause]:
         """Complaints of the schema."""
         body = {key: value for key, value in obj.items() if key not in _BASE}
@@ -104,6 +110,9 @@ def _validate(value: Any, schema: Mapping[str, Any], path: str, out: list[Cause]
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             _mistyped(value, path, "integer,string", out)
+            if schema.get("anyOf"):
+                text = f'"{path}" must validate at least one schema (anyOf)'
+                out.append(status.invalid("<nil>", "", text))
         else:
             _validate_scalar(value, schema, path, out)
         return

@@ -313,7 +313,7 @@ def canonical_quantity(text: str) -> str:
     while power < len(_DECIMAL) - 1 and nano % 1000 == 0:
         nano, power = nano // 1000, power + 1
     if exponent:
-        return f"{minus}{nano}" + (f"e{(power - 3) * 3}" if power != 3 else "")
+        return f"{minus}{nano}e{(power - 3) * 3}"
     return f"{minus}{nano}{_DECIMAL[power]}"
 
 
