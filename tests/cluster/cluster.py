@@ -58,6 +58,7 @@ class Cluster:
         self._info: dict[str, Any] = {}
         self._api: Api | None = None
         self._binaries: builder.Binaries | None = None
+        self._named = 0
 
     # -- life
 
@@ -269,7 +270,7 @@ class Cluster:
         Raises:
             ClusterError: the kubelet does not start; the message ends with its errors.
         """
-        node = Node(self, name or f"n{len(self.nodes())}")
+        node = Node(self, name or self._new_name())
         if node.dir.exists():
             raise ClusterError(f"node {node.name} exists already")
         settings = dict(kubelet or {})
@@ -284,6 +285,14 @@ class Cluster:
             node.remove()
             raise
         return node
+
+    def _new_name(self) -> str:
+        """A name is given once: the garbage collector may be busy with the last one's objects."""
+        while True:
+            name = f"n{self._named}"
+            self._named += 1
+            if not (self.dir / "n" / name).exists():
+                return name
 
     def node(self, name: str) -> Node:
         """A node by name."""

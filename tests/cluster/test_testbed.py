@@ -235,3 +235,37 @@ def test_a_cluster_ends_with_the_process_that_started_it() -> None:
 test_a_cluster_ends_with_the_process_that_started_it = pytest.mark.cluster(
     test_a_cluster_ends_with_the_process_that_started_it
 )
+
+
+@pytest.mark.cluster
+def test_the_command_starts_shows_and_ends_a_cluster() -> None:
+    name = "command-test"
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "tests.cluster", *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    folder = clusters.BASE / f"{clusters.PREFIX}{name}"
+    up = command("up", "--name", name, "--node", "name=small;shape=1x4;policy=none")
+    try:
+        assert up.returncode == 0, up.stderr
+        assert up.stdout == f"export KUBECONFIG={folder}/kubeconfig\n"
+        again = command("up", "--name", name)
+        assert again.returncode == 1
+        assert "exists" in again.stderr
+        assert "small: kubelet runs, 1x4" in command("status").stdout
+        inside = command(
+            "exec", "--name", name, "small", "--", "cat", "/sys/devices/system/cpu/online"
+        )
+        assert inside.stdout == "0-3\n"
+        token = command("token", "--name", name, "default/default", "small").stdout.strip()
+        client = clusters.Cluster.attach(folder).client(token)
+        with pytest.raises(errors.KubeError) as refusal:
+            client.get("/api/v1/nodes")
+        assert refusal.value.status == 403
+        client.close()
+    finally:
+        down = command("down", "--name", name)
+    assert down.returncode == 0, down.stderr
+    assert not folder.exists()
+    assert not list(processes.find(folder))
