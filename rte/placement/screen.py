@@ -407,7 +407,7 @@ def _whole(pod: Pod, units: Sequence[_Unit]) -> _Unit:
     """
     return _Unit(
         cpus.pod_exclusive_cpus(pod),
-        units[0].memory if len(units) == 1 else {},
+        memory.pod_requested(pod) if units[0].memory and len(units) == 1 else {},
         devices.pod_requested(pod, {name for unit in units for name in unit.devices}),
     )
 
