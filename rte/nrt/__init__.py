@@ -1,6 +1,7 @@
 """NodeResourceTopology objects: encode, decode, annotations, pod fingerprint (pure)."""
 
 from rte.nrt.fingerprint import Method
+from rte.nrt.foreign import zone_table
 from rte.nrt.node_state import ANNOTATION as NODE_STATE_ANNOTATION
 from rte.nrt.reader import NRT, Zone, decode
 from rte.nrt.writer import (
@@ -30,4 +31,5 @@ __all__ = [
     "decode",
     "encode",
     "zone_name",
+    "zone_table",
 ]

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rte import errors
-from rte.model import bits, quantity
+from rte.model import bits
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 
 if TYPE_CHECKING:
@@ -22,20 +21,8 @@ if TYPE_CHECKING:
 
 #: The kubelet's affinity mask has 64 bits: a zone with a higher id is in no affinity.
 MAX_ZONE_ID = 63
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-SCOPES = ("container", "pod")
+#: What a consumer assumes of ``max-allowable-numa-nodes`` where an NRT does not say it.
 DEFAULT_MAX_ZONES = 8
-LIMIT_MAX_ZONES = 1024
-
-#: Deprecated ``topologyPolicies`` values -> (policy, scope); all others say nothing.
-LEGACY_POLICIES = {
-    "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
-    "SingleNUMANodeContainerLevel": ("single-numa-node", "container"),
-    "RestrictedPodLevel": ("restricted", "pod"),
-    "RestrictedContainerLevel": ("restricted", "container"),
-    "BestEffortPodLevel": ("best-effort", "pod"),
-    "BestEffortContainerLevel": ("best-effort", "container"),
-}
 
 _ALWAYS_ON_NODES = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 
@@ -88,53 +75,6 @@ class ZoneTable:
 SUCCESS = ZoneVerdict(Code.SUCCESS)
 NODE_NOT_FOUND = ZoneVerdict(Code.ERROR, ("node not found",))
 NOT_FRESH = ZoneVerdict(Code.UNSCHEDULABLE, ("invalid node topology data",))
-
-
-def parse_zone_table(nrt: Mapping[str, Any]) -> ZoneTable:
-    """Read an NRT of any exporter (v1alpha2, or v1alpha1 with ``topologyPolicies``).
-
-    Zones of another type than ``Node``, or with a name that is not ``node-<id>``, are no NUMA
-    zones; malformed settings say nothing, as in the ancestor.
-
-    Raises:
-        errors.ParseError: the object does not have the CRD's structure, or a malformed quantity.
-    """
-    zones: list[ZoneEntry] = []
-    costs_by_id: dict[int, Mapping[int, int]] = {}
-    for zone in _objects(nrt.get("zones"), "zones"):
-        number = zone_id(zone.get("name"))
-        if zone.get("type") != "Node" or number is None:
-            continue
-        costs_by_id[number] = {
-            other: int(cost["value"])
-            for cost in _objects(zone.get("costs"), "costs")
-            if (other := zone_id(cost.get("name"))) is not None and isinstance(cost["value"], int)
-        }
-        available: dict[str, int] = {}
-        total: dict[str, int] = {}
-        for resource in _objects(zone.get("resources"), "resources"):
-            name = str(resource.get("name"))
-            available[name] = quantity.parse_resource(name, resource.get("available", ""))
-            whole = "allocatable" if is_memory(name) else "capacity"
-            total[name] = quantity.parse_resource(name, resource.get(whole, ""))
-        zones.append(ZoneEntry(id=number, available=available, total=total))
-    policy, scope, max_zones = _settings(nrt)
-    return ZoneTable(
-        zones=tuple(replace(zone, costs=costs_by_id[zone.id]) for zone in zones),
-        policy=policy,
-        scope=scope,
-        max_zones=max_zones,
-    )
-
-
-def zone_id(name: object) -> int | None:
-    """``node-7`` -> 7; None for a name that is no NUMA zone, or an id beyond the kubelet's mask."""
-    if not isinstance(name, str) or not name.startswith("node-"):
-        return None
-    digits = name[5:].removeprefix("+")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        return None
-    return int(digits) if int(digits) <= MAX_ZONE_ID else None
 
 
 def overlay(table: ZoneTable, pods: Iterable[Pod]) -> ZoneTable:
@@ -397,29 +337,3 @@ def _is_scalar(name: str) -> bool:
 
 def _asks_for_devices(pod: Pod) -> bool:
     return any(not is_native(name) for container in pod.containers for name in container.requests)
-
-
-def _settings(nrt: Mapping[str, Any]) -> tuple[str, str, int]:
-    policy, scope, max_zones = "none", "container", DEFAULT_MAX_ZONES
-    legacy = nrt.get("topologyPolicies") or ()
-    if legacy and isinstance(legacy, list):
-        policy, scope = LEGACY_POLICIES.get(str(legacy[0]), (policy, scope))
-    for attribute in _objects(nrt.get("attributes"), "attributes"):
-        name, value = attribute.get("name"), str(attribute.get("value"))
-        if name == "topologyManagerPolicy" and value in POLICIES:
-            policy = value
-        elif name == "topologyManagerScope" and value in SCOPES:
-            scope = value
-        elif name == "topologyManagerMaxNUMANodes":
-            digits = value.removeprefix("+")
-            if digits.isascii() and digits.isdigit() and int(digits[:9]) > 1:
-                max_zones = min(int(digits), LIMIT_MAX_ZONES)
-    return policy, scope, max_zones
-
-
-def _objects(value: object, what: str) -> list[Mapping[str, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise errors.ParseError(f"NodeResourceTopology {what}", value, "expected a list of objects")
-    return value

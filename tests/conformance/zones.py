@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from rte import nrt as nrt_room
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind
 from rte.placement import zone_scores, zones
@@ -19,7 +20,7 @@ def after_cache(case: dict) -> tuple[zones.ZoneTable | None, bool]:
     if nrt is not None and nrt["metadata"]["name"] != "node0":
         nrt = None
     reserved = [podspec.parse_pod(pod, defaults=False) for pod in cache.get("reserved", ())]
-    table = zones.parse_zone_table(nrt) if nrt is not None else None
+    table = nrt_room.zone_table(nrt_room.decode(nrt)) if nrt is not None else None
     if cache["mode"] == "overreserve":
         if table is not None and cache.get("foreign"):
             return None, False
