@@ -4,7 +4,17 @@ from __future__ import annotations
 
 
 class RteError(Exception):
-    """Base of all expected failures; ``str(error)`` is the one line that the user sees."""
+    """Base of all expected failures; ``str(error)`` is the one line that the user sees.
+
+    Names and texts from files and answers get into messages; what is not printable in them becomes
+    a space, so that the promise of one line holds.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if text.isprintable():
+            return text
+        return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class UsageError(RteError):
