@@ -228,6 +228,12 @@ def _cpuinfo_only(truth: dict[str, Any]) -> None:
         cpu["l3"] = None
 
 
+def _zone_0_offline(truth: dict[str, Any]) -> None:
+    truth["zones"] = [{**truth["zones"][1], "distances": {"1": 10}}]
+    for cpu in truth["cpus"]:
+        cpu["zone"] = 1 if cpu["zone"] == 1 else -1
+
+
 def _books(truth: dict[str, Any]) -> None:
     assert {cpu["socket"] for cpu in truth["cpus"]} == {0, 1, 2, 3}
 
@@ -387,6 +393,58 @@ FIXTURES: dict[str, Fixture] = {
             "node/node*/hugepages/hugepages-2048kB",
             "node/node1/cpulist",
             "node/node1/meminfo",
+            "node/online",
+        ),
+    ),
+    "16-2s-zone-offline": Fixture(
+        shape=Shape(
+            about="Zone 0 lost its memory and is off-line; its CPUs run on and are in no zone.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            memory=(0, 16 * GIB),
+        ),
+        remove=("sys/devices/system/node/node0",),
+        rewrite={
+            "sys/devices/system/node/online": "1\n",
+            "sys/devices/system/node/has_cpu": "1\n",
+            "sys/devices/system/node/node1/distance": "10\n",
+        },
+        adjust=_zone_0_offline,
+        warned=("cpu*/node*",),
+    ),
+    "16-2s-modules": Fixture(
+        shape=Shape(
+            about="AMD family 15h on Linux 3: cores of a module are listed as thread siblings.",
+            sockets=2,
+            zones=2,
+            cores=4,
+            modules=True,
+            l3_ids=False,
+            memory=(16 * GIB,),
+            vendor="AuthenticAMD",
+        ),
+        warned=("cpu*/cache/index*/id",),
+    ),
+    "16-ppc64-no-packages": Fixture(
+        shape=Shape(
+            about="POWER7: package ids are -1, core_siblings are the threads of a core.",
+            sockets=4,
+            threads=4,
+            adjacent=True,
+            old=True,
+            l3_ids=False,
+            zone_ids=(0, 1, 4, 5),
+            package_id=lambda _: -1,
+            memory=(16 * GIB,),
+            pools={16 * MIB: (0,)},
+            vendor="",
+            model="POWER7 (architected), altivec supported",
+        ),
+        warned=(
+            "cpu/online",
+            "cpu*/cache/index*/id",
+            "cpu*/topology/physical_package_id",
             "node/online",
         ),
     ),

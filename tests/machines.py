@@ -67,6 +67,9 @@ class Shape:
         cpu_stride: CPU ids are multiples of it (holes).
         old: names and hexadecimal maps of old kernels, no ``cpulist``, no lists at all.
         books: sockets per book (s390), 0 = no books; socket ids start anew in each book.
+        package_id: socket -> what ``physical_package_id`` says; None = as ``books`` has it.
+        modules: pairs of cores list each other as thread siblings, core ids start anew in each
+            zone (AMD family 15h before Linux 4.9).
         capacities: capacity per core, cyclic; empty = no cpu_capacity.
         atoms: number of trailing cores that are efficiency cores with one thread (x86 hybrid).
         node_dir: False = a kernel without NUMA.
@@ -93,6 +96,8 @@ class Shape:
     cpu_stride: int = 1
     old: bool = False
     books: int = 0
+    package_id: Callable[[int], int] | None = None
+    modules: bool = False
     capacities: tuple[int, ...] = ()
     atoms: int = 0
     node_dir: bool = True
@@ -124,6 +129,8 @@ def build_rows(shape: Shape) -> list[Row]:
                 position = c * shape.threads + t if shape.adjacent else len(numbers)
                 numbers[c, t] = position * shape.cpu_stride
     l3_cores = shape.cores if shape.l3_cores is None else shape.l3_cores
+    cores_in = shape.cores if shape.modules else shape.cores * shape.zones
+    package_id = shape.package_id or (lambda s: s % shape.books if shape.books else s)
     top = max(shape.capacities, default=0)
     rows = []
     for (c, t), cpu in numbers.items():
@@ -138,7 +145,7 @@ def build_rows(shape: Shape) -> list[Row]:
         rows.append(
             {
                 "id": cpu,
-                "core": c % (shape.cores * shape.zones),
+                "core": c % cores_in,
                 "die": zone % shape.zones // shape.die_zones if shape.die_zones else 0,
                 "socket": socket,
                 "zone": shape.cpu_zone_ids[zone] if shape.node_dir else 0,
@@ -147,7 +154,7 @@ def build_rows(shape: Shape) -> list[Row]:
                 "online": cpu not in shape.offline,
                 "kind": kind,
                 "capacity": capacity,
-                "kernel_socket": socket % shape.books if shape.books else socket,
+                "kernel_socket": package_id(socket),
                 "book": socket // shape.books if shape.books else None,
                 "thread": t,
             }
@@ -211,6 +218,11 @@ def expected(shape: Shape) -> dict[str, Any]:
             ),
             "online": row["online"],
             "kind": row["kind"] if row["online"] else "",
+            **(
+                {"package_id": row["kernel_socket"]}
+                if row["online"] and row["kernel_socket"] != row["socket"]
+                else {}
+            ),
         }
         for row in rows
     ]
@@ -228,7 +240,9 @@ def expected(shape: Shape) -> dict[str, Any]:
         "vendor": shape.vendor,
         "model": shape.model,
         "memory_bytes": sum(zone["memory_bytes"] for zone in zones),
-        "sockets": len({row["kernel_socket"] for row in rows if row["online"]}),
+        "sockets": len(
+            {r["kernel_socket"] for r in rows if r["online"] and r["kernel_socket"] >= 0}
+        ),
         "cpus": cpus,
         "zones": zones,
         "pci": [
@@ -352,6 +366,8 @@ def _write_topology(
             out.file(f"{cpu}/topology/{name}", text)
 
     same = [r["id"] for r in online if r["id"] in row["siblings"]]
+    if shape.modules:
+        same = [r["id"] for r in online if r["id"] // 2 == row["id"] // 2]
     package = [r["id"] for r in online if r["socket"] == row["socket"]]
     out.file(f"{cpu}/topology/core_id", row["core"])
     out.file(f"{cpu}/topology/physical_package_id", row["kernel_socket"])
@@ -483,7 +499,8 @@ def _write_proc(out: _Writer, shape: Shape, rows: Sequence[Row], zones: Sequence
 def _cpuinfo_block(shape: Shape, row: Row) -> str:
     lines = [f"processor\t: {row['id']}"]
     lines += [f"vendor_id\t: {shape.vendor}", f"model name\t: {shape.model}"]
-    lines += [f"physical id\t: {row['kernel_socket']}", f"core id\t\t: {row['core']}"]
+    if row["kernel_socket"] >= 0:
+        lines += [f"physical id\t: {row['kernel_socket']}", f"core id\t\t: {row['core']}"]
     return "\n".join(lines)
 
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     """What a kubelet makes of this machine: on-line CPUs, all on-line zones.
 
-    A core is what shares zone, socket and ``core_id`` (cadvisor knows no dies) and is named by its
-    lowest CPU. A level-3 cache counts as uncore cache only where it is not the cache of a whole
-    zone; without one the socket's id stands in.
+    A core is what shares zone, package id and ``core_id`` as the kernel writes them (cadvisor knows
+    no dies and no sibling lists) and is named by its lowest CPU. A level-3 cache counts as uncore
+    cache only where it is not the cache of a whole zone; without one the socket's id stands in.
+    So it does where caches have no ids: cadvisor reads none of such caches.
 
     ``known`` names the CPUs that a running kubelet goes by, where they differ from what is on-line
     now: hot-plugged since its start. Those of them that the machine no longer describes are left
@@ -38,15 +39,16 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     ]
     cores: dict[tuple[int, int, int], list[CPU]] = {}
     for cpu in cpus:
-        cores.setdefault((cpu.zone, cpu.socket, cpu.core), []).append(cpu)
-    caches = _uncore_caches(cores, cpus)
+        core = cpu.core if cpu.core_id is None else cpu.core_id
+        cores.setdefault((cpu.zone, _socket(cpu), core), []).append(cpu)
+    caches = _uncore_caches(cores, cpus) if machine.l3_ids_told else {}
     infos = {
         cpu.id: CPUInfo(
             cpu=cpu.id,
             core=threads[0].id,
-            socket=cpu.socket,
+            socket=_socket(cpu),
             zone=cpu.zone,
-            uncore=caches.get(threads[0].id, cpu.socket),
+            uncore=caches.get(threads[0].id, _socket(cpu)),
         )
         for threads in cores.values()
         for cpu in threads
@@ -65,9 +67,13 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
             )
             for zone in machine.zones
         ),
-        sockets=machine.sockets or len({cpu.socket for cpu in cpus}),
+        sockets=machine.sockets or len({_socket(cpu) for cpu in cpus}),
         uncore_reported=bool(caches),
     )
+
+
+def _socket(cpu: CPU) -> int:
+    return cpu.socket if cpu.package_id is None else cpu.package_id
 
 
 def _uncore_caches(

@@ -18,14 +18,17 @@ class CPU:
 
     Attributes:
         id: logical CPU number, unique.
-        core: ``core_id``, unique within (socket, die).
+        core: ``core_id``, unique within (zone, socket, die).
         die: ``die_id``.
-        socket: ``physical_package_id``.
+        socket: ``physical_package_id``, or a number of ours where those repeat or are not told.
         zone: NUMA zone.
         l3: id of the level-3 cache group (unique over the machine), None where sysfs tells none.
         siblings: CPUs of the same core, itself included; only itself where SMT is off.
         online: False for a CPU that is present but off-line (its other ids may be unknown: -1).
         kind: ``performance`` or ``efficiency`` on hybrid machines, else ``""``.
+        core_id: what the kernel says, if that is not ``core``; it may repeat within a socket.
+        package_id: what the kernel says, if that is not ``socket``; it may be -1 (not told) or
+            repeat. cAdvisor, thus the kubelet, goes by these two.
     """
 
     id: int
@@ -37,6 +40,8 @@ class CPU:
     siblings: CPUSet = 0
     online: bool = True
     kind: str = ""
+    core_id: int | None = None
+    package_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +95,7 @@ class Machine:
     Attributes:
         sockets: how many the platform reports (cadvisor counts the different ``physical id`` lines
             of /proc/cpuinfo, which on simulated hardware are the real machine's); 0 = count them.
+        l3_ids_told: whether the kernel gives L3 caches ids; else ``CPU.l3`` are numbers of ours.
         warnings: one line for each file that was missing or unreadable and what stood in for it.
     """
 
@@ -97,6 +103,7 @@ class Machine:
     zones: tuple[Zone, ...]
     memory_bytes: int = 0
     sockets: int = 0
+    l3_ids_told: bool = True
     pci: tuple[PCIDevice, ...] = ()
     vendor: str = ""
     model: str = ""

@@ -5,7 +5,9 @@ Sources, best first (each step down leaves a note, except between names of the s
 * on-line: ``cpu/online``; else per CPU ``cpuN/online``, /proc/cpuinfo and /proc/stat, the zones'
   CPU lists, a ``topology`` directory. Present: ``cpu/present``, else the ``cpuN`` directories.
 * groups: the CPU lists of ``topology/`` (new name, old name, then their hexadecimal maps), else
-  equal ids, else /proc/cpuinfo.
+  equal ids, else /proc/cpuinfo. Ids only name what the lists group: on some machines they repeat
+  (sockets of s390 books, bus-numbered ia64), on POWER the package is -1. The kubelet goes by ids
+  alone, so ``CPU.core_id`` and ``CPU.package_id`` keep them where they differ.
 * L3: the cache index whose level is 3, by its shared list or map, else by its id.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits, machine
 from rte.sysfs import groups, procfs
@@ -33,6 +35,8 @@ SOCKET_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core
 #: An s390 machine numbers sockets within books and books within drawers.
 BOOK_FILES = ("book_siblings_list", "book_siblings")
 L3_FILES = ("shared_cpu_list", "shared_cpu_map")
+#: Drawer, book and package.
+_SocketKey: TypeAlias = tuple[int, int, int]
 #: A core that has less than this share of the largest ``cpu_capacity`` is an efficiency core
 #: (favoured cores of one kind differ by a few percent only).
 EFFICIENCY_SHARE = 0.75
@@ -87,13 +91,18 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """What on-line CPUs share. ``cores``: CPU -> its siblings; the others: CPU -> id."""
+    """What on-line CPUs share. ``cores``: CPU -> its siblings; the others: CPU -> id.
+
+    ``core_ids`` and ``package_ids`` are the kernel's: some are missing, some repeat elsewhere.
+    """
 
     cores: Mapping[int, CPUSet]
     core_ids: Mapping[int, int]
     die_ids: Mapping[int, int]
+    package_ids: Mapping[int, int]
     socket_ids: Mapping[int, int]
     l3_ids: Mapping[int, int]
+    l3_ids_told: bool
 
 
 def first_dir(tree: Tree, *paths: str) -> str:
@@ -149,20 +158,20 @@ def _guess_online(sources: Sources, present: CPUSet, in_zones: CPUSet) -> CPUSet
 
 def read_topology(sources: Sources, online: CPUSet) -> Topology:
     """The groups of on-line CPUs and their ids."""
-    cores = _groups(sources, online, CORE_FILES)
-    socket_ids = _socket_ids(sources, online, cores)
+    cores = _split_modules(sources, _groups(sources, online, CORE_FILES))
+    package_ids, socket_ids = _socket_ids(sources, online)
     die_ids = _die_ids(sources, online)
     core_ids = _core_ids(sources, online, cores)
     places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
-    cores = _complete_cores(sources, online, cores, places)
-    core_ids = _unique_core_ids(sources, cores, places)
-    l3 = _l3_groups(sources, online)
+    l3_ids, l3_ids_told = _l3_ids(sources, online)
     return Topology(
-        cores=cores,
+        cores=_complete_cores(sources, online, cores, places),
         core_ids=core_ids,
         die_ids=die_ids,
+        package_ids=package_ids,
         socket_ids=socket_ids,
-        l3_ids=_l3_ids(sources, l3),
+        l3_ids=l3_ids,
+        l3_ids_told=l3_ids_told,
     )
 
 
@@ -171,10 +180,11 @@ def build_cpus(
 ) -> tuple[machine.CPU, ...]:
     """All present CPUs in id order."""
     kinds = _read_kinds(sources, presence.online, topology)
+    core_ids = _unique_core_ids(sources, topology, zone_of)
     return tuple(
         machine.CPU(
             id=cpu,
-            core=topology.core_ids.get(cpu, -1),
+            core=core_ids.get(cpu, -1),
             die=topology.die_ids.get(cpu, -1),
             socket=topology.socket_ids.get(cpu, -1),
             zone=zone_of.get(cpu, -1),
@@ -182,9 +192,15 @@ def build_cpus(
             siblings=topology.cores.get(cpu, 1 << cpu),
             online=bool(presence.online >> cpu & 1),
             kind=kinds.get(cpu, ""),
+            core_id=_if_other(topology.core_ids.get(cpu), core_ids.get(cpu)),
+            package_id=_if_other(topology.package_ids.get(cpu), topology.socket_ids.get(cpu)),
         )
         for cpu in bits.members(presence.present)
     )
+
+
+def _if_other(told: int | None, used: int | None) -> int | None:
+    return None if told == used else told
 
 
 def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[int, CPUSet]:
@@ -192,37 +208,78 @@ def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[in
     return groups.partition(online, lists)
 
 
-def _socket_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> dict[int, int]:
+def _split_modules(sources: Sources, cores: Mapping[int, CPUSet]) -> Mapping[int, CPUSet]:
+    """Siblings whose core ids all differ are cores of their own.
+
+    Linux before 4.9 lists the two cores of a module (AMD family 15h) as thread siblings. Every
+    kernel gives threads of one core the same id, so one core where ids are equal settles it.
+    """
+    differ = False
+    for mask in groups.distinct(cores):
+        if mask.bit_count() > 1:
+            ids = [sources.id_of(cpu, "core_id") for cpu in bits.members(mask)]
+            if None in ids:
+                continue
+            if len(set(ids)) < len(ids):
+                return cores
+            differ = True
+    return {cpu: 1 << cpu for cpu in cores} if differ else cores
+
+
+def _socket_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], dict[int, int]]:
+    """CPU -> the kernel's id of its package (may be missing or -1), CPU -> its socket.
+
+    Sockets are what the lists group; ids name them, and group CPUs without a list. Where the
+    kernel says -1 (POWER), a list of one CPU is no answer: kernels that know no sockets put each
+    CPU into one of its own (include/linux/topology.h).
+    """
+    file = "cpu*/topology/physical_package_id"
+    sockets: dict[CPUSet, _SocketKey | None] = {}
     shared = _groups(sources, online, SOCKET_FILES)
-    keys: dict[int, tuple[int, ...] | None] = {}
-    unnamed: list[CPUSet] = []
-    for cpu in bits.members(online):
-        if cpu not in shared:
-            keys[cpu] = _socket_key(sources, cpu)
     for mask in groups.distinct(shared):
         found = (_socket_key(sources, cpu) for cpu in bits.members(mask))
-        key = next((key for key in found if key is not None), None)
-        if key is None:
-            unnamed.append(mask)
-        keys.update(dict.fromkeys(bits.members(mask), key))
-    # A kernel that knows no sockets puts each CPU into one of its own (include/linux/topology.h).
-    real = [mask for mask in unnamed if mask & ~cores.get(bits.lowest(mask), 0)]
-    for mask in unnamed if real else ():
-        # No real key has one member, so such a group stays one of its own.
-        keys.update(dict.fromkeys(bits.members(mask), (bits.lowest(mask),)))
-    file = "cpu*/topology/physical_package_id"
-    if all(key is None for key in keys.values()):
-        sources.notes.add(file, "told nowhere; one socket 0 stands for all")
-        return dict.fromkeys(keys, 0)
-    if real:
+        sockets[mask] = next((key for key in found if key is not None), None)
+    _add_unlisted(sources, sockets, online & ~bits.of(shared))
+    named = [mask for mask, key in sockets.items() if key is not None]
+    unnamed = [mask for mask, key in sockets.items() if key is None]
+    if any(mask.bit_count() > 1 for mask in unnamed):
         sources.notes.add(file, "not told; sockets are what package_cpus groups")
-    for cpu, key in sorted(keys.items()):
-        if key is None:
-            sources.notes.add(file, "not told; socket unknown", str(cpu))
-    return _number_sockets(sources, keys)
+    else:
+        sockets = {mask: sockets[mask] for mask in named}
+    package_ids = {
+        cpu: -1 if key is None else key[-1]
+        for mask, key in sockets.items()
+        for cpu in bits.members(mask)
+    }
+    if not sockets:
+        sources.notes.add(file, "told nowhere; one socket 0 stands for all")
+        return package_ids, dict.fromkeys(bits.members(online), 0)
+    numbers = {mask: -1 if key is None else key[-1] for mask, key in sockets.items()}
+    if len(set(numbers.values())) < len(numbers) or -1 in numbers.values():
+        if len(named) == len(numbers):
+            sources.notes.add(file, "repeats; sockets are numbered in the order of their CPUs")
+        numbers = {mask: n for n, mask in enumerate(sorted(numbers, key=bits.lowest))}
+    ids = {cpu: number for mask, number in numbers.items() for cpu in bits.members(mask)}
+    for cpu in bits.members(online & ~bits.of(ids)):
+        sources.notes.add(file, "not told; socket unknown", str(cpu))
+        ids[cpu] = -1
+    return package_ids, ids
 
 
-def _socket_key(sources: Sources, cpu: int) -> tuple[int, ...] | None:
+def _add_unlisted(sources: Sources, sockets: dict[CPUSet, _SocketKey | None], lost: CPUSet) -> None:
+    """Put CPUs without a list of their own to the one socket of the same id, else together."""
+    keys = {cpu: key for cpu in bits.members(lost) if (key := _socket_key(sources, cpu))}
+    for mask in groups.distinct(groups.by_value(keys)):
+        key = keys[bits.lowest(mask)]
+        same = [listed for listed, other in sockets.items() if other == key]
+        if not same:
+            sockets[mask] = key
+        elif len(same) == 1:
+            del sockets[same[0]]
+            sockets[same[0] | mask] = key
+
+
+def _socket_key(sources: Sources, cpu: int) -> _SocketKey | None:
     package = sources.id_of(cpu, "physical_package_id")
     if package is None:
         package = sources.told(cpu, "physical id", "package")
@@ -234,20 +291,6 @@ def _socket_key(sources: Sources, cpu: int) -> tuple[int, ...] | None:
         mates = lists(cpu)
         book = 0 if mates is None else bits.lowest(mates)
     return sources.id_of(cpu, "drawer_id") or 0, book, package
-
-
-def _number_sockets(sources: Sources, keys: Mapping[int, tuple[int, ...] | None]) -> dict[int, int]:
-    distinct = list(dict.fromkeys(keys[cpu] for cpu in sorted(keys) if keys[cpu] is not None))
-    told = [key[-1] for key in distinct if key is not None and len(key) > 1]
-    if len(told) == len(distinct) == len(set(told)):
-        return {cpu: -1 if key is None else key[-1] for cpu, key in keys.items()}
-    if len(set(told)) < len(told):
-        sources.notes.add(
-            "cpu*/topology/physical_package_id",
-            "repeats from book to book; sockets are numbered by their lowest CPU",
-        )
-    numbers = {key: number for number, key in enumerate(distinct)}
-    return {cpu: -1 if key is None else numbers[key] for cpu, key in keys.items()}
 
 
 def _die_ids(sources: Sources, online: CPUSet) -> dict[int, int]:
@@ -274,13 +317,12 @@ def _die_ids(sources: Sources, online: CPUSet) -> dict[int, int]:
 def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> dict[int, int]:
     """What the kernel calls each core; CPUs without an answer are left out."""
     ids: dict[int, int] = {}
-    for cpu in bits.members(online):
-        if cpu in ids:
-            continue
-        members = list(bits.members(cores.get(cpu, 1 << cpu)))
+    unlisted = bits.members(online & ~bits.of(cores))
+    for mask in (*groups.distinct(cores), *(1 << cpu for cpu in unlisted)):
+        members = list(bits.members(mask))
         found = itertools.chain(
-            (sources.id_of(member, "core_id") for member in members),
-            (sources.told(member, "core id", "core") for member in members),
+            (sources.id_of(cpu, "core_id") for cpu in members),
+            (sources.told(cpu, "core id", "core") for cpu in members),
         )
         core = next((value for value in found if value is not None), None)
         if core is not None:
@@ -296,47 +338,71 @@ def _complete_cores(
 ) -> dict[int, CPUSet]:
     """Siblings of CPUs whose lists are missing: those of the same core id, else nobody."""
     lost = [cpu for cpu in bits.members(online) if cpu not in cores]
-    alike = groups.by_value({cpu: places[cpu] for cpu in lost if cpu in places})
+    if not lost:
+        return dict(cores)
+    firsts = [bits.lowest(mask) for mask in groups.distinct(cores)]
+    listed = [places[cpu] for cpu in firsts if cpu in places]
+    telling = {} if len(set(listed)) < len(listed) else places
+    alike = groups.by_value({cpu: telling[cpu] for cpu in lost if cpu in telling})
     complete = dict(cores)
     for cpu in lost:
         complete[cpu] = alike.get(cpu, 1 << cpu)
         sources.notes.add(
             "cpu*/topology/core_cpus_list",
             "no list of siblings; siblings are the CPUs of the same core_id"
-            if cpu in places
-            else "no list of siblings and no core_id; taken for a core of its own",
+            if cpu in alike
+            else "no list of siblings and no core_id that tells; taken for a core of its own",
             str(cpu),
         )
     return complete
 
 
 def _unique_core_ids(
-    sources: Sources, cores: Mapping[int, CPUSet], places: Mapping[int, tuple[int, int, int]]
+    sources: Sources, topology: Topology, zone_of: Mapping[int, int]
 ) -> dict[int, int]:
-    """Core ids; numbered by lowest CPU wherever the kernel's are missing or ambiguous."""
-    owner: dict[tuple[int, int, int], CPUSet] = {}
-    for cpu, mask in cores.items():
-        if cpu not in places:
+    """Core ids; numbered by lowest CPU wherever the kernel's are missing or ambiguous.
+
+    Old kernels number the cores of AMD family 15h anew in each zone of a socket.
+    """
+    owner: dict[tuple[int, int, int, int], CPUSet] = {}
+    for cpu, mask in topology.cores.items():
+        core = topology.core_ids.get(cpu)
+        if core is None:
             why = "not told; cores are numbered by their lowest CPU"
-        elif owner.setdefault(places[cpu], mask) != mask:
-            why = "repeats within a die; cores are numbered by their lowest CPU"
         else:
-            continue
+            place = (topology.socket_ids[cpu], topology.die_ids[cpu], zone_of.get(cpu, -1), core)
+            if owner.setdefault(place, mask) == mask:
+                continue
+            why = "repeats within a die; cores are numbered by their lowest CPU"
         sources.notes.add("cpu*/topology/core_id", why)
-        return {cpu: bits.lowest(mask) for cpu, mask in cores.items()}
-    return {cpu: place[2] for cpu, place in places.items()}
+        return {cpu: bits.lowest(mask) for cpu, mask in topology.cores.items()}
+    return dict(topology.core_ids)
 
 
-def _l3_groups(sources: Sources, online: CPUSet) -> dict[int, CPUSet]:
+def _l3_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], bool]:
+    """CPU -> the id of its L3 group, and whether caches have ids at all (Linux 4.10, by far not
+    everywhere on arm64).
+    """
     finder = _L3Finder(sources)
+    shared = _l3_groups(sources, online, finder)
+    ids = {mask: finder.id_of(bits.lowest(mask)) for mask in groups.distinct(shared)}
+    known = [value for value in ids.values() if value is not None]
+    if len(set(known)) == len(ids):
+        return {cpu: ids[mask] or 0 for cpu, mask in shared.items()}, True
+    sources.notes.add(
+        "cpu*/cache/index*/id",
+        "repeats; L3 groups are numbered by their lowest CPU"
+        if len(known) == len(ids)
+        else "missing or unreadable; L3 groups are numbered by their lowest CPU",
+    )
+    return {cpu: bits.lowest(mask) for cpu, mask in shared.items()}, bool(known)
+
+
+def _l3_groups(sources: Sources, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
     shared = groups.partition(online, groups.Lists(sources.sys, finder, L3_FILES, online))
-    lost = bits.of(cpu for cpu in finder.found if cpu not in shared)
+    lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
     alike = groups.by_value(
-        {
-            cpu: value
-            for cpu in bits.members(lost & online)
-            if (value := parse(sources.sys.read(f"{finder.found[cpu]}/id"), parse_int)) is not None
-        }
+        {cpu: value for cpu in bits.members(lost) if (value := finder.id_of(cpu)) is not None}
     )
     for cpu in bits.members(lost):
         sources.notes.add(
@@ -372,26 +438,14 @@ class _L3Finder:
         self.found[cpu] = f"{cache}/{self._last}"
         return self.found[cpu]
 
+    def id_of(self, cpu: int) -> int | None:
+        """The id of the CPU's L3 cache; None if it has none, or one that cannot be."""
+        place = self.found.get(cpu) or self(cpu)
+        value = parse(self._sources.sys.read(f"{place}/id"), parse_int) if place else None
+        return None if value is None or value < 0 else value
+
     def _is_l3(self, index: str) -> bool:
         return parse(self._sources.sys.read(f"{index}/level"), parse_int) == 3
-
-
-def _l3_ids(sources: Sources, shared: Mapping[int, CPUSet]) -> dict[int, int]:
-    finder = _L3Finder(sources)
-    ids: dict[CPUSet, int | None] = {}
-    for mask in groups.distinct(shared):
-        index = finder(bits.lowest(mask))
-        ids[mask] = parse(sources.sys.read(f"{index}/id"), parse_int)
-    known = [value for value in ids.values() if value is not None and value >= 0]
-    if len(set(known)) == len(ids):
-        return {cpu: ids[mask] or 0 for cpu, mask in shared.items()}
-    sources.notes.add(
-        "cpu*/cache/index*/id",
-        "repeats; L3 groups are numbered by their lowest CPU"
-        if len(known) == len(ids)
-        else "missing or unreadable; L3 groups are numbered by their lowest CPU",
-    )
-    return {cpu: bits.lowest(mask) for cpu, mask in shared.items()}
 
 
 def _read_kinds(sources: Sources, online: CPUSet, topology: Topology) -> dict[int, str]:

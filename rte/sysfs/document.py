@@ -33,6 +33,7 @@ def build_document(read: machine.Machine) -> Document:
                 "siblings": bits.format_list(cpu.siblings),
                 "online": cpu.online,
                 "kind": cpu.kind,
+                **_told_otherwise(cpu),
             }
             for cpu in read.cpus
         ],
@@ -60,6 +61,12 @@ def build_document(read: machine.Machine) -> Document:
         ],
         "warnings": list(read.warnings),
     }
+
+
+def _told_otherwise(cpu: machine.CPU) -> Document:
+    """``core_id`` and ``package_id`` where the kernel's differ from ``core`` and ``socket``."""
+    told = {"core_id": cpu.core_id, "package_id": cpu.package_id}
+    return {key: value for key, value in told.items() if value is not None}
 
 
 def format_document(document: Mapping[str, Any]) -> str:

@@ -48,6 +48,7 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
         memory_bytes=memory_bytes,
         pci=pci.read_devices(sys_tree, all_zones, notes),
         sockets=identity.sockets,
+        l3_ids_told=topology.l3_ids_told,
         vendor=identity.vendor,
         model=identity.model,
         warnings=notes.lines(),

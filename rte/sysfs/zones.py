@@ -2,8 +2,8 @@
 
 Sources, best first (each step down leaves a note):
 
-* zones: ``node/online``, else the ``nodeN`` directories, else the ``nodeN`` links of the CPUs,
-  else one zone 0. A directory that ``online`` does not list is a zone only if it has on-line CPUs.
+* zones: ``node/online`` alone, without regard to directories; else the ``nodeN`` directories and
+  the ``nodeN`` links of the CPUs; else one zone 0. CPUs of a zone that is off-line are in none.
 * a zone's CPUs: ``nodeN/cpulist``, ``nodeN/cpumap``, the ``cpuM`` entries of ``nodeN``, the
   ``nodeN`` links of the CPUs; then siblings of a core are in one zone, and what is left belongs to
   the one zone whose sources are lost, if it is one. What contradicts itself stays unknown.
@@ -12,6 +12,7 @@ Sources, best first (each step down leaves a note):
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from rte.sysfs import cpus, procfs
 from rte.sysfs.tree import parse, parse_int
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rte.model.bits import CPUSet, ZoneSet
     from rte.sysfs.tree import Notes, Tree
@@ -65,17 +66,24 @@ class NodeFiles:
         return 0 if used & self.dirs & ~listed else listed
 
     @cached_property
-    def _cpulist_texts(self) -> Mapping[int, str | None]:
-        return {zone: self.read(zone, "cpulist") for zone in bits.members(self.dirs)}
+    def _told(self) -> Mapping[int, tuple[CPUSet, bool]]:
+        """Zone -> the CPUs that its list or map names, and whether the text has its end of line."""
+        told = {}
+        for zone in bits.members(self.dirs):
+            for file, parser in (("cpulist", bits.parse_list), ("cpumap", bits.parse_hex)):
+                text = self.read(zone, file)
+                found = parse(text, parser)
+                if text is not None and found is not None:
+                    told[zone] = found, text.rstrip("\0").endswith("\n")
+                    break
+        return told
 
     @cached_property
     def cpu_lists(self) -> Mapping[int, CPUSet]:
         """Zone -> the CPUs that its directory names; zones whose files are all useless are out."""
-        lists: dict[int, CPUSet] = {}
-        for zone, text in self._cpulist_texts.items():
-            found = parse(text, bits.parse_list)
-            if found is None:
-                found = self._without_list(zone)
+        lists = {}
+        for zone in bits.members(self.dirs):
+            found = self._told[zone][0] if zone in self._told else self._entries(zone)
             if found is not None:
                 lists[zone] = found
         return lists
@@ -83,28 +91,25 @@ class NodeFiles:
     def sound_cpu_lists(self, online: CPUSet) -> Mapping[int, CPUSet]:
         """``cpu_lists`` without what was cut off, as far as that shows.
 
-        A list without the end of its line, where others have one, is dropped if the lists do not
-        make a partition of ``online``: cut off, ``8,16`` reads ``8,1``.
+        A text without the end of its line, where others have one, does not count if the lists do
+        not make a partition of ``online``: cut off, ``8,16`` reads ``8,1``.
         """
         lists = dict(self.cpu_lists)
-        texts = self._cpulist_texts
-        ended = {zone for zone, text in texts.items() if text is not None and text.endswith("\n")}
+        ended = {zone for zone, (_, end) in self._told.items() if end}
         union = self.listed_cpus()
-        if ended and (
-            online & ~union or sum(mask.bit_count() for mask in lists.values()) > union.bit_count()
-        ):
-            for zone, text in texts.items():
-                if text is not None and zone not in ended:
-                    found = self._without_list(zone)
-                    lists.pop(zone, None)
-                    if found is not None:
-                        lists[zone] = found
+        doubled = sum(mask.bit_count() for mask in lists.values()) > union.bit_count()
+        if ended and (online & ~union or doubled):
+            for zone in self._told.keys() - ended:
+                found = parse(self.read(zone, "cpumap"), bits.parse_hex)
+                if found is None or found == self._told[zone][0]:
+                    found = self._entries(zone)
+                if found is None:
+                    del lists[zone]
+                else:
+                    lists[zone] = found
         return lists
 
-    def _without_list(self, zone: int) -> CPUSet | None:
-        found = parse(self.read(zone, "cpumap"), bits.parse_hex)
-        if found is not None:
-            return found
+    def _entries(self, zone: int) -> CPUSet | None:
         return cpus.numbered(self.sys.names(f"{self.root}/node{zone}"), "cpu") or None
 
     def linked_zone(self, cpu: int) -> int | None:
@@ -166,14 +171,25 @@ def place(
     online = presence.online
     lists = files.sound_cpu_lists(online)
     zone_of, contested = _told_zones(files, lists, presence)
-    zones = _zone_ids(files, bits.of(zone_of[c] for c in zone_of if online >> c & 1), notes)
+    zones = files.online
+    if not zones:
+        zones = files.dirs | bits.of(zone for cpu, zone in zone_of.items() if online >> cpu & 1)
+        if zones:
+            why = "missing or unreadable; zones are those with a directory or with CPUs"
+            notes.add("node/online", why)
     if not zones:
         notes.add("devices/system/node", "missing; one zone 0 stands for the whole machine")
         everyone = dict.fromkeys(bits.members(presence.present), 0)
         return Placement(zones=1, zone_of=everyone, online=online, whole=True)
+    for zone in bits.members(files.dirs & ~zones):
+        notes.add(f"node/node{zone}", "node/online does not list it; left out")
+    for zone in bits.members(files.online & ~files.dirs):
+        notes.add(f"node/node{zone}", "missing, though node/online lists it")
+    outside = bits.of(cpu for cpu, zone in zone_of.items() if not zones >> zone & 1)
+    for cpu in bits.members(outside & online):
+        notes.add("cpu*/node*", "names a zone that is off-line; CPU is in none", str(cpu))
     zone_of = {cpu: zone for cpu, zone in zone_of.items() if zones >> zone & 1}
-    lost = zones & ~bits.of(lists)
-    _infer(lost, zone_of, contested, online, cores, notes)
+    _infer(zones & ~bits.of(lists), zone_of, contested, online & ~outside, cores, notes)
     return Placement(zones=zones, zone_of=zone_of, online=online)
 
 
@@ -194,12 +210,7 @@ def _told_zones(
         if linked is None and cpu in claims:
             claimants = list(bits.members(claims[cpu]))
             backed = [z for z in claimants if files.has_entry(z, cpu)]
-            if len(backed) == 1:
-                linked = backed[0]
-            elif len({lists[zone] for zone in claimants}) == 1:
-                # numa=fake: every part of a real zone lists all its CPUs, which the kernel counts
-                # as the first part's (arch/x86/mm/numa_emulation.c, numa_emulation).
-                linked = claimants[0]
+            linked = backed[0] if len(backed) == 1 else _nearest(claimants, lists)
         if linked is not None:
             zone_of[cpu] = linked
         elif cpu in claims:
@@ -207,25 +218,16 @@ def _told_zones(
     return zone_of, contested
 
 
-def _zone_ids(files: NodeFiles, in_use: ZoneSet, notes: Notes) -> ZoneSet:
-    """All zones; ``in_use``: those that on-line CPUs say they are in."""
-    if files.online:
-        for zone in bits.members(files.dirs & ~files.online):
-            notes.add(
-                f"node/node{zone}",
-                "node/online does not list it; kept, since it has on-line CPUs"
-                if in_use >> zone & 1
-                else "node/online does not list it; left out",
-            )
-        for zone in bits.members(files.online & ~files.dirs):
-            notes.add(f"node/node{zone}", "missing, though node/online lists it")
-        return files.online | in_use
-    zones = files.dirs | in_use
-    if zones:
-        notes.add(
-            "node/online", "missing or unreadable; zones are those with a directory or with CPUs"
-        )
-    return zones
+def _nearest(zones: Sequence[int], lists: Mapping[int, CPUSet]) -> int | None:
+    """The zone with the smallest list, if each larger list holds it whole; of equal ones the first.
+
+    Memory that is further away is near to the CPUs of several zones. With numa=fake every part of
+    a real zone lists all its CPUs, which the kernel counts as the first part's
+    (arch/x86/mm/numa_emulation.c, numa_emulation).
+    """
+    ascending = sorted(zones, key=lambda zone: (lists[zone].bit_count(), zone))
+    nested = all(not lists[a] & ~lists[b] for a, b in itertools.pairwise(ascending))
+    return ascending[0] if nested else None
 
 
 def _infer(

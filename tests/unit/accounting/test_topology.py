@@ -45,6 +45,15 @@ def test_dies_of_one_zone_with_equal_core_ids_are_one_core_to_the_kubelet() -> N
     assert cores(machine(cpu(0, 0, zone=0), cpu(1, 0, zone=1), zones=2)) == [0, 1]
 
 
+def test_cores_and_sockets_are_what_the_kernel_calls_so() -> None:
+    """GetNodesInfo reads core_id and physical_package_id, and neither lists nor books."""
+    ids = {"core_id": 0, "package_id": -1}
+    told = machine(*(replace(cpu(n, n, socket=n), **ids) for n in range(2)))
+    assert cores(told) == [0, 0]
+    assert [info.socket for info in kubelet_topology(told).cpus] == [-1, -1]
+    assert kubelet_topology(told).sockets == 1
+
+
 def test_offline_cpus_are_absent_and_may_name_no_core() -> None:
     topology = kubelet_topology(
         machine(CPU(id=0, core=-1, die=-1, socket=-1, zone=0, online=False), cpu(1, 0), cpu(4, 0))
@@ -76,6 +85,12 @@ def test_an_l3_cache_of_a_whole_zone_is_none_and_the_socket_stands_in() -> None:
     """addCacheInfo: threads of the cache == cores of the zone x threads of the core."""
     whole = machine(*(cpu(number, number, socket=3, l3=7) for number in range(4)))
     assert uncores(whole) == ([3, 3, 3, 3], False)
+
+
+def test_caches_without_ids_are_none_to_the_kubelet() -> None:
+    """GetCacheInfo fails on a cache without an id file, and no cache of the core counts."""
+    split = machine(*(cpu(number, number, l3=number // 2) for number in range(4)))
+    assert uncores(replace(split, l3_ids_told=False)) == ([0, 0, 0, 0], False)
 
 
 def test_an_l3_cache_over_several_zones_is_an_uncore_cache() -> None:

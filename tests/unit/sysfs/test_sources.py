@@ -166,15 +166,21 @@ def test_zones_listed_without_a_directory_are_kept(root: Path) -> None:
     assert machine.zone_by_id[8].cpus == 0
 
 
-def test_directories_of_zones_that_are_not_online_are_left_out_unless_they_have_cpus(
-    root: Path,
-) -> None:
+def test_zones_are_what_node_online_lists_and_nothing_else(root: Path) -> None:
     (root / NODE / "online").write_text("0-2\n")
     (root / NODE / "node9").mkdir()
     (root / NODE / "node9/cpulist").write_text("\n")
     machine = read(root)
-    assert [zone.id for zone in machine.zones] == [0, 1, 2, 3]
-    assert zones_of(machine) == TRUE_ZONES
+    assert [zone.id for zone in machine.zones] == [0, 1, 2]
+    assert zones_of(machine) == {cpu: -1 if zone == 3 else zone for cpu, zone in TRUE_ZONES.items()}
+
+
+def test_cpus_of_an_offline_zone_are_not_put_into_one_whose_cpus_are_lost(root: Path) -> None:
+    (root / NODE / "online").write_text("0-2\n")
+    remove(root, f"{CPU}/cpu*/node2", f"{NODE}/node[23]")
+    assert zones_of(read(root)) == {
+        cpu: -1 if zone == 3 else zone for cpu, zone in TRUE_ZONES.items()
+    }
 
 
 def test_negative_package_ids_give_one_socket_per_group(root: Path) -> None:
@@ -199,6 +205,42 @@ def test_parts_of_one_zone_that_list_the_same_cpus_give_them_to_the_first(root: 
         "4-7,12-15",
         "",
     ]
+
+
+def test_a_cpu_that_nested_zones_list_belongs_to_the_smallest(root: Path) -> None:
+    """Slower memory that is near to more CPUs; a CPU counts once."""
+    remove(root, f"{CPU}/cpu*/node*", f"{NODE}/node*/cpu[0-9]*")
+    for zone, cpus in ((0, "0-15"), (1, "0-3,8-11"), (2, "0-1"), (3, "4-5")):
+        (root / NODE / f"node{zone}/cpulist").write_text(f"{cpus}\n")
+    assert [bits.format_list(zone.cpus) for zone in read(root).zones] == [
+        "6-7,12-15",
+        "2-3,8-11",
+        "0-1",
+        "4-5",
+    ]
+
+
+def test_package_ids_that_repeat_do_not_merge_sockets(root: Path) -> None:
+    """ia64 numbers packages by bus; its lists tell them apart. The kubelet goes by the ids."""
+    for cpu in range(16):
+        topology = root / CPU / f"cpu{cpu}/topology"
+        (topology / "physical_package_id").write_text(f"{cpu % 8 // 2 * 512}\n")
+        (topology / "package_cpus_list").write_text(f"{cpu % 8},{cpu % 8 + 8}\n")
+    machine = read(root)
+    assert [cpu.socket for cpu in machine.cpus] == [*range(8)] * 2
+    told = [cpu.socket if cpu.package_id is None else cpu.package_id for cpu in machine.cpus]
+    assert told == [0, 0, 512, 512, 1024, 1024, 1536, 1536] * 2
+
+
+def test_thread_siblings_of_different_core_ids_are_cores(root: Path) -> None:
+    for cpu in range(16):
+        (root / CPU / f"cpu{cpu}/topology/core_id").write_text(f"{cpu}\n")
+    assert {cpu.siblings.bit_count() for cpu in read(root).cpus} == {1}
+
+
+def test_one_damaged_core_id_splits_no_core(root: Path) -> None:
+    (root / CPU / "cpu0/topology/core_id").write_text("7\n")
+    assert {cpu.siblings.bit_count() for cpu in read(root).cpus} == {2}
 
 
 def test_a_kernel_that_knows_no_sockets_has_one(root: Path) -> None:
@@ -235,6 +277,7 @@ def test_core_ids_that_repeat_are_replaced(root: Path) -> None:
     machine = read(root)
     assert {cpu.siblings for cpu in machine.cpus} == {0x101 << core for core in range(8)}
     assert len({(cpu.socket, cpu.die, cpu.core) for cpu in machine.cpus}) == 8
+    assert {cpu.core_id for cpu in machine.cpus if cpu.core} == {0}
 
 
 def test_siblings_that_contradict_each_other_are_settled_by_the_rest(root: Path) -> None:
