@@ -190,6 +190,14 @@ def test_places_are_as_many_as_asked_and_come_with_the_admission():
     assert [place.node for place in spread.find(simple("a"), count=2)] == ["node-0", "node-2"]
 
 
+def test_what_the_screen_lets_through_may_still_be_refused():
+    nodes = table(build.node())
+    three = pod("a", *(container(name, cpus=5, memory=1) for name in ("x", "y", "z")))
+    assert nodes.screen(three).all()
+    finder = places.Finder(nodes, scores.most_allocated)
+    assert finder.find(three) == finder.find(three) == []
+
+
 def test_only_changed_nodes_are_predicted_again():
     asked = []
 
