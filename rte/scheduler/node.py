@@ -12,7 +12,7 @@ from rte.placement import zones
 from rte.scheduler import predicates, state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
     from rte.scheduler.objects import NodeInfo, PodView
@@ -53,7 +53,7 @@ def read_report(obj: Mapping[str, Any]) -> Report:
             return Report(state=decoded.state, owner=owner)
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
-        return Report(table=zones.parse_zone_table(obj), owner=owner)
+        return Report(table=nrt.zone_table(decoded), owner=owner)
     except (errors.RteError, AttributeError, KeyError, TypeError, ValueError) as error:
         return Report(broken=" ".join(str(error).split())[:300] or type(error).__name__)
 
@@ -91,6 +91,8 @@ class NodeEntry:
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
         gone: kubelet UID -> when the API showed it terminal or gone.
+        endings: number of pods that have ended here.
+        bound_at: API UID -> ``endings`` when its binding was learnt.
         unseen: UIDs of pods that another exporter's NRT may not count yet.
         changed: sequence number of the last change.
     """
@@ -104,6 +106,8 @@ class NodeEntry:
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
+        self.endings = 0
+        self.bound_at: dict[str, int] = {}
         self.unseen: set[str] = set()
         self.nominated: dict[str, PodView] = {}
         self.held_off = ""
@@ -132,6 +136,7 @@ class NodeEntry:
             self.used.update(pod.shape.totals)
         if old is None:
             self.unseen.add(pod.uid)
+            self.bound_at[pod.uid] = self.endings
         self.pods[pod.uid] = pod
 
     def drop(self, uid: str) -> PodView | None:
@@ -140,6 +145,7 @@ class NodeEntry:
         if pod is not None:
             self.used.subtract(pod.shape.totals)
             self.unseen.discard(uid)
+            self.bound_at.pop(uid, None)
         return pod
 
     def bury(self, pod: PodView, now: float) -> None:
@@ -147,6 +153,7 @@ class NodeEntry:
 
         The mirror of a static pod may go while the pod runs on: that says nothing.
         """
+        self.endings += 1
         if not pod.mirror:
             self.gone[pod.kubelet_uid] = now
 
@@ -181,17 +188,22 @@ class NodeEntry:
         if reported is None:
             return None
         if self._outlook is None:
-            bound = [pod.shape.as_pod(pod.kubelet_uid) for pod in self._unadmitted(reported)]
-            self._outlook = state.resolve(reported, bound, frozenset(self.gone))
+            unconfirmed = [p for p in self.pods.values() if p.kubelet_uid not in reported.admitted]
+            ended_since = {
+                p.kubelet_uid for p in unconfirmed if self.bound_at[p.uid] < self.endings
+            }
+            self._outlook = state.resolve(
+                reported,
+                [pod.shape.as_pod(pod.kubelet_uid) for pod in unconfirmed],
+                frozenset(self.gone),
+                frozenset(ended_since),
+            )
         return self._outlook
 
     def is_confirmed(self, pod: PodView) -> bool:
         """Whether the kubelet is known to have admitted the pod."""
         reported = self.report.state if self.report else None
         return reported is None or pod.kubelet_uid in reported.admitted
-
-    def _unadmitted(self, reported: NodeState) -> Iterator[PodView]:
-        return (p for p in self.pods.values() if p.kubelet_uid not in reported.admitted)
 
     def check(self, shape: Shape) -> Check:
         """Everything that depends on this node alone, cheapest first; remembered."""
@@ -319,6 +331,7 @@ class NodeEntry:
         twin.held_off = self.held_off
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
+        twin.endings, twin.bound_at = self.endings, dict(self.bound_at)
         return twin
 
     def zone_shares(self) -> Mapping[str, int]:

@@ -6,9 +6,10 @@
 * **overlay**: every pod bound to the node (by us or anyone) that is not terminal and whose UID the
   report does not list as admitted, in the order of binding; each is admitted by prediction.
 
-The kubelet may be *freer* than we know: a pod has ended there and the API does not show it yet. A
-pod in flight may then land in another zone than predicted. So a further pod goes to the node only
-if **every pod in flight fits whatever zones the others take, in any order** (:func:`fits_beside`).
+The kubelet may be *freer* than we know: a pod has ended there and the API does not show it yet. It
+may also have been *fuller* when it admitted a pod in flight: another has ended since. Either way
+that pod may be in another zone than predicted. So a further pod goes to the node only if **every
+pod in flight fits whatever zones the others take, in any order** (:func:`fits_beside`).
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ class Outlook:
         in_flight: exacting pods bound and not confirmed, in the order of binding.
         predicted: ``base`` after their admission.
         doubtful: one of them is not certain to be admitted, so nothing can be built on it.
+        steady: nothing on the node has ended since the first of them was bound, and nothing can
+            end: only the order of their admissions is open.
     """
 
     base: NodeState
     in_flight: tuple[Pod, ...] = ()
     predicted: NodeState
     doubtful: bool = False
+    steady: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +96,19 @@ def is_exacting(pod: Pod, state: NodeState) -> bool:
     )
 
 
-def resolve(reported: NodeState, bound: Iterable[Pod], gone: frozenset[str]) -> Outlook:
+def resolve(
+    reported: NodeState,
+    bound: Iterable[Pod],
+    gone: frozenset[str],
+    ended_since: frozenset[str] = frozenset(),
+) -> Outlook:
     """The outlook of a node.
 
     Args:
         reported: the report's state.
         bound: pods bound to the node and not terminal, in the order of binding.
         gone: kubelet UIDs that the API shows terminal or gone.
+        ended_since: UIDs of ``bound`` after whose binding some pod of the node has ended.
     """
     base = placement.settle(reported, reported.admitted - gone)
     in_flight = tuple(
@@ -110,7 +120,10 @@ def resolve(reported: NodeState, bound: Iterable[Pod], gone: frozenset[str]) -> 
         doubtful = doubtful or admission.verdict != "admitted"
         if admission.verdict == "admitted":
             predicted = admission.state
-    return Outlook(base=base, in_flight=in_flight, predicted=predicted, doubtful=doubtful)
+    steady = not base.holdings and not any(pod.uid in ended_since for pod in in_flight)
+    return Outlook(
+        base=base, in_flight=in_flight, predicted=predicted, doubtful=doubtful, steady=steady
+    )
 
 
 def judge(outlook: Outlook, pod: Pod) -> Verdict:
@@ -137,12 +150,12 @@ def judge(outlook: Outlook, pod: Pod) -> Verdict:
 def fits_beside(outlook: Outlook, pod: Pod) -> bool:
     """Whether the pod and all in flight are admitted in any order, whatever zones each takes.
 
-    On a node where nothing can end, only the order is open: all orders are tried. Elsewhere each is
-    tried against a node where all the others hold their share in **every** zone: that leaves less
-    than any real outcome, and admission is monotone in what is free.
+    On a steady node only the order is open: all orders are tried. Elsewhere each is tried against a
+    node where all the others hold their share in **every** zone: that leaves less than any real
+    outcome, and admission is monotone in what is free.
     """
     together = [*outlook.in_flight, pod]
-    if not outlook.base.holdings and len(together) <= _MOST_PERMUTED:
+    if outlook.steady and len(together) <= _MOST_PERMUTED:
         return all(_admits_all(outlook.base, order) for order in permutations(together))
     if len(together) > MOST_IN_FLIGHT or not _is_zonewise(outlook.base):
         return False

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from rte import placement
+from rte.scheduler.node import Report
 from tests.unit.scheduler.build import World, machine, pod_object, state
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from rte.scheduler.objects import PodView
 
 
 def test_a_decision_counts_at_once_in_the_zone_where_the_kubelet_will_put_it() -> None:
@@ -161,44 +169,89 @@ def test_nodes_without_a_report_follow_plain_rules() -> None:
 def test_a_report_of_an_earlier_node_of_that_name_is_not_believed() -> None:
     world = World()
     world.node("n")
-    from rte.scheduler.node import Report
-
     world.cluster.set_report("n", Report(state=world.kubelets["n"], owner="uid-old"), 0.0)
     assert world.place(world.pod(cpu="2")) is None
 
 
-_SIZES = st.sampled_from([1, 2, 3, 4, 6, 8])
+class Node(RuleBasedStateMachine):
+    """A kubelet that lags behind the API, and an API that lags behind the kubelet.
+
+    The kubelet meets binds and forced deletions in the order of the API's history, as late as it
+    likes; pods that end by themselves are let go of by the kubelet before the API shows it; reports
+    come whenever they come; binds of one moment may be met in any order (a new list).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.history: list[tuple[str, PodView]] = []
+        self.running: list[PodView] = []
+        self.ended: list[PodView] = []
+
+    @initialize(
+        policy=st.sampled_from(["single-numa-node", "restricted", "best-effort", "none"]),
+        scope=st.sampled_from(["container", "pod"]),
+        full=st.booleans(),
+    )
+    def start(self, policy: str, scope: str, full: bool) -> None:
+        options = {"full-pcpus-only": "true"} if full else {}
+        self.world.node("n", state(policy=policy, scope=scope, cpu_options=options))
+
+    @rule(
+        sizes=st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=2),
+        mem=st.sampled_from([1, 3, 6]),
+    )
+    def arrive(self, sizes: list[int], mem: int) -> None:
+        pod = self.world.pod(cpu=[str(size) for size in sizes], mem=f"{mem}Gi")
+        if self.world.place(pod):
+            self.history.append(("bind", pod))
+
+    @precondition(lambda self: self.history)
+    @rule(count=st.integers(1, 4), order=st.randoms(use_true_random=False))
+    def kubelet_catches_up(self, count: int, order: Random) -> None:
+        batch = [self.history.pop(0) for _ in range(min(count, len(self.history)))]
+        if all(kind == "bind" for kind, _ in batch):
+            order.shuffle(batch)
+        for kind, pod in batch:
+            if kind == "bind":
+                admission = self.world.admit(pod, "n")
+                assert admission.verdict == "admitted", (admission.reason, admission.message)
+                self.running.append(pod)
+            else:
+                self._let_go(pod)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def a_pod_is_deleted_by_force(self, data: st.DataObject) -> None:
+        pod = data.draw(st.sampled_from(self.running))
+        self.running.remove(pod)
+        self.world.cluster.remove_pod(pod.uid, 0.0)
+        self.history.append(("delete", pod))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def a_pod_ends_by_itself(self, data: st.DataObject) -> None:
+        pod = data.draw(st.sampled_from(self.running))
+        self.running.remove(pod)
+        self._let_go(pod)
+        self.ended.append(pod)
+
+    @precondition(lambda self: self.ended)
+    @rule()
+    def the_api_shows_an_end(self) -> None:
+        self.world.cluster.remove_pod(self.ended.pop(0).uid, 0.0)
+
+    @rule()
+    def a_report_comes(self) -> None:
+        self.world.report("n")
+
+    def _let_go(self, pod: PodView) -> None:
+        kubelet = self.world.kubelets["n"]
+        active = kubelet.admitted - {pod.kubelet_uid}
+        self.world.kubelets["n"] = replace(placement.settle(kubelet, active), admitted=active)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    held=st.lists(_SIZES, max_size=5),
-    ended=st.sets(st.integers(0, 4)),
-    arriving=st.lists(st.lists(_SIZES, min_size=1, max_size=2), min_size=1, max_size=5),
-    order=st.randoms(use_true_random=False),
-    scope=st.sampled_from(["container", "pod"]),
+TestNoPodInFlightIsEverRefused = Node.TestCase
+TestNoPodInFlightIsEverRefused.settings = settings(
+    max_examples=80, stateful_step_count=30, deadline=None
 )
-def test_no_pod_in_flight_is_ever_refused(held, ended, arriving, order, scope) -> None:
-    """The kubelet may have let go of pods that the API still shows, and meet pods in any order."""
-    world = World()
-    world.node("n", state(scope=scope))
-    running = []
-    for cpus in held:
-        pod = world.pod(cpu=str(cpus))
-        if world.place(pod):
-            assert world.admit(pod, "n").verdict == "admitted"
-            world.report("n")
-            running.append(pod)
-    kubelet = world.kubelets["n"]
-    gone = {pod.kubelet_uid for number, pod in enumerate(running) if number in ended}
-    active = kubelet.admitted - gone
-    world.kubelets["n"] = replace(placement.settle(kubelet, active), admitted=active)
-    bound = []
-    for sizes in arriving:
-        pod = world.pod(cpu=[str(size) for size in sizes])
-        if world.place(pod):
-            bound.append(pod)
-    order.shuffle(bound)
-    for pod in bound:
-        admission = world.admit(pod, "n")
-        assert admission.verdict == "admitted", (admission.reason, admission.message)
