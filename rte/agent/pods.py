@@ -143,9 +143,9 @@ async def follow_pods(
     """Keep ``table`` by a watch of this node's pods; until cancelled.
 
     Where we may not watch pods, ask for a look at podresources every ``poll_s`` instead, and try
-    the watch again every ``retry_s``.
+    the watch again, at last every ``retry_s``: an API server that has just started refuses too.
     """
-    complained = False
+    complained, refusals = False, 0
     while True:
         try:
             events = watch(client, PODS.path(), field_selector=f"spec.nodeName={node_name}")
@@ -154,6 +154,7 @@ async def follow_pods(
                     if event.kind == "LISTED":
                         table.replace(event.object.get("items") or [])
                         metrics.pod_watch.set(1)
+                        complained, refusals = False, 0
                         changed = True
                     elif event.kind == "DELETED":
                         changed = table.remove(event.object)
@@ -172,7 +173,9 @@ async def follow_pods(
                     error,
                 )
                 complained = True
-        until = time.monotonic() + retry_s * random.uniform(0.8, 1.2)  # noqa: S311
+        refusals += 1
+        wait_s = min(retry_s, poll_s * 2.0 ** min(refusals, 16))
+        until = time.monotonic() + wait_s * random.uniform(0.8, 1.2)  # noqa: S311
         while time.monotonic() < until:
             signals.add(Change.POLL)
             await asyncio.sleep(poll_s)

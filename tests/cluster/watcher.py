@@ -57,6 +57,8 @@ class Watcher:
         query = {"watch": "1", "fieldSelector": self.selector, "timeoutSeconds": "3600"}
         url = f"{self.cluster.server}{self.path}?{urllib.parse.urlencode(query)}"
         response = pool.request("GET", url, preload_content=False, timeout=3600)
+        if response.status != 200:
+            raise urllib3.exceptions.HTTPError(f"status {response.status}")
         buffer = b""
         for chunk in response.stream(1 << 20):
             now = time.time()

@@ -1,0 +1,160 @@
+"""What an exporter costs: ``python -m bench.footprint [--changes 10000]``.
+
+On the simulated kubelet and the embedded API server, both in this process; the subject is a process
+of its own. For every subject one JSON line: seconds from its start to the first publish, resident
+memory after the start and after the changes (MiB), CPU milliseconds per change. The ratio is to the
+first subject's memory after the start.
+
+A subject is a command, ``--subject NAME=COMMAND``, with ``{node}``, ``{kubeconfig}``, ``{state}``
+(the kubelet's directory), ``{socket}``, ``{config}``, ``{sysfs}`` and ``{procfs}`` filled in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from rte.sim.apiserver import Server, StatusError
+from rte.sim.kubelet import Kubelet, kubelet_document
+from rte.sysfs import read_machine
+
+ROOT = Path(__file__).parent.parent
+NRTS = "noderesourcetopologies"
+NODE = "n0"
+OURS = (
+    f"rte={sys.executable} -m rte run --node-name {{node}} --kubeconfig {{kubeconfig}}"
+    " --sysfs-root {sysfs} --procfs-root {procfs} --kubelet-state-dir {state}"
+    " --podresources-socket {socket} --kubelet-config-file {config}"
+    " --metrics-listen 127.0.0.1:0 --lease-namespace kube-node-lease"
+)
+
+
+def main() -> None:
+    """Measure every subject."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subject", action="append", default=[])
+    parser.add_argument("--changes", type=int, default=10000)
+    parser.add_argument("--machine", default="64-2s", help="name of a machine of fixtures/sysfs")
+    parser.add_argument("--settle", type=float, default=5.0, help="seconds after the first publish")
+    args = parser.parse_args()
+    baseline = 0.0
+    for text in args.subject or [OURS]:
+        name, _, template = text.partition("=")
+        result = asyncio.run(measure(name, template, args))
+        baseline = baseline or result["rss_mib"]
+        result["ratio"] = round(result["rss_mib"] / baseline, 2)
+        print(json.dumps(result), flush=True)
+
+
+async def measure(name: str, template: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One subject on a fresh kubelet and API server."""
+    tree = ROOT / "fixtures/sysfs" / args.machine
+    machine = read_machine(tree / "sys", tree / "proc")
+    document = kubelet_document(machine)
+    crd = yaml.safe_load((ROOT / "manifests/crd/noderesourcetopologies.yaml").read_text())
+    with tempfile.TemporaryDirectory(prefix="rte-fp-", dir="/tmp") as folder:
+        async with Server() as server:
+            server.api.create("customresourcedefinitions", crd)
+            base = Path(folder)
+            state = base / "kubelet"
+            state.mkdir()
+            server.write_kubeconfig(base / "kubeconfig")
+            kinds = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
+            (base / "config.yaml").write_text(yaml.safe_dump({**kinds, **document}))
+            async with Kubelet(server.api, NODE, machine, document, root=state) as kubelet:
+                argv = shlex.split(
+                    template.format(
+                        node=NODE, kubeconfig=base / "kubeconfig", state=state,
+                        socket=kubelet.socket, config=base / "config.yaml",
+                        sysfs=tree / "sys", procfs=tree / "proc",
+                    )
+                )  # fmt: skip
+                began = time.monotonic()
+                process = await asyncio.create_subprocess_exec(*argv)
+                try:
+                    return {"subject": name, **await _run(server, process.pid, began, args)}
+                finally:
+                    process.terminate()
+                    await process.wait()
+
+
+async def _run(server: Server, pid: int, began: float, args: argparse.Namespace) -> dict[str, Any]:
+    await _changed(server, "", 60)
+    first = time.monotonic() - began
+    process = psutil.Process(pid)
+    await asyncio.sleep(args.settle)
+    start, cpu = process.memory_info().rss, sum(process.cpu_times()[:2])
+    missed = 0
+    for number in range(args.changes // 2):
+        for change in (_create, _delete):
+            known = _available(server)
+            change(server, number)
+            missed += not await _changed(server, known, 5)
+    spent = sum(process.cpu_times()[:2]) - cpu
+    await asyncio.sleep(1)
+    end = process.memory_info().rss
+    return {
+        "first_publish_s": round(first, 2),
+        "rss_mib": round(start / 2**20, 1),
+        "changes": args.changes,
+        "missed": missed,
+        "rss_after_mib": round(end / 2**20, 1),
+        "growth_mib": round((end - start) / 2**20, 2),
+        "cpu_ms_per_change": round(1000 * spent / max(1, args.changes), 2),
+    }
+
+
+def _create(server: Server, number: int) -> None:
+    amounts = {"cpu": str(1 + number % 8), "memory": "1Gi"}
+    container = {
+        "name": "c", "image": "pause", "resources": {"requests": amounts, "limits": amounts},
+    }  # fmt: skip
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"p{number}"},
+        "spec": {"nodeName": NODE, "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    server.api.create("pods", body, "default")
+
+
+def _delete(server: Server, number: int) -> None:
+    server.api.delete("pods", f"p{number}", "default")
+
+
+def _available(server: Server) -> str:
+    """What is available by zone, as text; "" where nothing is published."""
+    try:
+        zones = server.api.get(NRTS, NODE).get("zones") or []
+    except StatusError:
+        return ""
+    return json.dumps(
+        [
+            (zone["name"], resource["name"], resource["available"])
+            for zone in zones
+            for resource in zone.get("resources") or []
+        ]
+    )
+
+
+async def _changed(server: Server, known: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while _available(server) == known:
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.002)
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The agent's manifests: sound YAML, least privilege, and all the rights that the code uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rte.agent import daemon
+from rte.agent.settings import AgentSettings
+from rte.cli import main
+from rte.kube.resources import LEASES, NODES, NRTS, PODS
+from rte.nrt import writer
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("agent", "admission", "crd", "default", "monitoring")
+NAMESPACE = "rte-system"
+
+
+def documents(folder: str) -> list[dict[str, Any]]:
+    return [
+        document
+        for path in sorted((ROOT / "manifests" / folder).glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document
+    ]
+
+
+def find(kind: str, folder: str = "agent") -> dict[str, Any]:
+    (found,) = (item for item in documents(folder) if item["kind"] == kind)
+    return found
+
+
+@pytest.fixture
+def pod_spec() -> dict[str, Any]:
+    return find("DaemonSet")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_file_is_listed_by_its_kustomization_and_every_listed_one_exists(folder: str):
+    here = ROOT / "manifests" / folder
+    kustomization = yaml.safe_load((here / "kustomization.yaml").read_text())
+    listed = {*kustomization.get("resources", ()), *kustomization.get("components", ())}
+    assert all((here / name).exists() for name in listed)
+    files = {path.name for path in here.glob("*.yaml")} - {"kustomization.yaml"}
+    assert files <= listed
+
+
+def rights() -> set[tuple[str, str, str]]:
+    """(group, resource, verb) that the agent is granted."""
+    return {
+        (group, resource, verb)
+        for kind in ("ClusterRole", "Role")
+        for rule in find(kind)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_rights_are_exactly_those_that_the_code_uses():
+    used = {
+        # kubesink: get, create and patch; follow: list and watch
+        *((NRTS.group, NRTS.plural, verb) for verb in ("get", "create", "patch", "list", "watch")),
+        (NODES.group, NODES.plural, "get"),  # daemon._get_node
+        (NODES.group, f"{NODES.plural}/configz", "get"),  # kube.node.read_configz
+        *((PODS.group, PODS.plural, verb) for verb in ("list", "watch")),  # pods.follow_pods
+        *((LEASES.group, LEASES.plural, verb) for verb in ("create", "patch")),  # kube.lease
+    }
+    assert rights() == used
+
+
+def test_no_right_is_a_wildcard_and_leases_are_those_of_one_namespace():
+    assert not any("*" in part for right in rights() for part in right)
+    assert find("Role")["metadata"]["namespace"] == NAMESPACE
+    cluster_wide = {
+        resource for rule in find("ClusterRole")["rules"] for resource in rule["resources"]
+    }
+    assert "leases" not in cluster_wide
+
+
+def test_the_bindings_name_the_daemonsets_account(pod_spec: dict[str, Any]):
+    account = find("ServiceAccount")["metadata"]["name"]
+    assert pod_spec["serviceAccountName"] == account
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        (subject,) = find(kind)["subjects"]
+        assert (subject["name"], subject["namespace"]) == (account, NAMESPACE)
+
+
+def test_the_container_has_no_privilege_and_a_root_file_system_it_cannot_write(
+    pod_spec: dict[str, Any],
+):
+    (agent,) = pod_spec["containers"]
+    context = agent["securityContext"]
+    assert context["privileged"] is False
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert all(mount["readOnly"] for mount in agent["volumeMounts"])
+    assert not any(pod_spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
+
+
+def test_other_pods_volumes_and_the_kubelets_key_are_covered(pod_spec: dict[str, Any]):
+    (agent,) = pod_spec["containers"]
+    covered = {m["mountPath"] for m in agent["volumeMounts"] if m["name"] == "nothing"}
+    assert covered == {"/var/lib/kubelet/pods", "/var/lib/kubelet/pki"}
+
+
+def test_probes_and_limits_are_set(pod_spec: dict[str, Any]):
+    (agent,) = pod_spec["containers"]
+    port = int(AgentSettings().metrics_listen.rpartition(":")[2])
+    assert agent["ports"] == [{"name": "metrics", "containerPort": port}]
+    assert agent["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert agent["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert {"requests", "limits"} <= agent["resources"].keys()
+    # A whole CPU would make the agent's container exclusive and no reference for the shared pool.
+    assert agent["resources"]["requests"]["cpu"].endswith("m")
+
+
+def test_the_arguments_are_flags_of_rte_run(
+    pod_spec: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    (agent,) = pod_spec["containers"]
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    known = capsys.readouterr().out
+    for argument in agent["args"][1:]:
+        assert argument.partition("=")[0] in known
+    assert agent["args"][0] == "run"
+
+
+def test_the_policy_guards_the_agents_account_and_what_it_writes(pod_spec: dict[str, Any]):
+    spec = find("ValidatingAdmissionPolicy", "admission")["spec"]
+    account = f"system:serviceaccount:{NAMESPACE}:{pod_spec['serviceAccountName']}"
+    assert account in spec["matchConditions"][0]["expression"]
+    guarded = {
+        (rule["apiGroups"][0], rule["resources"][0]): set(rule["operations"])
+        for rule in spec["matchConstraints"]["resourceRules"]
+    }
+    assert guarded == {
+        (NRTS.group, NRTS.plural): {"CREATE", "UPDATE", "DELETE"},
+        (LEASES.group, LEASES.plural): {"CREATE", "UPDATE", "DELETE"},
+    }
+    binding = find("ValidatingAdmissionPolicyBinding", "admission")["spec"]
+    assert binding["validationActions"] == ["Deny"]
+
+
+def test_the_crd_serves_both_versions_and_stores_the_newer():
+    spec = find("CustomResourceDefinition", "crd")["spec"]
+    versions = {
+        version["name"]: (version["served"], version["storage"]) for version in spec["versions"]
+    }
+    assert versions == {"v1alpha1": (True, False), "v1alpha2": (True, True)}
+    assert (spec["group"], spec["names"]["plural"], spec["scope"]) == (
+        NRTS.group,
+        NRTS.plural,
+        "Cluster",
+    )
+
+
+def test_the_printer_columns_read_attributes_that_are_published():
+    spec = find("CustomResourceDefinition", "crd")["spec"]
+    columns = spec["versions"][1]["additionalPrinterColumns"]
+    assert [column["name"] for column in columns] == ["Policy", "Scope", "Free CPUs", "Age"]
+    assert writer.FREE_CPUS_ATTRIBUTE in columns[2]["jsonPath"]
+
+
+def test_the_podmonitor_selects_the_agents_pods():
+    labels = find("DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    spec = find("PodMonitor", "monitoring")["spec"]
+    assert spec["selector"]["matchLabels"] == labels
+    assert labels == daemon.LEASE_LABELS
