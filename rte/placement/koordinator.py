@@ -186,8 +186,6 @@ class _Accumulator:
         if bind != FULL_PCPUS and self._take_from_one_unit():
             return bits.of(self.result)
         self._take_singles()
-        if self.need > 0:
-            raise PickError("failed to allocate cpus")
         return bits.of(self.result)
 
     # -- stages ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ affinity of zones 2 and 3 is ordered by zones 0 and 1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -258,18 +258,16 @@ def _pick(
             strategy=node.strategy,
         )
     result = 0
-    ledger = node.ledger
     for zone, part in sorted(parts.items()):
-        mine = usable & ledger.topology.zone_cpus.get(zone, 0)
+        mine = usable & node.ledger.topology.zone_cpus.get(zone, 0)
         result |= pick_cpus(
-            ledger,
+            node.ledger,
             min(part, mine.bit_count()),
             available=mine,
             bind=request.bind,
             exclusive=request.exclusive,
             strategy=node.strategy,
         )
-        ledger = replace(ledger, reserved=ledger.reserved | result)
     if result.bit_count() != need:
         raise PickError(NOT_ENOUGH)
     return result

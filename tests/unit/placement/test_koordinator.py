@@ -453,3 +453,34 @@ def test_the_kubelets_full_pcpus_only_is_stronger_than_a_label():
     )
     assert kpod.node_bind_policy("FullPCPUsOnly", "none", {}) == k.FULL_PCPUS
     assert kpod.node_bind_policy("", "static", {}) == ""
+
+
+def test_a_pod_level_limit_bounds_the_burst():
+    pools = {0: bits.parse_list("0-3")}
+    pod = Pod(uid="u", qos=QOS.BURSTABLE, containers=(), pod_requests={}, pod_limits={"cpu": 4000})
+    assert k.constrained_burst_zones(pod, pools) == [0]
+
+
+def test_without_zones_in_play_cpus_come_from_everywhere():
+    assert bits.format_list(kn.allocate(node(), full(4), None).cpus) == "0-3"
+    with pytest.raises(kn.AllocationError, match="required cpu bind policy FullPCPUs"):
+        kn.allocate(node(), full(3), None)
+
+
+def test_a_ledger_fuller_than_the_books_is_refused():
+    where = kn.KoordinatorNode(
+        ledger=ledger((2, 1, 26, 2), "0-50"), totals={0: {"cpu": 52000}, 1: {"cpu": 52000}}
+    )
+    wish = kn.NodeRequest(amounts={"cpu": 4000}, binds=True, bind=k.FULL_PCPUS)
+    with pytest.raises(kn.AllocationError, match="not enough cpus"):
+        kn.allocate(where, wish, 1)
+
+
+def test_best_effort_pods_are_of_batch_priority():
+    got = kpod.read_koordinator_pod(
+        {"labels": {kpod.QOS_LABEL: "LSR", kpod.PRIORITY_CLASS_LABEL: "koord-prod"}},
+        qos=QOS.BEST_EFFORT,
+        cpu_milli=1000,
+    )
+    assert got.binds
+    assert read({kpod.QOS_LABEL: "BE"}).bind == ""
