@@ -144,7 +144,7 @@ def describe_device(device: PCIDevice) -> str:
     details = device.details
     words = [device.kind.upper() if device.kind != "nvme" else "NVMe"]
     words.append(details.get("interface") or details.get("controller") or "")
-    words.append(f"{device.vendor[2:]}:{device.device[2:]}")
+    words.append(":".join(filter(None, (device.vendor[2:], device.device[2:]))))
     if speed := details.get("speed_mbps"):
         words.append(f"{int(speed) / 1000:g} Gb/s")
     words += [details.get("link", ""), details.get("model", "")]

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from rte.sysfs.cpus import BOOK_FILES, CORE_FILES, DIE_FILES, L3_FILES, SOCKET_FILES
+from rte.model import bits
+from rte.sysfs import groups
+from rte.sysfs.cpus import BOOK_FILES, CORE_FILES, DIE_FILES, L3_FILES, SOCKET_FILES, numbered
 from rte.sysfs.pci import ADDRESS, BUS, find_devices, kind_of
 from rte.sysfs.tree import Notes, Tree
 
@@ -40,14 +42,15 @@ _FILES = (
     "devices/cpu_atom/cpus",
     "kernel/mm/hugepages/hugepages-*/nr_hugepages",
 )
-#: Files of one CPU that say the same: the first that is there is enough.
-_CPU_ALTERNATIVES = (
-    *((f"topology/{name}",) for name in ("core_id", "physical_package_id", "die_id")),
-    *((f"topology/{name}",) for name in ("book_id", "drawer_id")),
-    *(
-        tuple(f"topology/{name}" for name in names)
-        for names in (CORE_FILES, DIE_FILES, SOCKET_FILES, BOOK_FILES)
-    ),
+#: Files of one CPU.
+_CPU_IDS = tuple(
+    f"topology/{name}"
+    for name in ("core_id", "physical_package_id", "die_id", "book_id", "drawer_id")
+)
+#: Files of one CPU that say the same.
+_CPU_GROUPS = tuple(
+    tuple(f"topology/{name}" for name in names)
+    for names in (CORE_FILES, DIE_FILES, SOCKET_FILES, BOOK_FILES)
 )
 _LINKS = (
     "devices/system/cpu/cpu[0-9]*/node[0-9]*",
@@ -110,7 +113,7 @@ def _capture_sys(sys: Tree) -> Iterator[Captured]:
         yield from _links(sys, "", pattern)
     for node in _expand(sys, "", "devices/system/node/node[0-9]*"):
         yield from _first(sys, node, ("cpulist", "cpumap"))
-    for cpu in _expand(sys, "", "devices/system/cpu/cpu[0-9]*"):
+    for cpu in bits.members(numbered(sys.names("devices/system/cpu"), "cpu")):
         yield from _capture_cpu(sys, cpu)
     for address, place in find_devices(sys, Notes()).items():
         if kind_of(sys, place) != "":
@@ -119,17 +122,20 @@ def _capture_sys(sys: Tree) -> Iterator[Captured]:
             yield from _capture_device(sys, place)
 
 
-def _capture_cpu(sys: Tree, cpu: str) -> Iterator[Captured]:
+def _capture_cpu(sys: Tree, number: int) -> Iterator[Captured]:
+    cpu = f"devices/system/cpu/cpu{number}"
     if sys.is_dir(cpu):
         yield Captured(f"sys/{cpu}", directory=True)
-    for names in _CPU_ALTERNATIVES:
-        yield from _first(sys, cpu, names)
+    for name in _CPU_IDS:
+        yield from _files(sys, cpu, name)
+    for names in _CPU_GROUPS:
+        yield from _first(sys, cpu, names, number)
     for index in _expand(sys, cpu, "cache/index*"):
         yield from _files(sys, index, "level")
         # Only the last level is ever looked at beyond its level.
         if (sys.read(f"{index}/level") or "").strip() == "3":
             yield from _files(sys, index, "id")
-            yield from _first(sys, index, L3_FILES)
+            yield from _first(sys, index, L3_FILES, number)
 
 
 def _capture_device(sys: Tree, place: str) -> Iterator[Captured]:
@@ -147,11 +153,15 @@ def _capture_device(sys: Tree, place: str) -> Iterator[Captured]:
             yield Captured(f"sys/{name}", directory=True)
 
 
-def _first(sys: Tree, base: str, names: Sequence[str]) -> Iterator[Captured]:
-    """The first of several files that is there and holds something."""
+def _first(
+    sys: Tree, base: str, names: Sequence[str], cpu: int | None = None
+) -> Iterator[Captured]:
+    """The first of several files that is there and holds something: a set with ``cpu``."""
     for name in names:
         found = list(_files(sys, base, name))
-        if found and (found[0].text or "").strip():
+        if not found or not (found[0].text or "").strip():
+            continue
+        if cpu is None or (groups.parse_set(name, found[0].text) or 0) >> cpu & 1:
             yield from found
             return
 

@@ -39,14 +39,18 @@ class Lists:
         if directory is None:
             return None
         for position, name in enumerate(self._names):
-            parser = bits.parse_list if name.endswith("_list") else bits.parse_hex
-            found = parse(self._tree.read(f"{directory}/{name}"), parser)
+            found = parse_set(name, self._tree.read(f"{directory}/{name}"))
             if found is not None and found >> cpu & 1:
                 if position:
                     # One kernel has one set of names: ask the one that helped first from now on.
                     self._names.insert(0, self._names.pop(position))
                 return found & self._online
         return None
+
+
+def parse_set(name: str, text: str | None) -> CPUSet | None:
+    """The CPUs in a file: a list if its name ends in ``_list``, else a map; None if damaged."""
+    return parse(text, bits.parse_list if name.endswith("_list") else bits.parse_hex)
 
 
 def partition(online: CPUSet, own: Callable[[int], CPUSet | None]) -> dict[int, CPUSet]:

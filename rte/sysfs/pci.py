@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 #: PCI class (base and sub-class, else base alone) -> kind. 12: processing accelerators.
 _KINDS = {"03": "gpu", "12": "gpu", "02": "nic", "0108": "nvme"}
+#: While the link is down the kernel answers an error or -1, once as a number of 16 or 32 bits.
+_SPEEDS_UNKNOWN = {0xFFFF, 0xFFFFFFFF}
 #: Where every PCI function has a link.
 BUS = "bus/pci/devices"
 
@@ -142,7 +144,7 @@ def _details(sys: Tree, place: str, kind: str) -> Iterator[tuple[str, str]]:
     virtual = [(sys.link(f"{place}/{n}") or "").rpartition("/")[2] for n in _virtual(names)]
     if any(virtual):
         yield "vfs", ",".join(filter(None, virtual))
-    elif (count := _text(sys, f"{place}/sriov_totalvfs")).isdigit() and count != "0":
+    elif parse(sys.read(f"{place}/sriov_totalvfs"), parse_int):
         yield "vfs", ""
     if kind == "nic":
         yield from _interface(sys, place, names)
@@ -166,9 +168,9 @@ def _interface(sys: Tree, place: str, names: Sequence[str]) -> Iterator[tuple[st
         yield "interface", interface
         if mac := _text(sys, f"{path}/address"):
             yield "mac", mac
-        # The kernel answers -1, or an error, while the link is down.
-        if (speed := _text(sys, f"{path}/speed")).isdigit():
-            yield "speed_mbps", speed
+        speed = parse(sys.read(f"{path}/speed"), parse_int) or 0
+        if speed > 0 and speed not in _SPEEDS_UNKNOWN:
+            yield "speed_mbps", str(speed)
         if state := _text(sys, f"{path}/operstate"):
             yield "link", state
     for rdma in sys.names(f"{place}/infiniband")[:1]:

@@ -107,3 +107,11 @@ def test_an_interface_behind_virtio_is_found(root: Path) -> None:
         "interface": "eth7",
         "mac": "02:00:00:00:00:07",
     }
+
+
+@pytest.mark.parametrize("speed", ["", "-1", "0", "65535", "4294967295", "\u00b2"])
+def test_a_speed_that_is_none_is_left_out(root: Path, speed: str) -> None:
+    nic = next(d for d in devices(root).values() if "speed_mbps" in d.details)
+    for path in root.glob(f"{BUS}/{nic.address}/net/*/speed"):
+        path.write_text(f"{speed}\n", encoding="utf-8")
+    assert "speed_mbps" not in devices(root)[nic.address].details
