@@ -1,0 +1,43 @@
+"""Listen addresses and readiness."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rte import errors
+from rte.telemetry.health import Readiness, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":9101", ("", 9101)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:80", ("::1", 80)),
+        ("host:65535", ("host", 65535)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]):
+    assert parse_address(text) == address
+
+
+@given(st.text(max_size=20))
+def test_garbage_is_a_usage_error_or_an_address(text: str):
+    try:
+        _, port = parse_address(text)
+    except errors.UsageError as error:
+        assert "expected HOST:PORT" in str(error)
+    else:
+        assert 0 <= port < 65536
+
+
+def test_readiness_names_what_is_missing():
+    readiness = Readiness(published="not yet")
+    readiness.fails("source", "silent")
+    assert readiness.reasons == ("published: not yet", "source: silent")
+    readiness.met("published")
+    readiness.met("source")
+    readiness.met("never failed")
+    assert readiness.reasons == ()
