@@ -396,7 +396,8 @@ class Script:
         if path.endswith("/pods") and self.random.random() < 0.6:
             query["fieldSelector"] = self.pick(
                 "spec.nodeName=na", "spec.nodeName=", "status.phase!=Running", "metadata.name=a",
-                "spec.schedulerName=default-scheduler,status.phase=Pending", "spec.hostNetwork=true",
+                "spec.schedulerName=default-scheduler,status.phase=Pending",
+                "spec.hostNetwork=true",
             )  # fmt: skip
         if self.random.random() < 0.3:
             query["labelSelector"] = self.pick(

@@ -10,8 +10,6 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from rte import sysfs
 from rte.kubelet import statefiles
 from rte.model.node import DevicePool
@@ -68,7 +66,10 @@ def draw(chooser: random.Random, name: str, node: str) -> Object:
         case 5:
             containers, init = [make(1, memory)], [make(1, "64Mi", sidecar=True)]
         case 6:
-            containers, init = [make(1, memory, hugepages_2Mi=chooser.choice(("64Mi", "256Mi")))], []
+            containers, init = (
+                [make(1, memory, hugepages_2Mi=chooser.choice(("64Mi", "256Mi")))],
+                [],
+            )
         case 7:
             containers, init = [make(size, memory, **{GPU: chooser.choice((1, 1, 2))})], []
         case 8:
@@ -175,10 +176,10 @@ def _round(
         for pair in pairs
         if len(pair.alive) > 4 and chooser.random() < 0.6
     ]
-    for pair, pod in leaving:
+    for _, pod in leaving:
         cluster.api.delete(pods.path(pod))
         api.delete("pods", pod["metadata"]["name"], "default")
-    for pair, pod in leaving:
+    for _, pod in leaving:
         cluster.wait_pod(pod, lambda p: p is None)
         runner.run(settle(api, pod["metadata"]["name"], lambda p: p is None))
     made = []
