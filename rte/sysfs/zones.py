@@ -6,8 +6,10 @@ Sources, best first (each step down leaves a note):
   the ``nodeN`` links of the CPUs; else one zone 0. CPUs of a zone that is off-line are in none.
 * a zone's CPUs: ``nodeN/cpulist``, ``nodeN/cpumap``, the ``cpuM`` entries of ``nodeN``, the
   ``nodeN`` links of the CPUs; then siblings of a core are in one zone, and what is left belongs to
-  the one zone whose sources are lost, if it is one. What contradicts itself stays unknown.
-* memory and huge pages: the zone's own files, else the node's totals less the other zones.
+  the one zone whose sources are lost, if no zone can be missing whole. What contradicts itself
+  stays unknown.
+* memory and huge pages: the zone's own files, else the node's totals less the other zones, unless
+  a zone may be missing whole.
 """
 
 from __future__ import annotations
@@ -155,12 +157,14 @@ class Placement:
         zones: all zones.
         zone_of: CPU -> zone; CPUs of unknown zone are left out.
         online: on-line CPUs.
+        complete: no zone is missing whole, as far as that shows.
         whole: one zone that stands for a machine without NUMA files.
     """
 
     zones: ZoneSet
     zone_of: Mapping[int, int]
     online: CPUSet
+    complete: bool = True
     whole: bool = False
 
 
@@ -189,8 +193,14 @@ def place(
     for cpu in bits.members(outside & online):
         notes.add("cpu*/node*", "names a zone that is off-line; CPU is in none", str(cpu))
     zone_of = {cpu: zone for cpu, zone in zone_of.items() if zones >> zone & 1}
-    _infer(zones & ~bits.of(lists), zone_of, contested, online & ~outside, cores, notes)
-    return Placement(zones=zones, zone_of=zone_of, online=online)
+    lost = zones & ~bits.of(lists)
+    for zone in bits.members(lost):
+        notes.add(f"node/node{zone}/cpulist", "missing or unreadable; zone told by the CPUs' side")
+    # Without node/online, a zone may be missing whole, and its CPUs look like those of another.
+    last = lost if lost.bit_count() == 1 and (files.online or lost == zones) else 0
+    _infer(last, zone_of, contested, online & ~outside, cores, notes)
+    complete = bool(files.online) or not online & ~outside & ~bits.of(zone_of)
+    return Placement(zones=zones, zone_of=zone_of, online=online, complete=complete)
 
 
 def _told_zones(
@@ -231,7 +241,7 @@ def _nearest(zones: Sequence[int], lists: Mapping[int, CPUSet]) -> int | None:
 
 
 def _infer(
-    lost: ZoneSet,
+    last: ZoneSet,
     zone_of: dict[int, int],
     contested: CPUSet,
     online: CPUSet,
@@ -240,18 +250,16 @@ def _infer(
 ) -> None:
     """Zones of on-line CPUs that no file places: by their siblings, then by elimination.
 
-    ``lost``: zones whose own files do not tell their CPUs.
+    ``last``: the one zone whose CPUs no file of its own tells, if there is just one.
     """
-    for zone in bits.members(lost):
-        notes.add(f"node/node{zone}/cpulist", "missing or unreadable; zone told by the CPUs' side")
     for cpu in bits.members(online & ~bits.of(zone_of)):
         mates = {zone_of[mate] for mate in bits.members(cores[cpu]) if mate in zone_of}
         if len(mates) == 1:
             zone_of[cpu] = mates.pop()
             notes.add("node/node*/cpulist", "CPU is in none; put into its siblings' zone", str(cpu))
     for cpu in bits.members(online & ~bits.of(zone_of)):
-        if lost.bit_count() == 1 and not contested >> cpu & 1:
-            zone_of[cpu] = bits.lowest(lost)
+        if last and not contested >> cpu & 1:
+            zone_of[cpu] = bits.lowest(last)
             notes.add(
                 "node/node*/cpulist",
                 "CPU is in none; put into the one zone whose CPUs are not told",
@@ -298,7 +306,7 @@ def _read_memory(
 ) -> dict[int, int]:
     memory = {zone: info["MemTotal"] for zone, info in infos.items() if "MemTotal" in info}
     lost = [zone for zone in infos if zone not in memory]
-    if len(lost) == 1 and total is not None:
+    if len(lost) == 1 and total is not None and placed.complete:
         memory[lost[0]] = max(0, total - sum(memory.values()))
         if not placed.whole:
             notes.add(
@@ -340,7 +348,8 @@ def _read_pools(
                 notes.add(file, "missing or unreadable; taken from the zone's meminfo", str(zone))
         lost = [zone for zone in having if zone not in found]
         total = totals.get(size)
-        if total is not None and lost and (len(lost) == 1 or total == sum(found.values())):
+        telling = placed.complete and len(lost) == 1
+        if total is not None and lost and (telling or total == sum(found.values())):
             rest = max(0, total - sum(found.values()))
             found.update(dict.fromkeys(lost, rest))
             if not placed.whole:

@@ -148,6 +148,16 @@ def test_cpus_of_two_lost_zones_stay_unknown_rather_than_wrong(root: Path) -> No
     assert [zone.id for zone in machine.zones] == [0, 1, 2, 3]
 
 
+def test_without_node_online_another_zone_may_be_missing_whole(root: Path) -> None:
+    """Its CPUs and memory are not those of the zone whose own files are damaged."""
+    remove(root, f"{CPU}/cpu*/node*", f"{NODE}/online", f"{NODE}/node2", f"{NODE}/node3/cpu*")
+    remove(root, f"{NODE}/node3/meminfo", f"{NODE}/node3/hugepages")
+    machine = read(root)
+    assert zones_of(machine) == {c: z if z < 2 else -1 for c, z in TRUE_ZONES.items()}
+    assert [zone.memory_bytes for zone in machine.zones] == [4 * GIB, 5 * GIB, 0]
+    assert [zone.hugepages.get(2 * MIB) for zone in machine.zones] == [64, 0, None]
+
+
 def test_a_cpu_that_two_zones_claim_is_where_its_link_says(root: Path) -> None:
     (root / NODE / "node3/cpulist").write_text("0,6-7,14-15\n")
     assert zones_of(read(root)) == TRUE_ZONES
