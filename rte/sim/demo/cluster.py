@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
+from rte import errors
 from rte.agent import daemon
 from rte.agent.settings import AgentSettings
 from rte.kube import credentials
@@ -100,10 +101,14 @@ class Cluster:
         """Return only by raising: an agent or the scheduler has failed.
 
         Raises:
-            BaseExceptionGroup: what it failed with.
+            errors.RteError: what it failed with.
         """
-        if self._process is not None:
+        if self._process is None:
+            return
+        try:
             await asyncio.shield(self._process)
+        except* errors.RteError as group:
+            raise _first(group) from None
 
     async def _start(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="rte-demo-"))
@@ -175,6 +180,11 @@ class Cluster:
             await asyncio.wait([task])
         if not self._process.cancelled() and self._process.exception() is not None:
             logger.debug("ended with %s", self._process.exception())
+
+
+def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def gpu_pool(zones: Sequence[int]) -> DevicePool:

@@ -1,0 +1,76 @@
+"""State files byte for byte as a real kubelet (v1.35.4) wrote them, checksums included."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rte.kubelet import statefiles
+from rte.model.kubelet import DeviceCheckpoint, DeviceHolding
+from rte.sim.kubelet import files
+
+CPU = [
+    '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}',
+    '{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}',
+    '{"policyName":"static","defaultCpuSet":"0,2-7,10-15","entries":{"3d7a2447-838a-4324-a732-'
+    '185cbcf4844a":{"c0":"1,9","c1":"8","i0":"1,9"}},"checksum":1955116033}',
+]
+_ROW = (
+    '"memoryMap":{"hugepages-1Gi":{"total":0,"systemReserved":0,"allocatable":0,"reserved":0,'
+    '"free":0},"hugepages-2Mi":{"total":134217728,"systemReserved":0,"allocatable":134217728,'
+)
+MEMORY = [
+    '{"policyName":"None","machineState":{},"checksum":4236770233}',
+    '{"policyName":"Static","machineState":{"0":{"numberOfAssignments":3,' + _ROW +
+    '"reserved":4194304,"free":130023424},"memory":{"total":4294967296,"systemReserved":536870912,'
+    '"allocatable":3623878656,"reserved":402653184,"free":3221225472}},"cells":[0]},"1":{'
+    '"numberOfAssignments":0,' + _ROW + '"reserved":0,"free":134217728},"memory":{"total":'
+    '4294967296,"systemReserved":0,"allocatable":4160749568,"reserved":0,"free":4160749568}},'
+    '"cells":[1]}},"entries":{"3d7a2447-838a-4324-a732-185cbcf4844a":{"c0":[{"numaAffinity":[0],'
+    '"type":"hugepages-2Mi","size":4194304},{"numaAffinity":[0],"type":"memory","size":268435456}],'
+    '"c1":[{"numaAffinity":[0],"type":"memory","size":134217728}]}},"checksum":2013274744}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CPU)
+def test_cpu_manager_state(text: str) -> None:
+    assert files.encode_cpu_state(statefiles.parse_cpu_state(text)).decode() == text
+
+
+@pytest.mark.parametrize("text", MEMORY)
+def test_memory_manager_state(text: str) -> None:
+    assert files.encode_memory_state(statefiles.parse_memory_state(text)).decode() == text
+
+
+def test_allocated_pods_state_leaves_ordinary_init_containers_out() -> None:
+    limits = {"cpu": "2", "memory": "128Mi"}
+    spec = {
+        "containers": [{"name": "c0", "resources": {"limits": limits, "requests": limits}}],
+        "initContainers": [{"name": "i0", "resources": {"limits": limits}}],
+    }
+    text = files.encode_allocated_pods({"9dc05e69-4876-41b1-8183-64d8fc7f16a4": spec})
+    assert json.loads(text)["checksum"] == 1543735577
+    assert statefiles.parse_allocated_pods(text).pods == {
+        "9dc05e69-4876-41b1-8183-64d8fc7f16a4": frozenset({"c0"})
+    }
+
+
+def test_the_device_checkpoint_survives_the_parser() -> None:
+    held = {"gpu0": 0b11, "gpu1": None}
+    checkpoint = DeviceCheckpoint(
+        entries={"u": {"c": (DeviceHolding("example.com/gpu", held),)}},
+        registered={"example.com/gpu": frozenset({"gpu0", "gpu1"})},
+    )
+    text = files.encode_device_checkpoint(checkpoint)
+    assert statefiles.parse_device_checkpoint(text) == checkpoint
+
+
+def test_the_device_checkpoints_checksum() -> None:
+    ids = frozenset({"gpu2"})
+    text = files.encode_device_checkpoint(DeviceCheckpoint(registered={"example.com/gpu": ids}))
+    dump = (
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)<nil> "
+        "RegisteredDevices:(map[string][]string)map[example.com/gpu:[gpu2]]}"
+    )
+    assert json.loads(text)["Checksum"] == files.fnv1a(dump)
