@@ -48,6 +48,9 @@ LEASE_LABELS = {"app.kubernetes.io/name": "rte-agent"}
 LEASE_RENEW_S = 10.0
 LEASE_DURATION_S = 40
 
+#: Attempts in which only the kubelet itself is asked for its configuration: some seconds.
+_PATIENCE = 8
+
 #: What must be written at the end has so long; a pod's grace period is 10 s.
 _FLUSH_S = 3.0
 
@@ -264,8 +267,13 @@ class _Agent:
         async for attempt in attempts:
             with attempt:
                 node = await self._get_node()
+                tried = attempt.retry_state.attempt_number
                 config = await learn.read_kubelet_config(
-                    self._settings, memory_bytes, self._client, node
+                    self._settings,
+                    memory_bytes,
+                    self._client,
+                    node,
+                    patient=tried < _PATIENCE,  # a kubelet's sockets open one after the other
                 )
                 if config is None:
                     # A guess would be published as the truth, and pods placed by it.

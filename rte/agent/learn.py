@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.kube import retry
 from rte.kubelet import config as kubelet_config
 from rte.model import quantity
 
@@ -57,11 +58,14 @@ async def read_kubelet_config(
     memory_bytes: int,
     client: Client | None = None,
     node: Mapping[str, Any] | None = None,
+    *,
+    patient: bool = False,
 ) -> KubeletConfig | None:
     """From the named file; else the kubelet itself, by the API; else this host; None: unknown.
 
     Raises:
         errors.KubeletError: the configuration found cannot be used.
+        errors.KubeError: ``patient``, and the kubelet does not answer (yet).
     """
     if settings.kubelet_config_file or settings.kubelet_config_dir:
         return kubelet_config.from_files(
@@ -75,6 +79,8 @@ async def read_kubelet_config(
             answer = await read_configz(client, node, kubelet_certificate=certificate)
             return kubelet_config.from_configz(answer, memory_bytes=memory_bytes)
         except errors.KubeError as error:
+            if patient and retry.is_transient(error):
+                raise
             logger.warning("the kubelet's configuration is looked for on this host: %s", error)
     return _host_config(settings, memory_bytes)
 

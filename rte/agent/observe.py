@@ -194,7 +194,8 @@ class Observer:
     async def _observe(self) -> None:
         if not self._settings.asks_kubelet:
             await self._observe_machine()
-        self._must_learn.set()
+        if self._socket is None:
+            self._must_learn.set()
         self._signals.add(Change.SOCKET | Change.FILES | Change.POLL)
         wait_s: float | None = None
         while True:
@@ -251,12 +252,12 @@ class Observer:
         known = self._restart.epoch
         if not self._restart.notice(epoch, time.time(), _modified(self._socket)):
             return
+        self._learning = True
+        self._must_learn.set()
         if known:
             logger.info("the kubelet was restarted")
             self._metrics.kubelet_restarts.inc()
             self._machine = await asyncio.to_thread(self._read_machine)
-            self._learning = True
-            self._must_learn.set()
             self._learn_later()
 
     def _learn_later(self) -> None:

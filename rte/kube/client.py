@@ -23,6 +23,9 @@ JSON_PATCH: Final = "application/json-patch+json"
 #: The server keeps idle connections for 90 s; a warm one saves the TLS handshake.
 _KEEPALIVE_S = 75.0
 
+#: ``reason`` of an error when the server's certificate does not verify.
+UNVERIFIED: Final = "Unverified"
+
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -171,7 +174,13 @@ class Client:
 
     def _unreachable(self, error: BaseException) -> errors.KubeError:
         text = " ".join(str(error).split()) or type(error).__name__
-        return errors.KubeError(f"no answer from {self.credentials.server}: {text}")
+        unknown = isinstance(
+            error, aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError
+        )
+        return errors.KubeError(
+            f"no answer from {self.credentials.server}: {text}",
+            reason=UNVERIFIED if unknown else "",
+        )
 
 
 def _refusal(method: str, path: str, response: Any, data: bytes) -> errors.KubeError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.kube.client import Client
+from rte.kube.client import UNVERIFIED, Client
 from rte.kube.credentials import tls_context, trust
 from rte.kube.resources import NODES
 
@@ -29,16 +29,18 @@ async def read_configz(
     the question on, which needs ``get`` on ``nodes/proxy``.
 
     Raises:
-        errors.KubeError: neither way gave an answer; the message tells both reasons.
+        errors.KubeError: neither way gave an answer; the message tells both reasons. ``status`` is
+            0 when the kubelet may only be starting.
     """
     name = str(node["metadata"]["name"])
-    reasons = []
+    reasons, starting = [], False
     address = kubelet_address(node)
     if address and client.credentials.tls:
         try:
             return await _ask_kubelet(client, name, address, kubelet_certificate)
         except errors.KubeError as error:
             reasons.append(f"kubelet: {error}")
+            starting = error.status == 0 and error.reason != UNVERIFIED
     try:
         answer = await client.get(f"{NODES.path(name)}/proxy/configz")
     except errors.KubeError as error:
@@ -46,7 +48,7 @@ async def read_configz(
         raise errors.KubeError(
             f"cannot read the configuration of the kubelet of {name} (allow get on nodes/configz, "
             f"or give --kubelet-config-file): {'; '.join(reasons)}",
-            status=error.status,
+            status=0 if starting else error.status,
             reason=error.reason,
         ) from error
     return _table(answer)
