@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rte.model.machine import Machine
 from rte.sim import machines
 from rte.sim.apiserver import API
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rte.model.machine import Machine
 
 
 @pytest.fixture(scope="session")

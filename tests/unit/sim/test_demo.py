@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -17,6 +17,9 @@ from rte.sim.demo.cluster import crd
 from rte.sim.demo.snapshot import Observer
 from rte.sim.fleet import Fleet
 from rte.sim.kubelet import Timing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

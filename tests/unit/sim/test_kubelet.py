@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -14,10 +13,14 @@ from rte import errors
 from rte.kubelet import reading
 from rte.kubelet.podresources import PodResources
 from rte.model import bits
-from rte.model.machine import Machine
 from rte.model.node import DevicePool
 from rte.sim.apiserver import API, Server
 from rte.sim.kubelet import Kubelet, Timing, files, kubelet_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rte.model.machine import Machine
 
 GPU = "example.com/gpu"
 Create = Callable[..., dict[str, Any]]
@@ -211,9 +214,7 @@ async def test_the_node_its_lease_and_configz(api: API, kubelet: Kubelet) -> Non
 async def test_stopping_is_bounded_by_the_grace_period(
     api: API, machine: Machine, create_pod: Create
 ) -> None:
-    async with Kubelet(
-        api, "n1", machine, kubelet_document(machine), timing=Timing(stop=3600)
-    ):
+    async with Kubelet(api, "n1", machine, kubelet_document(machine), timing=Timing(stop=3600)):
         create_pod("a", terminationGracePeriodSeconds=1)
         await until(api, "a", phase("Running"))
         api.delete("pods", "a", "default")

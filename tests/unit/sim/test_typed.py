@@ -59,8 +59,7 @@ def test_empty_values_are_left_out_where_the_type_says_so() -> None:
         ({"metadata": {"labels": {"a": 1}}},
          "cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"),
         ({"spec": {"containers": "x"}},
-         "cannot unmarshal string into Go struct field PodSpec.spec.containers of type "
-         "[]v1.Container"),
+         "unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container"),
         ({"spec": {"priority": True}}, "cannot unmarshal bool into Go struct field"),
         ({"spec": {"priority": 1 << 40}}, "of type int32"),
         ([], "cannot unmarshal array"),
@@ -75,8 +74,12 @@ def test_a_wrong_type_is_told_in_the_decoders_words(body: object, text: str) -> 
 def test_times_come_out_in_utc_and_with_the_types_precision() -> None:
     node, _ = typed.decode(
         "core/v1.Node",
-        {"status": {"conditions": [{"type": "R", "lastHeartbeatTime": "2026-01-01T02:00:00+02:00"}]}},
+        {
+            "status": {
+                "conditions": [{"type": "R", "lastHeartbeatTime": "2026-01-01T02:00:00+02:00"}]
+            }
+        },
     )
     assert node["status"]["conditions"][0]["lastHeartbeatTime"] == "2026-01-01T00:00:00Z"
-    with pytest.raises(DecodeError, match="renewTime|2026"):
+    with pytest.raises(DecodeError, match="cannot parse"):
         typed.decode("coordination/v1.Lease", {"spec": {"renewTime": "2026-01-01T00:00:00Z"}})
