@@ -36,7 +36,8 @@ class Cluster:
         storage: claims, volumes and classes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: node.Options | None = None) -> None:
+        self._options = options or node.Options()
         self.sequence = 0
         self.pod_sequence = 0
         self.nodes: dict[str, node.NodeEntry] = {}
@@ -58,7 +59,7 @@ class Cluster:
         found = self.nodes.get(name)
         if found is None:
             row = self._free_rows.pop() if self._free_rows else len(self.rows)
-            found = self.nodes[name] = node.NodeEntry(name, row)
+            found = self.nodes[name] = node.NodeEntry(name, row, self._options)
             if row == len(self.rows):
                 self.rows.append(found)
             else:
@@ -224,9 +225,9 @@ class Cluster:
 
     # --- our own decisions -----------------------------------------------------------------------
 
-    def assume(self, uid: str, name: str) -> None:
+    def assume(self, uid: str, name: str, resource_status: str = "") -> None:
         """We decide that the pod goes there; it counts from now on."""
-        pod = self.pods[uid]
+        pod = self.pods[uid] = replace(self.pods[uid], resource_status=resource_status)
         self.assumed[uid] = name
         self.unnominate(uid)
         self._place(replace(pod, node=name), name)

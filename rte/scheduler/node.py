@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rte import errors, nrt, placement
 from rte.model import bits
 from rte.placement import zones
-from rte.scheduler import predicates, state
+from rte.placement.koordinator_node import AllocationError
+from rte.scheduler import koordinator, predicates, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,6 +60,14 @@ def read_report(obj: Mapping[str, Any]) -> Report:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Options:
+    """What can be set for all nodes; see :class:`rte.scheduler.settings.SchedulerSettings`."""
+
+    shared_limit: float = 0.0
+    resource_status: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
     """One node's answer to one shape. ``reason`` is empty when the pod may go there.
 
@@ -69,6 +78,7 @@ class Check:
         resources: the pod would fit if some pods left (what preemption can change).
         uncertain: a last resort: this kubelet's rules cannot be known.
         verdict: of the managers, where they were asked.
+        resource_status: Koordinator's annotation to write with the bind, if any.
     """
 
     reason: str = ""
@@ -77,6 +87,10 @@ class Check:
     resources: bool = False
     uncertain: bool = False
     verdict: state.Verdict | None = None
+    resource_status: str = ""
+
+
+_DEFAULTS = Options()
 
 
 class NodeEntry:
@@ -97,8 +111,9 @@ class NodeEntry:
         changed: sequence number of the last change.
     """
 
-    def __init__(self, name: str, row: int) -> None:
+    def __init__(self, name: str, row: int, options: Options = _DEFAULTS) -> None:
         self.name = name
+        self._options = options
         self.row = row
         self.info: NodeInfo | None = None
         self.report: Report | None = None
@@ -227,7 +242,50 @@ class NodeEntry:
             )
         if why:
             return Check(reason=why, resources=True)
-        return self._managers(shape, self.info)
+        check = self._managers(shape, self.info)
+        if check.reason:
+            return check
+        return self._crowded(shape, check) or self._koordinator(shape, check)
+
+    def _crowded(self, shape: Shape, check: Check) -> Check | None:
+        """The option that bounds the limits of sharing containers by the shared pool.
+
+        What shares floats over the whole pool, so a bound for the node is one for each zone.
+        """
+        outlook = self.outlook()
+        if not self._options.shared_limit or outlook is None:
+            return None
+        after = check.verdict.after if check.verdict and check.verdict.after else None
+        pool = (after or outlook.predicted).shared
+        if outlook.base.config.cpu_policy != "static":
+            pool = outlook.base.topology.all_cpus & ~outlook.base.reserved
+        load = shape.shared_milli + sum(pod.shape.shared_milli for pod in self.pods.values())
+        if load <= self._options.shared_limit * 1000 * pool.bit_count():
+            return None
+        return Check(reason="node(s) whose shared CPUs would be crowded", resources=True)
+
+    def _koordinator(self, shape: Shape, check: Check) -> Check:
+        """With the option for it, CPUs and zones where no CPU manager assigns them."""
+        reported = self.report.state if self.report else None
+        if not self._options.resource_status or reported is None:
+            return check
+        if not koordinator.applies(reported):
+            return check
+        try:
+            wish = koordinator.wishes(shape)
+            if not (wish.binds or wish.numa_policy):
+                return check
+            held = [
+                koordinator.read(pod.resource_status)
+                for pod in self.pods.values()
+                if pod.resource_status
+            ]
+            chosen = koordinator.choose(shape, wish, reported, held)
+        except errors.ParseError as error:
+            return Check(reason="malformed Koordinator annotation", message=str(error))
+        except AllocationError as error:
+            return Check(reason=error.reasons[0], message=str(error), resources=True)
+        return replace(check, resource_status=koordinator.write(chosen))
 
     def _managers(self, shape: Shape, info: NodeInfo) -> Check:
         """Whether the kubelet's managers admit the pod, by prediction or by zone arithmetic."""
@@ -326,7 +384,7 @@ class NodeEntry:
         return twin
 
     def _twin(self) -> NodeEntry:
-        twin = NodeEntry(self.name, self.row)
+        twin = NodeEntry(self.name, self.row, self._options)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
         twin.held_off = self.held_off
         twin.pods, twin.used = dict(self.pods), Counter(self.used)

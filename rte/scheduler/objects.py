@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: Phases after which a pod holds nothing.
 TERMINAL = frozenset({"Succeeded", "Failed"})
 
+RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+
 #: The kubelet writes this in front of the message of every pod that it did not admit.
 REJECTED_PREFIX = "Pod was rejected"
 
@@ -31,6 +33,7 @@ class PodView:
         rejected: the kubelet refused it at admission; ``reason`` says why.
         nominated: ``status.nominatedNodeName``.
         conditions: of the status, for pods that are not bound.
+        resource_status: Koordinator's annotation of that name.
     """
 
     uid: str
@@ -55,6 +58,7 @@ class PodView:
     nominated: str = ""
     started: str = ""
     conditions: tuple[Mapping[str, Any], ...] = ()
+    resource_status: str = ""
 
     @property
     def key(self) -> str:
@@ -96,6 +100,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             message=message[:500],
             nominated=str(status.get("nominatedNodeName") or ""),
             started=str(status.get("startTime") or ""),
+            resource_status=str(annotations.get(RESOURCE_STATUS) or ""),
             conditions=() if spec.get("nodeName") else tuple(status.get("conditions") or ()),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.resources import PODS
-from rte.scheduler import binder, events, preemption, reservation, storage
+from rte.scheduler import binder, events, objects, preemption, reservation, storage
 from rte.scheduler.cluster import Cluster
 from rte.scheduler.cycle import Cycle, Decision
 from rte.scheduler.feeds import Feeds, Listener
 from rte.scheduler.leader import Always, Leader
 from rte.scheduler.metrics import SchedulerMetrics
+from rte.scheduler.node import Options
 from rte.scheduler.queue import Group, Queue
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from rte.kube.client import Client
     from rte.scheduler.node import NodeEntry
@@ -67,7 +68,9 @@ class Scheduler:
         self.readiness = Readiness(listed="not all collections were listed yet")
         self.answering = Readiness(active="this replica is standing by")
         self.followers: list[Callable[[], None]] = []
-        self.cluster = Cluster()
+        self.cluster = Cluster(
+            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status)
+        )
         self.cycle = Cycle(self.cluster)
         self.queue = Queue()
         self._clock = clock
@@ -204,21 +207,27 @@ class Scheduler:
         self.queue.remove(pod.uid, forget=False)
         self._untold.pop(pod.uid, None)
         before = self._news()
-        self.cluster.assume(pod.uid, node)
+        self.cluster.assume(pod.uid, node, decision.check.resource_status)
         if self._seen == before:
             # What a decision changes is no news to those who sleep: it takes, and gives nothing.
             self._seen = self._news()
         self.cycle.placed(pod)
         self._decided.setdefault(node, {})[pod.kubelet_uid] = self._clock()
-        return self._tasks.create_task(self._carry_out(pod, node), name=f"bind {pod.key}")
+        annotations = {}
+        if decision.check.resource_status:
+            annotations = {objects.RESOURCE_STATUS: decision.check.resource_status}
+        carrying = self._carry_out(pod, node, annotations)
+        return self._tasks.create_task(carrying, name=f"bind {pod.key}")
 
-    async def _carry_out(self, pod: PodView, node: str) -> binder.Bound:
+    async def _carry_out(
+        self, pod: PodView, node: str, annotations: Mapping[str, str]
+    ) -> binder.Bound:
         started = self._clock()
         bindings = await self._volumes_for(pod, node)
         if bindings is None:
             bound = binder.Bound(outcome=binder.Outcome.REFUSED, message="volumes were not bound")
         else:
-            bound = await self._binder.bind(pod, node)
+            bound = await self._binder.bind(pod, node, annotations)
             self.cluster.storage.withdraw(bindings)
         self.metrics.binds.labels(bound.outcome.value).inc()
         if bound.pod is not None and pod.uid in self.cluster.pods:

@@ -83,6 +83,15 @@ class Shape:
         )
 
     @cached_property
+    def shared_milli(self) -> int:
+        """CPU limits (requests where there is none) of the containers that share, in millicores."""
+        return sum(
+            box.limits.get("cpu", box.requests.get("cpu", 0))
+            for box, pinned in zip(self.pod.containers, self.exclusive_cpus, strict=True)
+            if not pinned and box.kind is not ContainerKind.INIT
+        )
+
+    @cached_property
     def affinity(self) -> Mapping[str, Any]:
         """``spec.affinity``."""
         return self.spec.get("affinity") or {}

@@ -126,8 +126,8 @@ def pod_object(
 class World:
     """A cluster that tests feed by hand; ``kubelet`` plays the node's part."""
 
-    def __init__(self) -> None:
-        self.cluster = Cluster()
+    def __init__(self, **options: Any) -> None:
+        self.cluster = Cluster(node.Options(**options))
         self.cycle = Cycle(self.cluster)
         self.kubelets: dict[str, NodeState] = {}
 

@@ -233,7 +233,8 @@ async def test_preemption_makes_room_in_the_zone(town: Town) -> None:
     async with town.scheduler():
         town.pod("low0", "7")
         town.pod("low1", "4")
-        await until(lambda: town.phase("low0") == town.phase("low1") == "Running")
+        town.pod("low2", "3")
+        await until(lambda: all(town.phase(f"low{n}") == "Running" for n in range(3)))
         town.pod("high", "6", priorityClassName="urgent")
         await until(lambda: town.phase("high") == "Running")
         assert town.phase("low1") == "Running"

@@ -1,0 +1,238 @@
+"""The scheduler on real kubelets, with the rights of manifests/scheduler."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster import agents, processes
+from tests.cluster.kubelet_config import kubelet_config
+from tests.cluster.pods import container, path, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tests.cluster.api import Object
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.node import Node
+
+NAME = "rte-scheduler"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Schedulers:
+    """``rte scheduler`` processes that act with their service account."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.number = 0
+        agents.install(cluster)
+        cluster.kubectl("apply", "--server-side", "-f", agents.MANIFESTS / "scheduler/rbac.yaml")
+        cluster.api.wait(
+            f"/api/v1/namespaces/{agents.NAMESPACE}/serviceaccounts", NAME, lambda a: a is not None
+        )
+
+    def start(self, *flags: str) -> str:
+        """Start one; its role is returned."""
+        self.number += 1
+        role = f"rte-scheduler-{self.number}"
+        folder = self.cluster.dir / role
+        folder.mkdir(exist_ok=True)
+        token = folder / "token"
+        token.touch(mode=0o600)
+        token.write_text(self.cluster.token(NAME, agents.NAMESPACE))
+        access = self.cluster.write_kubeconfig(folder / "kubeconfig", {"tokenFile": str(token)})
+        self.cluster.spawn(
+            role,
+            [
+                sys.executable, "-m", "rte", "scheduler", f"--kubeconfig={access}",
+                f"--lease-namespace={agents.NAMESPACE}",
+                f"--listen=127.0.0.1:{processes.free_port()}", *flags,
+            ],
+        )  # fmt: skip
+        return role
+
+    def kill(self, role: str) -> None:
+        """As an out-of-memory killer would."""
+        for process in processes.find(self.cluster.dir, role):
+            process.send_signal(signal.SIGKILL)
+        self.cluster.stop_role(role, grace=0)
+
+    def log(self, role: str) -> str:
+        return (self.cluster.dir / f"{role}.log").read_text()
+
+
+@pytest.fixture
+def schedulers(cluster: Cluster) -> Iterator[Schedulers]:
+    made = Schedulers(cluster)
+    yield made
+    for number in range(1, made.number + 1):
+        cluster.stop_role(f"rte-scheduler-{number}", grace=2)
+
+
+@dataclass
+class Jobs:
+    """Pods that run for a time and are deleted; nobody re-creates a refused one."""
+
+    cluster: Cluster
+    names: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    bound: dict[str, set[str]] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+
+    def add(self, obj: Object) -> None:
+        name = obj["metadata"]["name"]
+        self.names.add(name)
+        self.cluster.api.create(PODS, obj)
+
+    def run(self, seconds: float, last: float, between: Callable[[float], Any]) -> None:
+        """Until all are done; each lasts ``last`` seconds. ``between`` gets the seconds so far."""
+        begin = time.monotonic()
+        while self.names - self.done - self.failed.keys():
+            now = time.monotonic()
+            assert now - begin < seconds, self.waiting()
+            between(now - begin)
+            try:
+                items = self.cluster.api.get(PODS)["items"]
+            except Exception as error:  # noqa: BLE001 - the API server may be away on purpose
+                assert getattr(error, "status", 0) in (0, 500, 503), error
+                time.sleep(0.2)
+                continue
+            for item in items:
+                self._look(item, now, last)
+            time.sleep(0.1)
+
+    def waiting(self) -> dict[str, str]:
+        """What each pod that is not done says of itself."""
+        out = {}
+        for item in self.cluster.api.get(PODS)["items"]:
+            name = item["metadata"]["name"]
+            if name in self.names - self.done:
+                conditions = item["status"].get("conditions", ())
+                out[name] = f"{item['status'].get('phase')} " + "; ".join(
+                    str(c.get("message")) for c in conditions if c["type"] == "PodScheduled"
+                )
+        return out
+
+    def _look(self, item: Object, now: float, last: float) -> None:
+        name, phase = item["metadata"]["name"], item["status"].get("phase")
+        if name not in self.names or name in self.done:
+            return
+        if item["spec"].get("nodeName"):
+            self.bound.setdefault(name, set()).add(item["spec"]["nodeName"])
+        if phase == "Failed":
+            self.failed[name] = f"{item['status'].get('reason')}: {item['status'].get('message')}"
+        elif phase == "Running":
+            self.started.setdefault(name, now)
+            if now - self.started[name] > last:
+                self.cluster.api.delete(path(item), grace=0)
+                self.done.add(name)
+
+
+def with_agents(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        agents.start(node)
+    for node in nodes:
+        agents.wait_published(node)
+
+
+def random_pod(rng: random.Random, number: int) -> Object:
+    """Pinned, sharing, device-bound and memory-bound pods, sidecars and init containers."""
+    kind = rng.choice(["pinned", "pinned", "two", "device", "ordinary", "init", "fraction"])
+    memory = f"{rng.choice([256, 512, 1024])}Mi"
+    boxes = [container(rng.choice([1, 2, 3, 4, 6]), memory)]
+    init: list[Object] = []
+    if kind == "two":
+        boxes.append(container(rng.choice([1, 2, 4]), memory))
+    if kind == "device":
+        boxes = [container(rng.choice([1, 2]), memory, **{"example.com/gpu": 1})]
+    if kind == "ordinary":
+        boxes = [container("300m", memory, limits={})]
+    if kind == "init":
+        init = [container(2, memory, command=["true"]), container(1, memory, sidecar=True)]
+    if kind == "fraction":
+        boxes = [container("1500m", memory)]
+    return pod(*boxes, init=init, name=f"job-{number}", scheduler=NAME)
+
+
+def test_a_mixed_cluster_meets_no_refusal(
+    cluster: Cluster,
+    schedulers: Schedulers,
+    fresh_nodes: Callable[[Sequence[dict[str, Any]]], list[Node]],
+    tmp_path: Path,
+) -> None:
+    gpus = {"example.com/gpu": [[0], [1], [1]]}
+    nodes = fresh_nodes(
+        [
+            {"shape": "2x8", "kubelet": kubelet_config(), "devices": gpus},
+            {"shape": "2x8", "kubelet": kubelet_config(scope="pod")},
+            {"shape": "4x4", "kubelet": kubelet_config(policy="restricted"), "devices": gpus},
+            {"shape": "2x8", "kubelet": kubelet_config(policy="best-effort")},
+            {"shape": "2x8", "kubelet": kubelet_config(policy="none", cpu_policy="none")},
+        ]
+    )
+    with_agents(nodes)
+    schedulers.start()
+    rng = random.Random(5)
+    jobs = Jobs(cluster)
+    for number in range(60):
+        jobs.add(random_pod(rng, number))
+    jobs.run(180, 2.0, lambda _: None)
+    assert jobs.failed == {}
+
+
+def test_killed_schedulers_and_api_servers_lose_and_double_nothing(
+    cluster: Cluster,
+    schedulers: Schedulers,
+    fresh_nodes: Callable[[Sequence[dict[str, Any]]], list[Node]],
+) -> None:
+    nodes = fresh_nodes([{"shape": "2x8", "kubelet": kubelet_config()}] * 2)
+    with_agents(nodes)
+    rng = random.Random(11)
+    replicas = [schedulers.start(), schedulers.start()]
+    moments = sorted(rng.uniform(1, 25) for _ in range(6))
+    restart = [12.0]
+
+    def trouble(seconds: float) -> None:
+        if moments and seconds > moments[0]:
+            moments.pop(0)
+            schedulers.kill(replicas.pop(0))
+            replicas.append(schedulers.start())
+        if restart and seconds > restart[0]:
+            restart.pop()
+            cluster.stop_apiserver()
+            cluster.start_apiserver()
+
+    jobs = Jobs(cluster)
+    for number in range(60):
+        boxes = [container(rng.choice([2, 3, 4, 6]), "512Mi") for _ in range(rng.choice([1, 2]))]
+        jobs.add(pod(*boxes, name=f"job-{number}", scheduler=NAME))
+    jobs.run(240, 1.5, trouble)
+    assert jobs.failed == {}
+    assert all(len(places) == 1 for places in jobs.bound.values())
+    for number in range(1, schedulers.number + 1):
+        assert "Traceback" not in schedulers.log(f"rte-scheduler-{number}")
+
+
+def test_the_successor_is_active_within_five_seconds(
+    cluster: Cluster, schedulers: Schedulers, fresh_node: Callable[..., Node]
+) -> None:
+    node = fresh_node(shape="2x8")
+    with_agents([node])
+    first = schedulers.start()
+    cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME))
+    second = schedulers.start()
+    processes.wait_until(lambda: "in sync" in schedulers.log(second), 20, "the second replica")
+    assert "is active" not in schedulers.log(second)
+    begin = time.monotonic()
+    schedulers.kill(first)
+    cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME), seconds=10)
+    assert time.monotonic() - begin < 6.5  # five seconds, and what a kubelet needs to start a pod
