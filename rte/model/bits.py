@@ -53,6 +53,9 @@ def parse_list(text: str, what: str = "CPU list") -> Mask:
     if not text:
         return mask
     for item in text.split(","):
+        if item.isdigit() and item.isascii() and len(item) <= 4:
+            mask |= 1 << int(item)
+            continue
         span, _, stride = item.strip().partition(":")
         first, dash, last = span.partition("-")
         used, slash, group = stride.partition("/")

@@ -319,14 +319,16 @@ def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> 
     ids: dict[int, int] = {}
     unlisted = bits.members(online & ~bits.of(cores))
     for mask in (*groups.distinct(cores), *(1 << cpu for cpu in unlisted)):
-        members = list(bits.members(mask))
-        found = itertools.chain(
-            (sources.id_of(cpu, "core_id") for cpu in members),
-            (sources.told(cpu, "core id", "core") for cpu in members),
-        )
-        core = next((value for value in found if value is not None), None)
+        core = sources.id_of(bits.lowest(mask), "core_id")
+        if core is None:
+            found = itertools.chain(
+                (sources.id_of(cpu, "core_id") for cpu in bits.members(mask)),
+                (sources.told(cpu, "core id", "core") for cpu in bits.members(mask)),
+            )
+            core = next((value for value in found if value is not None), None)
         if core is not None:
-            ids.update(dict.fromkeys(members, core))
+            for cpu in bits.members(mask):
+                ids[cpu] = core
     return ids
 
 

@@ -37,15 +37,14 @@ class Tree:
     def __init__(self, root: Path, mount: str) -> None:
         self.mount = mount
         self._root = os.fspath(root)
-        # sysfs hands out an attribute in one piece, /proc in pieces of any size.
         self._whole = mount == "/sys"
         self._places: dict[str, str | None] = {"": ""}
 
-    def read(self, path: str, limit: int = MAX_FILE_BYTES) -> str | None:
-        """The text of a file (its first ``limit`` bytes), None if it is missing or unreadable."""
+    def read(self, path: str) -> str | None:
+        """The text of a file (its first 16 MiB), None if it is missing or unreadable."""
         for _ in range(MAX_LINKS):
             parent, _, name = path.rpartition("/")
-            place = self._place(parent)
+            place = self._places.get(parent) or self._place(parent)
             if place is None:
                 return None
             try:
@@ -59,7 +58,11 @@ class Tree:
                 path = target
                 continue
             try:
-                return _read_up_to(fd, limit, whole=self._whole).decode("utf-8", "replace")
+                data = os.read(fd, _PAGE)
+                # sysfs hands out an attribute in one piece, /proc in pieces of any size.
+                if data and not (self._whole and len(data) < _PAGE):
+                    data = _read_rest(fd, data)
+                return data.decode("utf-8", "replace")
             except OSError:
                 return None
             finally:
@@ -186,13 +189,9 @@ def parse_int(text: str) -> int:
     return int(bare)
 
 
-def _read_up_to(fd: int, limit: int, *, whole: bool) -> bytes:
-    data = os.read(fd, min(limit, _PAGE))
-    size = len(data)
-    if not data or size >= limit or (whole and size < _PAGE):
-        return data
-    pieces = [data]
-    while size < limit and (data := os.read(fd, min(limit - size, 1 << 18))):
+def _read_rest(fd: int, first: bytes) -> bytes:
+    pieces, size = [first], len(first)
+    while size < MAX_FILE_BYTES and (data := os.read(fd, min(MAX_FILE_BYTES - size, 1 << 18))):
         pieces.append(data)
         size += len(data)
     return b"".join(pieces)
