@@ -479,7 +479,7 @@ class API:
         if options.dry_run:
             return self._shown(kind, new)
         if _finished(kind, new):
-            self.store.delete(kind.table, key, new)
+            self.store.delete(kind.table, key)  # watchers see it as it was stored
             self._removed(kind, new)
             return self._shown(kind, new)
         stored = self.store.put(kind.table, key, new)

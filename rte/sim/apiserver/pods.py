@@ -260,8 +260,17 @@ def denied(pod: Obj, why: str) -> status.StatusError:
     )
 
 
+def validate_create(pod: Obj) -> list[Cause]:
+    """Rules for a new pod."""
+    out = validate(pod)
+    if pod["spec"].get("nodeName") and pod["spec"].get("schedulingGates"):
+        text = "cannot be set until all schedulingGates have been cleared"
+        out.append(status.forbidden("spec.nodeName", text))
+    return out
+
+
 def validate(pod: Obj) -> list[Cause]:
-    """Rules for the spec on create."""
+    """Rules for the spec, of a new pod and of a changed one."""
     spec = pod["spec"]
     out: list[Cause] = []
     volumes = _validate_volumes(spec, out)
@@ -295,12 +304,6 @@ def validate(pod: Obj) -> list[Cause]:
     for key, value in (spec.get("nodeSelector") or {}).items():
         out += [status.invalid("spec.nodeSelector", key, why) for why in meta.qualified_name(key)]
         out += [status.invalid("spec.nodeSelector", value, why) for why in meta.label_value(value)]
-    if spec.get("nodeName") and spec.get("schedulingGates"):
-        out.append(
-            status.forbidden(
-                "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
-            )
-        )
     _validate_tolerations(spec, out)
     if spec.get("resources"):
         _validate_pod_resources(spec, out)

@@ -305,7 +305,7 @@ def builtin() -> list[Resource]:
             rules=Rules(
                 default=pods.set_defaults,
                 create=pods.prepare_create,
-                validate=pods.validate,
+                validate=pods.validate_create,
                 update=pods.prepare_update,
                 validate_update=pods.validate_update,
                 status=pods.prepare_status,

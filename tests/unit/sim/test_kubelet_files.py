@@ -11,11 +11,12 @@ from rte.model.kubelet import DeviceCheckpoint, DeviceHolding
 from rte.sim.kubelet import files
 
 _UID = "3d7a2447-838a-4324-a732-185cbcf4844a"
+_ENTRIES = '{"c0":"1,9","c1":"8","i0":"1,9"}'
 CPU = [
     '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}',
     '{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}',
-    f'{{"policyName":"static","defaultCpuSet":"0,2-7,10-15","entries":{{"{_UID}":'
-    '{"c0":"1,9","c1":"8","i0":"1,9"}},"checksum":1955116033}',
+    f'{{"policyName":"static","defaultCpuSet":"0,2-7,10-15","entries":{{"{_UID}":{_ENTRIES}}},%s'
+    % '"checksum":1955116033}',
 ]
 _ROW = (
     '"memoryMap":{"hugepages-1Gi":{"total":0,"systemReserved":0,"allocatable":0,"reserved":0,'
