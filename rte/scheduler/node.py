@@ -27,7 +27,7 @@ UNBOUNDED = 1 << 62
 TOMBSTONE_S = 300.0
 
 #: Answers kept for one state of a node; each holds the node's state after the pod.
-_MOST_REMEMBERED = 128
+_MOST_REMEMBERED = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +196,14 @@ class NodeEntry:
         if report.state is not None and not report.state.synced:
             return "node(s) whose kubelet is re-admitting its pods"
         return ""
+
+    def knowledge(self) -> str:
+        """How the zones are known: ``exact``, ``zones``, ``none`` or ``distrusted``."""
+        if self.report is None:
+            return "none"
+        if self.distrust():
+            return "distrusted"
+        return "exact" if self.report.state is not None else "zones"
 
     def outlook(self) -> state.Outlook | None:
         """What we know of the managers; None without a report of ours."""

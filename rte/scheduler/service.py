@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -120,6 +122,7 @@ class Scheduler:
             self.feeds.start(group)
             await self.feeds.wait_synced()
             self.feeds.judge_leases()
+            gc.freeze()  # what is known by now mostly stays; collections need not look at it
             self.readiness.met("listed")
             logger.info(
                 "in sync",
@@ -469,10 +472,16 @@ class Scheduler:
                 self._keep_nodes()
                 if self.cluster.sequence != sequence:
                     self._wake.set()
-                for name, size in self.queue.sizes().items():
-                    self.metrics.pending.labels(name).set(size)
+                self._gauge()
             if number % 600 == 0:
                 self.cluster.collect()
+
+    def _gauge(self) -> None:
+        for name, size in self.queue.sizes().items():
+            self.metrics.pending.labels(name).set(size)
+        known = Counter(e.knowledge() for e in self.cluster.nodes.values() if e.info is not None)
+        for kind in ("exact", "zones", "none", "distrusted"):
+            self.metrics.nodes.labels(kind).set(known[kind])
 
     async def _tell(self) -> None:
         """Write a condition and an event for pods that have been waiting for some time."""

@@ -108,6 +108,8 @@ class MatchIndex:
         for term, counts in self._counts.values():
             if term.matches(pod, {}):
                 counts[name] += change
+                if not counts[name]:
+                    del counts[name]
         affinity = pod.shape.affinity
         if not affinity:
             return False

@@ -183,7 +183,7 @@ async def test_a_node_that_goes_away_takes_its_pods_and_no_more(town: Town) -> N
         await until(lambda: scheduler.queue.sizes()["unschedulable"] == 1)
         await town.node("b", "1x8")
         await until(lambda: town.phase("q") == "Running")
-        town.api.delete("nodes", "a")
+        await town.leave("a")
         town.pod("r", "1")
         await until(lambda: town.phase("r") == "Running")
         assert town.where("r") == "b"
@@ -271,3 +271,29 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(town: Town
         town.pod("p", "2")
         await asyncio.sleep(0.2)
         assert town.where("p") == ""
+
+
+async def test_nothing_of_a_pod_is_left_when_it_has_gone(town: Town) -> None:
+    """A month of pods must not fill the memory: all tables are empty in the end."""
+    await town.node("a", "2x8")
+    await town.node("b", "1x8", policy="none", cpu_policy="none", memory_policy="None")
+    async with town.scheduler() as scheduler:
+        for turn in range(6):
+            names = [f"r{turn}-{n}" for n in range(8)]
+            for name in names:
+                town.pod(name, "3", guaranteed=name.endswith(("0", "3", "7")), labels={"n": name})
+            town.pod(f"wide-{turn}", "99")
+            await until(lambda names=names: any(town.phase(n) == "Running" for n in names))
+            for name in [*names, f"wide-{turn}"]:
+                town.end(name)
+            await until(lambda: not town.pods())
+        await until(lambda: not scheduler.cluster.pods and not scheduler.cluster.assumed)
+        assert len(scheduler.queue) == 0
+        await until(lambda: not scheduler._since and not scheduler._tried)
+        assert scheduler._untold == {}
+        assert not any(scheduler._decided.values())
+        assert all(not e.pods and not +e.used for e in scheduler.cluster.nodes.values())
+        assert not +scheduler.cluster.priorities
+        scheduler.cluster.collect()
+        assert len(scheduler.cluster.shapes) == 0
+    assert town.refusals == []

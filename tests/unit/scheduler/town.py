@@ -70,6 +70,12 @@ class Town:
         self.publish(name)
         self._reports[name] = asyncio.create_task(self._report(name), name=f"agent {name}")
 
+    async def leave(self, name: str) -> None:
+        """The machine is switched off and its Node deleted."""
+        self._reports.pop(name).cancel()
+        await self.kubelets[name].stop()
+        self.api.delete("nodes", name)
+
     def publish(self, name: str) -> None:
         kubelet = self.kubelets[name]
         reading = accounting.build_reading(name, kubelet.machine, kubelet.view())
