@@ -29,6 +29,7 @@ SHAPES = {
     ),
     "old": Shape(sockets=2, cores=3, threads=2, old=True, l3_ids=False, zone_ids=(0, 4)),
     "books": Shape(sockets=4, cores=2, books=2, offline=(3,)),
+    "modules": Shape(sockets=2, zones=2, cores=2, modules=True, l3_ids=False),
 }
 DAMAGES = ("delete", "empty", "garbage", "cut", "directory", "dangling", "loop", "fifo", "binary")
 
