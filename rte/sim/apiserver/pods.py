@@ -534,6 +534,7 @@ def validate_update(new: Obj, old: Obj) -> list[Cause]:
                 status.forbidden(f"spec.{field}", "pod updates may not add or remove containers")
             )
             return out
+    _validate_deadline(new["spec"], old["spec"], out)
     gone = [
         item
         for item in old["spec"].get("tolerations") or ()
@@ -562,6 +563,18 @@ def validate_update(new: Obj, old: Obj) -> list[Cause]:
     if _frozen(new, old) != old["spec"]:
         out.append(status.forbidden("spec", _IMMUTABLE))
     return out
+
+
+def _validate_deadline(new: Obj, old: Obj, out: list[Cause]) -> None:
+    """The deadline may be set once and only come closer."""
+    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
+    if before is None or after == before:
+        return
+    text = "must be less than or equal to previous value"
+    if after is None:
+        text = "must not update from a positive integer to nil value"
+    if after is None or after > before:
+        out.append(status.invalid("spec.activeDeadlineSeconds", after, text))
 
 
 def _same_toleration(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
