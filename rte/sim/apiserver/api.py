@@ -725,12 +725,18 @@ class API:
             raise status.StatusError(500, text, reason="")
         for key, budget in budgets:
             allowed = budget["status"].get("disruptionsAllowed", 0)
-            if allowed <= 0:
-                why = f"The disruption budget {key[1]} does not allow it."
+            seen = budget["status"].get("observedGeneration", 0)
+            stale = seen < budget["metadata"].get("generation", 0)
+            if stale or allowed <= 0:
+                why = "is still being processed by the server" if stale else "does not allow it"
+                cause = {
+                    "reason": "DisruptionBudget",
+                    "message": f"The disruption budget {key[1]} {why}.",
+                }
                 raise status.StatusError(
                     429,
                     "Cannot evict pod as it would violate the pod's disruption budget.",
-                    details={"causes": [{"reason": "DisruptionBudget", "message": why}]},
+                    details={"causes": [cause], **({"retryAfterSeconds": 10} if stale else {})},
                 )
             if not options.dry_run:
                 after = {**budget["status"], "disruptionsAllowed": allowed - 1}

@@ -143,7 +143,13 @@ def aggregate(spec: Mapping[str, Any], which: str) -> dict[str, str]:
             peak[name] = max(peak.get(name, 0), wanted.get(name, 0) + sidecars.get(name, 0))
     for name, value in peak.items():
         total[name] = max(total.get(name, 0), value)
-    return {name: _text(name, value) for name, value in total.items()}
+    texts = {
+        (name, typed.amount(name, text)): text
+        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+        for name, text in (container["resources"].get(which) or {}).items()
+    }
+    # What comes from one container alone keeps the form that it was written in.
+    return {name: texts.get((name, value)) or _text(name, value) for name, value in total.items()}
 
 
 def _text(name: str, value: int) -> str:

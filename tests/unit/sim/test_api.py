@@ -144,7 +144,7 @@ def test_an_eviction_asks_the_disruption_budget(api: API) -> None:
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
     api.create("poddisruptionbudgets", budget, "default")
     assert refusal(api.evict, "p", "default") == (429, "TooManyRequests")
-    api.patch("poddisruptionbudgets", "b", {"status": {"disruptionsAllowed": 1}}, "default",
+    api.patch("poddisruptionbudgets", "b", {"status": {"disruptionsAllowed": 1, "observedGeneration": 1}}, "default",
               subresource="status")  # fmt: skip
     api.evict("p", "default")
     ending = api.get("pods", "p", "default")
