@@ -144,8 +144,8 @@ def test_an_eviction_asks_the_disruption_budget(api: API) -> None:
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
     api.create("poddisruptionbudgets", budget, "default")
     assert refusal(api.evict, "p", "default") == (429, "TooManyRequests")
-    api.patch("poddisruptionbudgets", "b", {"status": {"disruptionsAllowed": 1, "observedGeneration": 1}}, "default",
-              subresource="status")  # fmt: skip
+    allows = {"status": {"disruptionsAllowed": 1, "observedGeneration": 1}}
+    api.patch("poddisruptionbudgets", "b", allows, "default", subresource="status")
     api.evict("p", "default")
     ending = api.get("pods", "p", "default")
     assert ending["metadata"]["deletionTimestamp"]
