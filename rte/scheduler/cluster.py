@@ -115,8 +115,8 @@ class Cluster:
         self.touch(entry)
         self._discard(entry)
 
-    def set_alive(self, name: str, alive: bool) -> None:
-        """The agent's Lease is being renewed, or is not any more."""
+    def set_alive(self, name: str, alive: bool | None) -> None:
+        """The agent's Lease is being renewed, or is not any more; None: it has none."""
         entry = self.nodes.get(name)
         if entry is not None and entry.alive != alive:
             entry.alive = alive

@@ -334,7 +334,7 @@ class Feeds:
     def _remove_lease(self, name: str) -> None:
         """An exporter without a Lease is trusted as it is."""
         self._leases.pop(name, None)
-        self._cluster.set_alive(name, alive=True)
+        self._cluster.set_alive(name, alive=None)
 
     def _judge(self, name: str) -> None:
         since = self._leases[name][1]

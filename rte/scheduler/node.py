@@ -101,7 +101,7 @@ class NodeEntry:
         row: its row in the table of columns.
         info: the Node, None while there is none (then nothing is placed here).
         report: the NRT, None while there is none (plain Kubernetes rules).
-        alive: False when the agent's Lease has not been renewed for too long.
+        alive: whether the agent's Lease is being renewed, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
         gone: kubelet UID -> when the API showed it terminal or gone.
@@ -117,7 +117,7 @@ class NodeEntry:
         self.row = row
         self.info: NodeInfo | None = None
         self.report: Report | None = None
-        self.alive = True
+        self.alive: bool | None = None
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
@@ -183,15 +183,15 @@ class NodeEntry:
         }
 
     def distrust(self) -> str:
-        """Why the report cannot be built on, empty when it can (or there is none)."""
+        """Why the report cannot be built on, empty when it can (or none is to be expected)."""
         report = self.report
         if report is None:
-            return ""
+            return "node(s) whose rte agent has published nothing" if self.alive else ""
         if report.broken:
             return "node(s) with a malformed NodeResourceTopology"
         if report.owner and self.info and self.info.uid and report.owner != self.info.uid:
             return "node(s) whose NodeResourceTopology belongs to an earlier node of that name"
-        if report.state is not None and not self.alive:
+        if report.state is not None and self.alive is False:
             return "node(s) whose rte agent is not alive"
         if report.state is not None and not report.state.synced:
             return "node(s) whose kubelet is re-admitting its pods"
@@ -199,10 +199,10 @@ class NodeEntry:
 
     def knowledge(self) -> str:
         """How the zones are known: ``exact``, ``zones``, ``none`` or ``distrusted``."""
-        if self.report is None:
-            return "none"
         if self.distrust():
             return "distrusted"
+        if self.report is None:
+            return "none"
         return "exact" if self.report.state is not None else "zones"
 
     def outlook(self) -> state.Outlook | None:
@@ -298,8 +298,10 @@ class NodeEntry:
     def _managers(self, shape: Shape, info: NodeInfo) -> Check:
         """Whether the kubelet's managers admit the pod, by prediction or by zone arithmetic."""
         report = self.report
-        if report is None or not shape.may_need_zone:
+        if not shape.may_need_zone:
             return Check()
+        if report is None:
+            return Check(reason=self.distrust())
         pod = shape.as_pod("")
         if report.state is not None and not state.is_exacting(pod, report.state):
             return Check()

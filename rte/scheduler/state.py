@@ -212,7 +212,8 @@ def _admits_all(state: NodeState, pods: Iterable[Pod]) -> bool:
 
 
 def _wait(why: str) -> Verdict:
-    return Verdict(admitted=False, reason="Unconfirmed", message=why, waits=True)
+    reason = "node(s) where a pod in flight is not confirmed yet"
+    return Verdict(admitted=False, reason=reason, message=why, waits=True)
 
 
 def _is_zonewise(state: NodeState) -> bool:

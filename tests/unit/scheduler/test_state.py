@@ -166,6 +166,17 @@ def test_nodes_without_a_report_follow_plain_rules() -> None:
     assert world.place(world.pod(cpu="5")) is None
 
 
+def test_a_node_whose_agent_lives_and_has_published_nothing_is_not_guessed_at() -> None:
+    """Its report was deleted, or is not there yet: it will come."""
+    world = World()
+    world.node("n", bare=True)
+    world.cluster.set_alive("n", alive=True)
+    pod = world.pod(cpu="2")
+    assert world.place(pod) is None
+    assert world.why(pod) == {"node(s) whose rte agent has published nothing": 1}
+    assert world.place(world.pod(cpu="2", guaranteed=False)) == "n"
+
+
 def test_a_report_of_an_earlier_node_of_that_name_is_not_believed() -> None:
     world = World()
     world.node("n")

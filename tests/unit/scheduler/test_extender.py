@@ -1,0 +1,137 @@
+"""The four verbs as kube-scheduler calls them, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from rte.scheduler.extender import WAKE_ANNOTATION, Extender
+from rte.telemetry import health
+from tests.unit.scheduler.town import Town, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class Caller:
+    def __init__(self, town: Town, url: str, session: aiohttp.ClientSession) -> None:
+        self.town, self._url, self._session = town, url, session
+
+    async def __call__(self, verb: str, **args: Any) -> Any:
+        async with self._session.post(f"{self._url}/{verb}", json=args) as response:
+            return await response.json()
+
+    def pod(self, name: str, cpu: str, **options: Any) -> dict[str, Any]:
+        """A pod of kube-scheduler, as the API shows it."""
+        self.town.pod(name, cpu, schedulerName="default-scheduler", **options)
+        return self.town.get(name)
+
+    async def bind(self, pod: dict[str, Any], node: str) -> str:
+        meta = pod["metadata"]
+        answer = await self(
+            "bind",
+            PodName=meta["name"],
+            PodNamespace=meta["namespace"],
+            PodUID=meta["uid"],
+            Node=node,
+        )
+        return str(answer["Error"])
+
+
+@pytest.fixture
+async def call(tmp_path: Path) -> AsyncIterator[Caller]:
+    async with contextlib.AsyncExitStack() as stack:
+        town = await stack.enter_async_context(Town(tmp_path))
+        await town.node("a", "2x8")
+        await town.node("b", "1x8")
+        scheduler = await stack.enter_async_context(town.scheduler())
+        extender = Extender(scheduler, scheduler._client)
+        scheduler.followers.append(extender.wake_waiting)
+        await until(scheduler.is_active)
+        ports: list[int] = []
+        serving = health.serve(
+            "127.0.0.1:0",
+            scheduler.metrics.exposition,
+            scheduler.answering,
+            started=ports.append,
+            routes=extender.routes(),
+        )
+        group = await stack.enter_async_context(_background(serving))
+        assert group is None
+        await until(lambda: ports)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Caller(town, f"http://127.0.0.1:{ports[0]}", session)
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Any) -> Any:
+    task = asyncio.create_task(work, name="extender")
+    try:
+        yield None
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_filter_names_the_nodes_and_says_why_not_the_others(call: Caller) -> None:
+    pod = call.pod("p", "8")
+    answer = await call("filter", Pod=pod, NodeNames=["a", "b", "unknown"])
+    assert answer["NodeNames"] == ["a", "unknown"]
+    assert "Insufficient cpu" in answer["FailedNodes"]["b"]
+    nodes = {"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]}
+    answer = await call("filter", Pod=pod, Nodes=nodes)
+    assert [item["metadata"]["name"] for item in answer["Nodes"]["items"]] == ["a"]
+
+
+async def test_prioritize_scores_from_zero_to_ten(call: Caller) -> None:
+    answer = await call("prioritize", Pod=call.pod("p", "7"), NodeNames=["a", "b"])
+    assert {item["Host"] for item in answer} == {"a", "b"}
+    assert all(0 <= item["Score"] <= 10 for item in answer)
+
+
+async def test_bind_goes_through_and_a_second_one_meets_what_the_first_took(call: Caller) -> None:
+    first, second = call.pod("first", "7"), call.pod("second", "7")
+    assert await call.bind(first, "b") == ""
+    assert "Insufficient cpu" in await call.bind(second, "b")
+    await until(lambda: call.town.phase("first") == "Running")
+    assert call.town.where("second") == ""
+
+
+async def test_a_waiting_pod_is_woken_when_a_place_appears(call: Caller) -> None:
+    first, second = call.pod("first", "7"), call.pod("second", "7")
+    assert await call.bind(first, "b") == ""
+    answer = await call("filter", Pod=second, NodeNames=["b"])
+    assert answer["NodeNames"] == []
+    call.town.end("first")
+
+    def woken() -> bool:
+        return WAKE_ANNOTATION in (call.town.get("second")["metadata"].get("annotations") or {})
+
+    await until(woken)
+    answer = await call("filter", Pod=second, NodeNames=["b"])
+    assert answer["NodeNames"] == ["b"]
+
+
+async def test_preempt_drops_victims_that_free_no_zone(call: Caller) -> None:
+    call.town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    small = call.pod("small", "1")
+    large = call.pod("large", "6")
+    assert await call.bind(small, "b") == ""
+    await until(lambda: call.town.phase("small") == "Running")
+    assert await call.bind(large, "b") == ""
+    await until(lambda: call.town.phase("large") == "Running")
+    pod = call.pod("urgent", "6", priorityClassName="urgent")
+    uid = {name: call.town.get(name)["metadata"]["uid"] for name in ("small", "large")}
+    proposal = {"b": {"Pods": [{"UID": uid["small"]}], "NumPDBViolations": 0}}
+    answer = await call("preempt", Pod=pod, NodeNameToMetaVictims=proposal)
+    assert answer["NodeNameToMetaVictims"]["b"]["Pods"] == [{"UID": uid["large"]}]
+
+
+async def test_what_is_no_request_is_answered_with_an_error(call: Caller) -> None:
+    answer = await call("filter", Pod={"metadata": 3}, NodeNames=["a"])
+    assert "bad request" in answer["Error"]
