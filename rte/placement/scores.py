@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rte.model import bits
@@ -124,8 +123,7 @@ class NextFit:
     """Fit for what comes next: prefer the place that leaves most room for the pods seen lately.
 
     Fragmentation is measured in pod shapes, not in free CPUs: a place costs what it takes away from
-    the shapes to come, weighed by how often and how large they are. Room counts by its square root:
-    to take a node's last place for a shape is worse than one of many. Using up a leftover that no
+    the shapes to come, in pods, weighed by how often a shape was seen. Using up a leftover that no
     shape could use costs nothing. Equal costs are decided for the fuller node.
 
     Attributes:
@@ -140,9 +138,8 @@ class NextFit:
         for shape, weight in self.shapes:
             had = room(before, shape)
             if had:
-                lost = sqrt(had) - sqrt(room(after, shape))
-                cost += weight * max(1, _size(shape)) * lost
-        weights = sum(weight for _, weight in self.shapes) * max(1, _size(pod))
+                cost += weight * (had - room(after, shape))
+        weights = sum(weight for _, weight in self.shapes)
         cost = max(0.0, cost / weights) if weights else 0.0
         return 99.0 / (1.0 + cost) + most_allocated(pod, before, after) * 1e-5
 
@@ -153,10 +150,6 @@ CLASSIC: Mapping[str, Score] = {
     "BalancedAllocation": balanced_allocation,
     "LeastNUMANodes": least_numa_nodes,
 }
-
-
-def _size(pod: Pod) -> int:
-    return sum(unit.get("cpu", 0) for unit in _units(pod, whole=True))
 
 
 def _units(pod: Pod, *, whole: bool) -> list[dict[str, int]]:
