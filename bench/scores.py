@@ -1,10 +1,10 @@
 """Which score packs best? ``python -m bench.scores [--seeds 20] [--jobs 160] [--rate 0]``.
 
-Virtual time, exact predictions: a list of jobs runs on six simulated nodes of mixed shapes under each
-score. A job that fits nowhere waits, in arrival order; later ones may overtake a few of them, not
-more, so that none starves. Prints one JSON line per score: mean makespan and its ratio to the
-baseline LeastAllocated, and how many jobs were placed by the time at which the baseline had done half
-of the work.
+Virtual time, exact predictions: a list of jobs runs on six simulated nodes of mixed shapes under
+each score. A job that fits nowhere waits, in arrival order; later ones may overtake a few of them,
+not more, so that none starves. Prints one JSON line per score: mean makespan and its ratio to the
+baseline LeastAllocated, and how many jobs were placed by the time at which the baseline had done
+half of the work.
 """
 
 from __future__ import annotations
