@@ -119,7 +119,7 @@ def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
     return PodAnswer(
         pod=pod.key,
         bound=bound,
-        confirmed=bool(bound) and cluster.entry(bound).is_confirmed(pod),
+        confirmed=bound in cluster.nodes and cluster.nodes[bound].is_confirmed(pod),
         chosen=None if bound or problem else cycle.decide(pod).node,
         problem=problem,
         nominated=cluster.nominations.get(pod.uid, ""),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rte.scheduler import feeds, leader
 from rte.sim.apiserver import StatusError
 from tests.unit.scheduler.town import Town, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import tzinfo
     from pathlib import Path
 
 
@@ -297,3 +300,35 @@ async def test_nothing_of_a_pod_is_left_when_it_has_gone(town: Town) -> None:
         scheduler.cluster.collect()
         assert len(scheduler.cluster.shapes) == 0
     assert town.refusals == []
+
+
+async def test_a_wall_clock_that_jumps_changes_nothing(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Jumping(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=random.choice([-400, 0, 400]))
+
+    for module in (leader, feeds):
+        monkeypatch.setattr(module, "datetime", Jumping)
+    await town.node("a")
+    labels = {"app.kubernetes.io/name": "rte-agent"}
+    lease = {
+        "metadata": {"name": "a", "labels": labels},
+        "spec": {"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z"},
+    }
+    town.api.create("leases", lease, "rte-system")
+    options = {"leader_elect": True, "lease_seconds": 1.0, "renew_seconds": 0.2}
+    async with town.scheduler(**options) as first:
+        await until(first.is_active)
+        async with town.scheduler(**options) as second:
+            # What a Lease says of time is doubted once; its next renewal shows that it lives.
+            spec = {"spec": {"renewTime": "2026-01-01T00:00:09.000000Z"}}
+            town.api.patch("leases", "a", spec, "rte-system")
+            for number in range(10):
+                town.pod(f"p{number}", "1")
+                await until(lambda number=number: town.phase(f"p{number}") == "Running")
+                await asyncio.sleep(0.1)
+                assert first.is_active()
+                assert not second.is_active()
