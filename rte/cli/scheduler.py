@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--scheduler-name", default=default.scheduler_name, metavar="NAME",
         help="place pods with this spec.schedulerName (default %(default)s)")
     add("--listen", default=default.listen, metavar="HOST:PORT",
-        help="health, metrics and /explain; empty: none (default %(default)s)")
+        help="health, metrics and /explain, or off (default %(default)s)")
     add("--extender-listen", default=default.extender_listen, metavar="HOST:PORT",
         help="serve the extender verbs for kube-scheduler here (default: off)")
     add("--leader-elect", default=default.leader_elect,
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     settings = SchedulerSettings(
         kubeconfig=args.kubeconfig,
         scheduler_name=args.scheduler_name,
-        listen=args.listen,
-        extender_listen=args.extender_listen,
+        listen="" if args.listen == "off" else args.listen,
+        extender_listen="" if args.extender_listen == "off" else args.extender_listen,
         leader_elect=args.leader_elect,
         lease_namespace=args.lease_namespace,
         lease_name=args.lease_name,
@@ -73,12 +73,28 @@ def run(args: argparse.Namespace) -> int:
         shared_limit=args.shared_limit,
         resource_status=args.resource_status,
     )
+    _check(settings)
     logs.setup(logs.LogSettings(level=args.log_level, format=args.log_format))
     try:
         asyncio.run(_main(settings))
     except* errors.RteError as group:
         raise _first(group) from None
     return 0
+
+
+def _check(settings: SchedulerSettings) -> None:
+    """Refuse settings that could not work, before anything is started."""
+    if not 0 < settings.renew_seconds <= settings.lease_seconds / 2:
+        raise errors.UsageError("--renew-seconds must be above 0 and at most half of --lease-seconds")
+    if settings.reserve_after < 0:
+        raise errors.UsageError("--reserve-after must be 0 (never) or a number of seconds")
+    if settings.shared_limit < 0:
+        raise errors.UsageError("--shared-limit must be 0 (no bound) or a positive ratio")
+    if not settings.scheduler_name:
+        raise errors.UsageError("--scheduler-name must not be empty")
+    for address in (settings.listen, settings.extender_listen):
+        if address:
+            health.parse_address(address)
 
 
 def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
