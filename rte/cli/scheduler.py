@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(settings: SchedulerSettings) -> None:
     """Refuse settings that could not work, before anything is started."""
     if not 0 < settings.renew_seconds <= settings.lease_seconds / 2:
-        raise errors.UsageError("--renew-seconds must be above 0 and at most half of --lease-seconds")
+        raise errors.UsageError("--renew-seconds must be positive, half of --lease-seconds at most")
     if settings.reserve_after < 0:
         raise errors.UsageError("--reserve-after must be 0 (never) or a number of seconds")
     if settings.shared_limit < 0:

@@ -9,7 +9,7 @@ from rte import errors
 from rte.model import podspec, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rte.scheduler.shape import Shape, Shapes
 
@@ -84,7 +84,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             namespace=str(metadata.get("namespace") or "default"),
             name=str(metadata["name"]),
             node=str(spec.get("nodeName") or ""),
-            shape=shapes.of(obj),
+            shape=shapes.of(_as_running(obj) if spec.get("nodeName") else obj),
             labels=dict(metadata.get("labels") or {}),
             priority=int(spec.get("priority") or 0),
             created=str(metadata.get("creationTimestamp") or ""),
@@ -107,6 +107,42 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
         if isinstance(error, errors.ParseError):
             raise
         raise errors.ParseError("pod", obj.get("metadata"), f"malformed: {error}") from None
+
+
+def _as_running(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pod with what its containers hold where that is more than they ask for.
+
+    While a pod is being resized in place (KEP-1287) the largest of the specification's, the
+    allocated and the actual requests count.
+    """
+    status, spec = obj.get("status") or {}, obj["spec"]
+    now: dict[str, list[Mapping[str, Any]]] = {}
+    for item in [
+        *(status.get("containerStatuses") or ()),
+        *(status.get("initContainerStatuses") or ()),
+    ]:
+        held = [item.get("allocatedResources"), (item.get("resources") or {}).get("requests")]
+        now[str(item.get("name"))] = [amounts for amounts in held if amounts]
+    boxes = [_as_held(box, now.get(str(box.get("name")), ())) for box in spec["containers"]]
+    if all(new is old for new, old in zip(boxes, spec["containers"], strict=True)):
+        return obj
+    return {**obj, "spec": {**spec, "containers": boxes}}
+
+
+def _as_held(box: Mapping[str, Any], held: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    resources = box.get("resources") or {}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    more: dict[str, Any] = {}
+    for amounts in held:
+        for name in ("cpu", "memory"):
+            amount, asked = amounts.get(name), more.get(name, requests.get(name, 0))
+            if amount is None or amount == asked:
+                continue
+            if quantity.parse_resource(name, amount) > quantity.parse_resource(name, asked):
+                more[name] = amount
+    if not more:
+        return box
+    return {**box, "resources": {**resources, "requests": {**requests, **more}}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

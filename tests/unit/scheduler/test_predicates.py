@@ -50,6 +50,20 @@ def test_a_pod_level_stanza_takes_the_place_of_the_sum() -> None:
     assert world.why(pod) == {"Insufficient cpu": 1}
 
 
+def test_a_pod_that_is_being_resized_counts_with_the_larger_amount() -> None:
+    world = world_of(a={"allocatable": {"cpu": "4"}})
+    shrinking = pod_object(guaranteed=False, cpu="1", node_name="a")
+    held = {"name": "c0", "allocatedResources": {"cpu": "3"}, "resources": {}}
+    shrinking["status"] = {"phase": "Running", "containerStatuses": [held]}
+    world.pod(shrinking)
+    pod = world.pod(guaranteed=False, cpu="2")
+    assert world.why(pod) == {"Insufficient cpu": 1}
+    done = {**shrinking, "metadata": {**shrinking["metadata"], "resourceVersion": "999999"}}
+    done["status"] = {"phase": "Running", "containerStatuses": [{"name": "c0"}]}
+    world.pod(done)
+    assert world.place(pod) == "a"
+
+
 @pytest.mark.parametrize(
     ("toleration", "passes"),
     [
