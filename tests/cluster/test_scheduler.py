@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import sys
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 NAME = "rte-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
 
+_numbers = itertools.count(1)
+
 
 class Schedulers:
     """``rte scheduler`` processes that act with their service account."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.number = 0
+        self.roles: list[str] = []
         agents.install(cluster)
         cluster.kubectl("apply", "--server-side", "-f", agents.MANIFESTS / "scheduler/rbac.yaml")
         cluster.api.wait(
@@ -41,8 +44,8 @@ class Schedulers:
 
     def start(self, *flags: str) -> str:
         """Start one; its role is returned."""
-        self.number += 1
-        role = f"rte-scheduler-{self.number}"
+        role = f"rte-scheduler-{next(_numbers)}"
+        self.roles.append(role)
         folder = self.cluster.dir / role
         folder.mkdir(exist_ok=True)
         token = folder / "token"
@@ -73,8 +76,8 @@ class Schedulers:
 def schedulers(cluster: Cluster) -> Iterator[Schedulers]:
     made = Schedulers(cluster)
     yield made
-    for number in range(1, made.number + 1):
-        cluster.stop_role(f"rte-scheduler-{number}", grace=2)
+    for role in made.roles:
+        cluster.stop_role(role, grace=2)
 
 
 @dataclass
@@ -218,8 +221,8 @@ def test_killed_schedulers_and_api_servers_lose_and_double_nothing(
     jobs.run(240, 1.5, trouble)
     assert jobs.failed == {}
     assert all(len(places) == 1 for places in jobs.bound.values())
-    for number in range(1, schedulers.number + 1):
-        assert "Traceback" not in schedulers.log(f"rte-scheduler-{number}")
+    for role in schedulers.roles:
+        assert "Traceback" not in schedulers.log(role)
 
 
 def test_the_successor_is_active_within_five_seconds(
