@@ -12,6 +12,7 @@ from google.protobuf import message
 
 from rte import errors
 from rte.kubelet._pb import podresources_pb2 as pb
+from rte.kubelet.statefiles import MOST_BYTES
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,
@@ -223,8 +224,15 @@ def decode(kind: type[_Message], payload: bytes) -> _Message:
 
 def _memory(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
     return tuple(
-        MemoryBlock(block.memory_type, _zones(block.topology) or 0, block.size) for block in blocks
+        MemoryBlock(block.memory_type, _zones(block.topology), _size(block.size))
+        for block in blocks
     )
+
+
+def _size(size: int) -> int:
+    if size >= MOST_BYTES:
+        raise errors.ParseError("podresources memory block", size, "expected less than 2^60 bytes")
+    return size
 
 
 def _devices(entries: Iterable[pb.ContainerDevices]) -> tuple[DeviceHolding, ...]:

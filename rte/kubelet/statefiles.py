@@ -32,8 +32,9 @@ MEMORY_STATE = "memory_manager_state"
 ALLOCATED_PODS = "allocated_pods_state"
 DEVICE_CHECKPOINT = "kubelet_internal_checkpoint"
 
-#: Above any amount that the kubelet can write (uint64).
-_UINT64 = 1 << 64
+#: No machine has an exbibyte: the kubelet's unsigned arithmetic has run below zero, or the file is
+#: damaged. Sums of sound amounts stay far within 64 bits.
+MOST_BYTES = 1 << 60
 
 #: Stands for "no zone recorded" in the device checkpoint (nodeWithoutTopology in pod_devices.go).
 _NO_ZONE = "-1"
@@ -233,8 +234,8 @@ def _required_text(document: Mapping[str, Any], key: str, what: str) -> str:
 
 
 def _amount(value: object, what: str, part: str) -> int:
-    if type(value) is not int or not 0 <= value < _UINT64:
-        raise errors.ParseError(what, value, f"{part}: expected a number of 64 bits")
+    if type(value) is not int or not 0 <= value < MOST_BYTES:
+        raise errors.ParseError(what, value, f"{part}: expected a number from 0 to 2^60")
     return value
 
 
