@@ -89,17 +89,18 @@ async def measure(name: str, template: str, args: argparse.Namespace) -> dict[st
 
 
 async def _run(server: Server, pid: int, began: float, args: argparse.Namespace) -> dict[str, Any]:
-    await _changed(server, "", 60)
+    await _shows(server, None, 60)
     first = time.monotonic() - began
     process = psutil.Process(pid)
     await asyncio.sleep(args.settle)
     start, cpu = process.memory_info().rss, sum(process.cpu_times()[:2])
-    missed = 0
+    missed, idle = 0, _free_cpus(server)
     for number in range(args.changes // 2):
-        for change in (_create, _delete):
-            known = _available(server)
-            change(server, number)
-            missed += not await _changed(server, known, 5)
+        cpus = 1 + number % 8
+        _create(server, number, cpus)
+        missed += not await _shows(server, idle - cpus, 5)
+        _delete(server, number)
+        missed += not await _shows(server, idle, 5)
     spent = sum(process.cpu_times()[:2]) - cpu
     await asyncio.sleep(1)
     end = process.memory_info().rss
@@ -114,8 +115,8 @@ async def _run(server: Server, pid: int, began: float, args: argparse.Namespace)
     }
 
 
-def _create(server: Server, number: int) -> None:
-    amounts = {"cpu": str(1 + number % 8), "memory": "1Gi"}
+def _create(server: Server, number: int, cpus: int) -> None:
+    amounts = {"cpu": str(cpus), "memory": "1Gi"}
     container = {
         "name": "c", "image": "pause", "resources": {"requests": amounts, "limits": amounts},
     }  # fmt: skip
@@ -132,24 +133,27 @@ def _delete(server: Server, number: int) -> None:
     server.api.delete("pods", f"p{number}", "default")
 
 
-def _available(server: Server) -> str:
-    """What is available by zone, as text; "" where nothing is published."""
+def _free_cpus(server: Server) -> int:
+    """CPUs available on the node; -1 where nothing is published."""
     try:
         zones = server.api.get(NRTS, NODE).get("zones") or []
     except StatusError:
-        return ""
-    return json.dumps(
-        [
-            (zone["name"], resource["name"], resource["available"])
-            for zone in zones
-            for resource in zone.get("resources") or []
-        ]
+        return -1
+    return sum(
+        int(resource["available"])
+        for zone in zones
+        for resource in zone.get("resources") or []
+        if resource["name"] == "cpu"
     )
 
 
-async def _changed(server: Server, known: str, seconds: float) -> bool:
+async def _shows(server: Server, cpus: int | None, seconds: float) -> bool:
+    """Whether ``cpus`` are free before ``seconds`` have passed; None: any number, if published.
+
+    To wait for any change would not do: a subject that is one report behind would do as well.
+    """
     deadline = time.monotonic() + seconds
-    while _available(server) == known:
+    while (free := _free_cpus(server)) != cpus and (cpus is not None or free < 0):
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(0.002)

@@ -65,7 +65,7 @@ class Clocks:
         relearn: a kubelet has told the API what is new about it this much later.
     """
 
-    admission: float = 0.02
+    admission: float = 0.1
     torn: float = 0.02
     torn_most: float = 1.0
     settled: float = 1.0

@@ -54,7 +54,8 @@ class Credentials:
         server: base URL without a trailing slash.
         tls: context with the CA and the client certificate; None for plain http.
         server_name: name to verify instead of the URL's host.
-        token: returns the current bearer token ("" = none); cheap, called for each request.
+        token: returns the current bearer token ("" = none); called for each request.
+        runs_program: ``token`` may run a program to renew it, so it is called in a thread.
         basic: user name and password, for what still uses them.
         proxy: HTTP proxy or "".
         namespace: the context's or the pod's namespace.
@@ -66,6 +67,7 @@ class Credentials:
     tls: ssl.SSLContext | None = None
     server_name: str = ""
     token: Callable[[], str] = field(default=lambda: "", repr=False)
+    runs_program: bool = False
     basic: str = field(default="", repr=False)
     proxy: str = ""
     namespace: str = "default"
@@ -80,9 +82,7 @@ class Credentials:
         """
         if self.basic:
             return "Basic " + base64.b64encode(self.basic.encode()).decode()
-        # A plug-in may run a program to renew its token; a file is read in place.
-        token = self.token
-        text = token() if isinstance(token, TokenFile) else await asyncio.to_thread(token)
+        text = await asyncio.to_thread(self.token) if self.runs_program else self.token()
         return f"Bearer {text}" if text else ""
 
     def reload_ca(self) -> None:
@@ -279,6 +279,7 @@ def _plugin(path: Path, context: str, namespace: str) -> Credentials:
         tls=tls if str(configuration.host).startswith("https") else None,
         server_name=str(configuration.tls_server_name or ""),
         token=token,
+        runs_program=True,
         proxy=str(configuration.proxy or ""),
         namespace=namespace,
     )
