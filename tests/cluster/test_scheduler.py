@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -147,6 +148,17 @@ def with_agents(nodes: Sequence[Node]) -> None:
         agents.wait_published(node)
 
 
+def port_is_free(cluster: Cluster) -> bool:
+    """Whether the killed API server's port can be listened on again."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", cluster.info["port"]))
+        except OSError:
+            return False
+    return True
+
+
 def random_pod(rng: random.Random, number: int) -> Object:
     """Pinned, sharing, device-bound and memory-bound pods, sidecars and init containers."""
     kind = rng.choice(["pinned", "pinned", "two", "device", "ordinary", "init", "fraction"])
@@ -212,6 +224,7 @@ def test_killed_schedulers_and_api_servers_lose_and_double_nothing(
         if restart and seconds > restart[0]:
             restart.pop()
             cluster.stop_apiserver()
+            processes.wait_until(lambda: port_is_free(cluster), 20, "the API server's port")
             cluster.start_apiserver()
 
     jobs = Jobs(cluster)
