@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from rte.sim.demo.cluster import GPU, Cluster
 from rte.sim.demo.snapshot import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from rte.sim.demo.cluster import Settings
     from rte.sim.demo.snapshot import Snapshot
@@ -25,31 +26,49 @@ _REFRESH_SECONDS = 0.25
 _TOUR_SECONDS = 12.0
 
 
+@asynccontextmanager
+async def _quiet_cluster(settings: Settings) -> AsyncIterator[Cluster]:
+    """A cluster whose programs log errors only: the screen is for what they do."""
+    logger = logging.getLogger("rte")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        async with Cluster(settings) as cluster:
+            yield cluster
+    finally:
+        logger.setLevel(before)
+
+
 async def live(settings: Settings, *, rate: float, seed: int) -> None:
     """Show a cluster with pods that come and go until SIGINT or SIGTERM."""
     console = Console()
-    logging.getLogger("rte").setLevel(logging.ERROR)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Cluster(settings) as cluster:
-        observer = Observer(cluster)
-        show = _screen if console.is_terminal else _lines
-        work = (
-            workload.come_and_go(cluster.api, rate=rate, seed=seed),
-            show(console, observer, _commands(cluster)),
-            cluster.failed(),
-            stop.wait(),
-        )
-        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
-        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in rest:
-            task.cancel()
-        await asyncio.wait(rest)
-        observer.close()
-        for task in done:
-            task.result()
+    async with _quiet_cluster(settings) as cluster:
+        await _until_stopped(cluster, console, stop, rate=rate, seed=seed)
+
+
+async def _until_stopped(
+    cluster: Cluster, console: Console, stop: asyncio.Event, *, rate: float, seed: int
+) -> None:
+    observer = Observer(cluster)
+    show = _screen if console.is_terminal else _lines
+    work = (
+        workload.come_and_go(cluster.api, rate=rate, seed=seed),
+        show(console, observer, _commands(cluster)),
+        cluster.failed(),
+        stop.wait(),
+    )
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in rest:
+        task.cancel()
+    await asyncio.wait(rest)
+    observer.close()
+    for task in done:
+        task.result()
 
 
 def _commands(cluster: Cluster) -> list[str]:
@@ -86,9 +105,8 @@ async def tour(settings: Settings) -> None:
         errors.RteError: the cluster did not come to life in time.
     """
     console = Console(highlight=False, soft_wrap=True)
-    logging.getLogger("rte").setLevel(logging.ERROR)
     console.print("Starting an API server, kubelets, agents and the scheduler ...")
-    async with Cluster(settings) as cluster:
+    async with _quiet_cluster(settings) as cluster:
         observer = Observer(cluster)
         await _until(
             cluster, observer, lambda s: all(n.state and n.state.synced for n in s.nodes),
