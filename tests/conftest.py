@@ -1,15 +1,26 @@
-"""What holds for every test: an asynchronous one leaves no task behind."""
+"""What holds for every test: an asynchronous one leaves no task, a generated one can be repeated.
+
+Property tests draw the same examples in each run, so that a change is judged by what it changed;
+``HYPOTHESIS_PROFILE=explore`` looks for new ones.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+# Shared machines are slow at times: that says nothing of the code.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -91,12 +91,15 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """What on-line CPUs share. ``cores``: CPU -> its siblings; the others: CPU -> id.
+    """What on-line CPUs share. ``cores``: CPU -> its siblings; the ids: CPU -> id.
 
-    ``core_ids`` and ``package_ids`` are the kernel's: some are missing, some repeat elsewhere.
+    ``listed_cores`` are those of the cores that lists of siblings tell; the others are worked out
+    from ids, which may repeat. ``core_ids`` and ``package_ids`` are the kernel's: some are missing,
+    some repeat elsewhere.
     """
 
     cores: Mapping[int, CPUSet]
+    listed_cores: Mapping[int, CPUSet]
     core_ids: Mapping[int, int]
     die_ids: Mapping[int, int]
     package_ids: Mapping[int, int]
@@ -166,6 +169,7 @@ def read_topology(sources: Sources, online: CPUSet) -> Topology:
     l3_ids, l3_ids_told = _l3_ids(sources, online)
     return Topology(
         cores=_complete_cores(sources, online, cores, places),
+        listed_cores=cores,
         core_ids=core_ids,
         die_ids=die_ids,
         package_ids=package_ids,

@@ -171,7 +171,7 @@ class Placement:
 def place(
     files: NodeFiles, presence: cpus.Presence, cores: Mapping[int, CPUSet], notes: Notes
 ) -> Placement:
-    """Put every CPU into its zone. ``cores``: CPU -> its siblings."""
+    """Put every CPU into its zone. ``cores``: CPU -> its siblings, where a list tells them."""
     online = presence.online
     lists = files.sound_cpu_lists(online)
     zone_of, contested = _told_zones(files, lists, presence)
@@ -253,7 +253,7 @@ def _infer(
     ``last``: the one zone whose CPUs no file of its own tells, if there is just one.
     """
     for cpu in bits.members(online & ~bits.of(zone_of)):
-        mates = {zone_of[mate] for mate in bits.members(cores[cpu]) if mate in zone_of}
+        mates = {zone_of[mate] for mate in bits.members(cores.get(cpu, 0)) if mate in zone_of}
         if len(mates) == 1:
             zone_of[cpu] = mates.pop()
             notes.add("node/node*/cpulist", "CPU is in none; put into its siblings' zone", str(cpu))
