@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import os
 import random
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -93,6 +95,10 @@ _MASK = (
 )
 _LOST = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
 
+#: ``struct inotify_event`` but for its name, and more than enough for one read.
+_EVENT = struct.Struct("iIII")
+_READ_BYTES = 16384
+
 
 class FileFollower:
     """Tells of changes in the kubelet's directories: state files and sockets.
@@ -124,9 +130,13 @@ class FileFollower:
     async def run(self) -> None:
         """Follow until cancelled."""
         with await self._inotify() as inotify:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._read(inotify), name="inotify events")
-                group.create_task(self._keep_watching(inotify), name="inotify watches")
+            os.set_blocking(inotify.fd, False)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(inotify.fd, self._read, inotify.fd)
+            try:
+                await self._keep_watching(inotify)
+            finally:
+                loop.remove_reader(inotify.fd)
 
     async def _inotify(self) -> Inotify:
         complained = False
@@ -166,18 +176,32 @@ class FileFollower:
         for change in set(self._wanted[folder].values()):
             self._signals.add(change)
 
-    async def _read(self, inotify: Inotify) -> None:
-        async for event in inotify:
-            if event.mask & Mask.Q_OVERFLOW:
-                self._signals.add(Change.FILES | Change.DEVICES | Change.SOCKET)
-                continue
-            folders = [folder for folder, watch in self._watched.items() if watch is event.watch]
-            for folder in folders:
-                if event.mask & _LOST:
-                    del self._watched[folder]
-                    self._signals.add(Change.POLL)
-                elif change := self._wanted[folder].get(str(event.name)):
-                    self._signals.add(change)
+    def _read(self, descriptor: int) -> None:
+        """Take the waiting events as the kernel gives them.
+
+        The library would make a path of each name. Most names are those of the kubelet's temporary
+        files, each a new one, and pathlib interns what it parses: a table that only grows.
+        """
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        position = 0
+        while position < len(data):
+            number, mask, _, length = _EVENT.unpack_from(data, position)
+            position += _EVENT.size + length
+            self._take(number, mask, data[position - length : position].rstrip(b"\0"))
+
+    def _take(self, number: int, mask: int, name: bytes) -> None:
+        if mask & Mask.Q_OVERFLOW:
+            self._signals.add(Change.FILES | Change.DEVICES | Change.SOCKET)
+            return
+        for folder in [path for path, watch in self._watched.items() if watch.wd == number]:
+            if mask & _LOST:
+                del self._watched[folder]
+                self._signals.add(Change.POLL)
+            elif change := self._wanted[folder].get(os.fsdecode(name)):
+                self._signals.add(change)
 
 
 async def follow_machine(

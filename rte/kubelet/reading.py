@@ -8,7 +8,8 @@ whenever a watch fires, and :func:`combine` the parts.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from rte import errors
@@ -38,6 +39,10 @@ _MAX_FILE_BYTES = 64 << 20
 #: A kubelet writes a burst of files per admission; it is over long before these are used up.
 _ATTEMPTS = 20
 
+#: Longest tick of a kernel's file clock: so long may two versions of a file have the same time, and
+#: an inode that was freed by one rename may serve the next.
+_TICK_NS = 10_000_000
+
 #: What tells one version of a file from the next; None for a file that is not there.
 Signature: TypeAlias = "tuple[int, int, int] | None"
 
@@ -56,13 +61,17 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StateFiles:
-    """The state files as read at one moment; None for a file that is not there."""
+    """The state files as read at one moment; None for a file that is not there.
+
+    ``read_ns`` is when reading began (Unix time).
+    """
 
     allocated: AllocatedPods | None = None
     devices: DeviceCheckpoint | None = None
     cpu: CPUManagerState | None = None
     memory: MemoryManagerState | None = None
     signatures: tuple[Signature, ...] = (None, None, None, None)
+    read_ns: int = field(default=0, compare=False)
 
 
 def read_cpu_state(state_dir: Path) -> CPUManagerState | None:
@@ -110,8 +119,9 @@ def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> Sta
     known = previous or StateFiles()
     before = _signatures(state_dir)
     for _ in range(_ATTEMPTS):
+        now_ns = time.time_ns()
         allocated, devices, cpu, memory = (
-            new is not None and new == old
+            new is not None and new == old and new[1] + _TICK_NS < known.read_ns
             for new, old in zip(before, known.signatures, strict=True)
         )
         known = StateFiles(
@@ -120,6 +130,7 @@ def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> Sta
             cpu=known.cpu if cpu else read_cpu_state(state_dir),
             memory=known.memory if memory else read_memory_state(state_dir),
             signatures=before,
+            read_ns=now_ns,
         )
         after = _signatures(state_dir)
         if after == before:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -153,6 +154,27 @@ async def test_it_publishes_follows_and_gives_its_lease_back(world: World):
                 await asyncio.sleep(0.005)
         assert lease["holderIdentity"] == "n0"
     assert not world.lease().get("holderIdentity")
+
+
+async def test_no_change_is_lost_however_fast_they_follow_each_other(world: World):
+    async with world.agent():
+        await world.until(lambda state: state.synced)
+        rng, alive, names = random.Random(1), {}, iter(range(1000))
+        for _ in range(40):
+            for _ in range(rng.randint(1, 4)):
+                if alive and (len(alive) == 3 or rng.random() < 0.5):
+                    world.server.api.delete("pods", alive.popitem()[1], "default")
+                else:
+                    name = f"p{next(names)}"
+                    alive[world.create_pod(name, str(rng.randint(1, 2)))] = name
+                if rng.random() < 0.5:
+                    await asyncio.sleep(rng.random() * 0.01)
+            # No poll and no later change would heal it: what is waited for is the last state.
+            await world.until(lambda state: state.holdings.keys() == alive.keys(), 3)
+            held = world.kubelet.state.holdings
+            assert {uid: world.state().holdings[uid] for uid in alive} == {
+                uid: held[uid] for uid in alive
+            }
 
 
 async def test_health_endpoints_tell_the_truth(world: World):

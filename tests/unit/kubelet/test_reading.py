@@ -80,6 +80,8 @@ def test_a_missing_directory_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_only_what_changed_is_read_again(state_dir: Path) -> None:
+    for name in READERS:
+        os.utime(state_dir / name, (1e9, 1e9))
     first = reading.read_state_files(state_dir)
     assert reading.read_state_files(state_dir, first) == first
     write(state_dir / "cpu_manager_state", {"policyName": "static", "defaultCpuSet": "0-7"})
@@ -203,3 +205,19 @@ def test_the_epoch_changes_when_a_kubelet_makes_its_socket_anew(tmp_path: Path) 
         path.write_text("")
         os.utime(path, (1, 1))
         assert reading.kubelet_epoch(sockets[0], tmp_path) not in ("", first)
+
+
+def test_two_versions_in_one_tick_of_the_clock_with_one_inode_are_told_apart(
+    state_dir: Path,
+) -> None:
+    path = state_dir / "cpu_manager_state"
+    first = {"policyName": "static", "defaultCpuSet": "0-3", "entries": {}, "checksum": 1}
+    path.write_text(json.dumps(first))
+    status = path.stat()
+    files = reading.read_state_files(state_dir)
+    path.write_text(json.dumps({**first, "defaultCpuSet": "0-2"}))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
+    after = reading.read_state_files(state_dir, files)
+    assert after.cpu is not None
+    assert after.cpu.default == 0b111
