@@ -8,10 +8,15 @@ WORKDIR /src
 COPY requirements.txt ./
 RUN python -m venv --without-pip /opt/rte \
  && python -m pip --python /opt/rte/bin/python install --require-hashes --only-binary :all: -r requirements.txt
+# The build back end, by hash too (pip-compile --only-build-deps); it is no part of the image, what it makes is.
+COPY requirements-build.txt ./
+RUN python -m pip install --require-hashes --only-binary :all: -r requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY rte ./rte
-# The build back end is no part of the image; what it makes is.
-RUN python -m pip --python /opt/rte/bin/python install --no-deps . \
+# rte/sim links to it.
+COPY manifests/crd ./manifests/crd
+RUN python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /tmp/wheel . \
+ && python -m pip --python /opt/rte/bin/python install --no-deps --no-index /tmp/wheel/*.whl \
  && find /opt/rte -name tests -type d -prune -exec rm -rf {} + \
  && find /opt/rte -newermt @${SOURCE_DATE_EPOCH} -exec touch -h -d @${SOURCE_DATE_EPOCH} {} +
 
