@@ -280,6 +280,7 @@ class Observer:
             or self._pods is None
             or not self._pods.listed
             or (self._check_at is not None and time.monotonic() >= self._check_at)
+            or bool(self._pods.doubtful(time.monotonic()))
         )
 
     async def _list(self) -> None:
@@ -371,6 +372,8 @@ class Observer:
         if self._pods is not None and reading.state is not None:
             alive = reading.state.holdings.keys() | reading.state.admitted
             self._pods.bury(doubtful - alive)
+            if doubtful & alive:
+                waits.append(self._clocks.source)  # only podresources will tell of their end
         self._reading = reading
         if exact:
             self._report(reading.disagreements)

@@ -210,6 +210,9 @@ async def test_a_pod_that_the_api_has_never_shown_is_dropped_unless_podresources
     rig.start_pod("a", 0b100000)
     state = await rig.until(lambda state: "a" in state.admitted)
     assert state.holdings.keys() == {"static", "a"}
+    # Nothing but podresources tells when it ends: no file is written, no pod deleted.
+    rig.kubelet.listed = [listed for listed in rig.kubelet.listed if listed.name != "no-mirror"]
+    await rig.until(lambda state: state.holdings.keys() == {"a"})
 
 
 async def test_without_the_api_podresources_tells_of_endings(tmp_path: Path):
