@@ -277,9 +277,15 @@ class Node:
 
     def enter(self) -> list[str]:
         """The command prefix that runs a command in the node's mount namespace (in our cwd)."""
-        holder = next(iter(self.cluster.pids(f"{self.name}/namespace")), None)
-        if holder is None:
-            raise ClusterError(f"node {self.name} does not run")
+        found: list[int] = []
+
+        def look() -> bool:
+            # Between two programs of one process (exec) its environment cannot be seen.
+            found[:] = self.cluster.pids(f"{self.name}/namespace")
+            return bool(found)
+
+        processes.wait_until(look, 2, f"node {self.name} does not run")
+        (holder, *_) = found
         return ["nsenter", f"--mount=/proc/{holder}/ns/mnt", f"--wd={Path.cwd()}", "--"]
 
     def run(self, argv: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
