@@ -23,36 +23,102 @@ def configure(parser: argparse.ArgumentParser) -> None:
     default = SchedulerSettings()
     add = parser.add_argument
     add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
-    add("--scheduler-name", default=default.scheduler_name, metavar="NAME",
-        help="place pods with this spec.schedulerName (default %(default)s)")
-    add("--listen", default=default.listen, metavar="HOST:PORT",
-        help="health, metrics and /explain, or off (default %(default)s)")
-    add("--extender-listen", default=default.extender_listen, metavar="HOST:PORT",
-        help="serve the extender verbs for kube-scheduler here (default: off)")
-    add("--leader-elect", default=default.leader_elect,
-        action=argparse.BooleanOptionalAction, help="bind only as the Lease's holder (default: on)")
-    add("--lease-namespace", default=default.lease_namespace, metavar="NS",
-        help="namespace of the Lease (default %(default)s)")
-    add("--lease-name", default=default.lease_name, metavar="NAME",
-        help="name of the Lease (default %(default)s)")
-    add("--agent-namespace", default=default.agent_namespace, metavar="NS",
-        help="namespace of the agents' Leases (default %(default)s)")
-    add("--lease-seconds", type=float, default=default.lease_seconds, metavar="S",
-        help="a holder that has not renewed for so long is replaced (default %(default)s)")
-    add("--renew-seconds", type=float, default=default.renew_seconds, metavar="S",
-        help="time between renewals (default %(default)s)")
-    add("--reserve-after", type=float, default=default.reserve_after, metavar="S",
-        help="a pod that has waited so long gets a node reserved; 0: never (default %(default)s)")
-    add("--preemption", default=default.preemption, action=argparse.BooleanOptionalAction,
-        help="evict pods of lower priority where that makes room (default: on)")
-    add("--shared-limit", type=float, default=default.shared_limit, metavar="RATIO",
-        help="most CPU limits of sharing pods per shared CPU; 0: no bound (default %(default)s)")
-    add("--resource-status", default=default.resource_status, action=argparse.BooleanOptionalAction,
-        help="write Koordinator's resource-status where no CPU manager assigns (default: off)")
-    add("--log-level", type=logs.Level, default=logs.Level.INFO, metavar="LEVEL",
-        help="debug, info, warning or error (default %(default)s)")
-    add("--log-format", type=logs.Format, default=logs.Format.TEXT, metavar="FORMAT",
-        help="text or json (default %(default)s)")
+    add(
+        "--scheduler-name",
+        default=default.scheduler_name,
+        metavar="NAME",
+        help="place pods with this spec.schedulerName (default %(default)s)",
+    )
+    add(
+        "--listen",
+        default=default.listen,
+        metavar="HOST:PORT",
+        help="health, metrics and /explain, or off (default %(default)s)",
+    )
+    add(
+        "--extender-listen",
+        default=default.extender_listen,
+        metavar="HOST:PORT",
+        help="serve the extender verbs for kube-scheduler here (default: off)",
+    )
+    add(
+        "--leader-elect",
+        default=default.leader_elect,
+        action=argparse.BooleanOptionalAction,
+        help="bind only as the Lease's holder (default: on)",
+    )
+    add(
+        "--lease-namespace",
+        default=default.lease_namespace,
+        metavar="NS",
+        help="namespace of the Lease (default %(default)s)",
+    )
+    add(
+        "--lease-name",
+        default=default.lease_name,
+        metavar="NAME",
+        help="name of the Lease (default %(default)s)",
+    )
+    add(
+        "--agent-namespace",
+        default=default.agent_namespace,
+        metavar="NS",
+        help="namespace of the agents' Leases (default %(default)s)",
+    )
+    add(
+        "--lease-seconds",
+        type=float,
+        default=default.lease_seconds,
+        metavar="S",
+        help="a holder that has not renewed for so long is replaced (default %(default)s)",
+    )
+    add(
+        "--renew-seconds",
+        type=float,
+        default=default.renew_seconds,
+        metavar="S",
+        help="time between renewals (default %(default)s)",
+    )
+    add(
+        "--reserve-after",
+        type=float,
+        default=default.reserve_after,
+        metavar="S",
+        help="a pod that has waited so long gets a node reserved; 0: never (default %(default)s)",
+    )
+    add(
+        "--preemption",
+        default=default.preemption,
+        action=argparse.BooleanOptionalAction,
+        help="evict pods of lower priority where that makes room (default: on)",
+    )
+    add(
+        "--shared-limit",
+        type=float,
+        default=default.shared_limit,
+        metavar="RATIO",
+        help="most CPU limits of sharing pods per shared CPU; 0: no bound (default %(default)s)",
+    )
+    add(
+        "--resource-status",
+        default=default.resource_status,
+        action=argparse.BooleanOptionalAction,
+        help="write Koordinator's resource-status where no CPU manager assigns (default: off)",
+    )
+    add(
+        "--log-level",
+        type=logs.Level,
+        default=logs.Level.INFO,
+        metavar="LEVEL",
+        help="debug, info, warning or error (default %(default)s)",
+    )
+    add(
+        "--log-format",
+        type=logs.Format,
+        default=logs.Format.TEXT,
+        metavar="FORMAT",
+        help="text or json (default %(default)s)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

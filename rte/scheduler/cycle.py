@@ -64,9 +64,7 @@ class Cycle:
         """Where the pod goes. With ``group``, nodes known to refuse it are not asked again."""
         if self.problem(pod):
             return Decision()
-        around = None
-        if surroundings.needed(pod, self._cluster):
-            around = surroundings.Surroundings(pod, self._cluster)
+        around = self.around(pod)
         found: list[tuple[NodeEntry, Check]] = []
         last_resort: list[tuple[NodeEntry, Check]] = []
         waits = False
@@ -101,30 +99,37 @@ class Cycle:
         self, entry: NodeEntry, pod: PodView, around: surroundings.Surroundings | None = None
     ) -> Check:
         """One node's answer, with what was promised to others and inter-pod rules."""
-        ahead = [
-            other
-            for uid, other in entry.nominated.items()
-            if uid != pod.uid and other.priority >= pod.priority
-        ]
+        ahead = entry.ahead_of(pod)
         check = (entry.beside(ahead) if ahead else entry).check(pod.shape)
         if check.reason:
             if ahead and not entry.check(pod.shape).reason:
                 return Check(reason="node(s) reserved for a pod that waits", waits=True)
             return check
+        why = self.refuses_company(entry, pod, around)
+        return Check(reason=why) if why else check
+
+    def around(self, pod: PodView) -> surroundings.Surroundings | None:
+        """What inter-pod rules say of the pod, None when none concerns it."""
+        if surroundings.needed(pod, self._cluster):
+            return surroundings.Surroundings(pod, self._cluster)
+        return None
+
+    def refuses_company(
+        self, entry: NodeEntry, pod: PodView, around: surroundings.Surroundings | None
+    ) -> str:
+        """Why inter-pod rules or volumes keep the pod off the node, empty when nothing does."""
         why = around.refuses(entry) if around else None
         if why is None and pod.shape.claims and entry.info is not None:
             found = self._cluster.storage.on_node(pod, entry.info)
             why = found if isinstance(found, str) else None
-        return Check(reason=why) if why else check
+        return why or ""
 
     def reasons(self, pod: PodView) -> Counter[str]:
         """Reason -> number of nodes that refuse the pod for it, over all nodes."""
         problem = self.problem(pod)
         if problem:
             return Counter({problem: sum(1 for e in self._cluster.nodes.values() if e.info)})
-        around = None
-        if surroundings.needed(pod, self._cluster):
-            around = surroundings.Surroundings(pod, self._cluster)
+        around = self.around(pod)
         counts: Counter[str] = Counter()
         for entry in self._cluster.nodes.values():
             if entry.info is not None:

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from rte import errors
 from rte.kube.resources import PODS
-from rte.scheduler import binder, objects, preferences
+from rte.scheduler import binder, objects, preemption, preferences
 from rte.scheduler.cycle import Decision
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Extender:
         self._scheduler = scheduler
         self._client = client
         self._refused: dict[str, int] = {}
+        self._unsettled: dict[str, str] = {}
         self._number = 0
 
     def routes(self) -> list[web.RouteDef]:
@@ -108,7 +109,8 @@ class Extender:
         """Of kube-scheduler's proposals those after which the kubelet admits the pod.
 
         A proposal that frees the node's total but no zone is mended with further victims of lower
-        priority, or dropped.
+        priority, or dropped. While a pod in flight is not confirmed nothing is proposed there; the
+        pod that waits is woken when it is.
         """
         pod = self._pod(args)
         proposals = args.get("NodeNameToMetaVictims") or {
@@ -157,11 +159,18 @@ class Extender:
             pod = cluster.pods.get(uid)
             if pod is None or pod.node or uid in cluster.assumed:
                 self._refused.pop(uid, None)
+                self._unsettled.pop(uid, None)
                 continue
             changed = cluster.changed_since(seen)
             self._refused[uid] = cluster.sequence
-            if any(e.info is not None and not e.check(pod.shape).reason for e in changed):
+            due = self._unsettled.get(uid)
+            if any(
+                e.info is not None
+                and (not e.check(pod.shape).reason or (e.name == due and preemption.is_settled(e)))
+                for e in changed
+            ):
                 self._refused.pop(uid, None)
+                self._unsettled.pop(uid, None)
                 self._scheduler.spawn(self._touch(pod))
 
     async def _touch(self, pod: PodView) -> None:
@@ -179,8 +188,12 @@ class Extender:
         chosen = list(uids)
         if not entry.without(frozenset(chosen)).check(pod.shape).reason:
             return chosen
+        if not preemption.is_settled(entry):
+            self._refused[pod.uid] = self._scheduler.cluster.sequence
+            self._unsettled[pod.uid] = name
+            return None
         plan = self._scheduler.plan_on(pod, entry)
-        return [victim.uid for victim in plan.victims] if plan else None
+        return sorted({*(p.uid for p in plan.victims), *plan.leaving}) if plan else None
 
     def _check(self, name: str, pod: PodView) -> Check | None:
         entry: NodeEntry | None = self._scheduler.cluster.nodes.get(name)

@@ -393,6 +393,14 @@ class NodeEntry:
             twin.add(pod)
         return twin
 
+    def ahead_of(self, pod: PodView) -> list[PodView]:
+        """Pods not less important than that one, for which this node makes room."""
+        return [
+            other
+            for uid, other in self.nominated.items()
+            if uid != pod.uid and other.priority >= pod.priority
+        ]
+
     def _twin(self) -> NodeEntry:
         twin = NodeEntry(self.name, self.row, self._options)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive

@@ -69,6 +69,10 @@ class Queue:
     def __contains__(self, uid: str) -> bool:
         return uid in self._of or uid in self._backoff
 
+    def group_of(self, uid: str) -> Group | None:
+        """The group in which the pod waits; None while it backs off or does not wait."""
+        return self._of.get(uid)
+
     def sizes(self) -> dict[str, int]:
         """Pods by queue, in kube-scheduler's terms."""
         asleep = sum(len(group.pods) for group in self._groups.values() if group.sleeping)

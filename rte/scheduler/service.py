@@ -40,6 +40,9 @@ _TURN_S = 0.002
 #: After a kubelet's refusal nothing that needs a zone goes to the node for so long (doubling).
 _HOLD_OFF_S, _MOST_HOLD_OFF_S = 1.0, 60.0
 
+#: An eviction without an answer is sent again; one that failed is planned afresh after a time.
+_EVICT_TRIES, _EVICT_PAUSE_S, _EVICT_AGAIN_S = 3, 0.1, 1.0
+
 #: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
 _TELL_AFTER_S = 0.3
 
@@ -87,6 +90,8 @@ class Scheduler:
         self._distrusted: dict[str, tuple[float, float]] = {}
         self._crowded_out: dict[str, None] = {}
         self._crowded = asyncio.Event()
+        self._room_coming: dict[str, set[str]] = {}
+        self._evict_after: dict[str, float] = {}
         self._kept: dict[str, str] = {}
         self._client = client
         self._tasks: asyncio.TaskGroup | None = None
@@ -291,22 +296,46 @@ class Scheduler:
             for uid in list(self._crowded_out):
                 self._crowded_out.pop(uid, None)
                 pod = self.cluster.pods.get(uid)
-                if (
-                    pod is None
-                    or not (self._active and self._is_ours(pod))
-                    or not self.cluster.has_lower(pod.priority)
-                    or not preemption.may_preempt(pod, self.cluster)
-                ):
+                if pod is None or not self._may_preempt(pod):
                     continue
                 self.metrics.preemption_attempts.inc()
                 best = None
+                news = self._news()
                 budgets = list(self.cluster.budgets.values())
                 for plan in preemption.search(pod, self.cluster, self.cycle, budgets):
                     if best is None or plan.cost < best.cost:
                         best = plan
                     await asyncio.sleep(0)
-                if best is not None and self._is_waiting(uid):
+                if best is not None and (news == self._news() or self._stands(uid, best)):
                     await self._evict(pod, best)
+
+    def _may_preempt(self, pod: PodView) -> bool:
+        """One preemption is in force for a pod at a time: until every victim of it has gone."""
+        coming = self._room_coming.get(pod.uid, ())
+        if any(victim in self.cluster.pods for victim in coming):
+            return False
+        self._room_coming.pop(pod.uid, None)
+        return (
+            self._active
+            and self._is_ours(pod)
+            and pod.uid not in self._evict_after
+            and self.cluster.has_lower(pod.priority)
+            and preemption.may_preempt(pod, self.cluster)
+        )
+
+    def _stands(self, uid: str, plan: preemption.Plan) -> bool:
+        """Whether a plan still holds after changes; if not, the changes wake the pod anyway."""
+        pod, entry = self.cluster.pods.get(uid), self.cluster.nodes.get(plan.node)
+        if pod is None or entry is None or not self._may_preempt(pod):
+            return False
+        decision = self.cycle.decide(pod, self.queue.group_of(uid))
+        if decision.node is not None or decision.waits:
+            return False
+        if self.plan_on(pod, entry) == plan:
+            return True
+        self._crowded_out[uid] = None
+        self._crowded.set()
+        return False
 
     def plan_on(self, pod: PodView, entry: NodeEntry) -> preemption.Plan | None:
         """Whom to evict on one node for the pod."""
@@ -317,22 +346,53 @@ class Scheduler:
         return pod is not None and self._is_ours(pod)
 
     async def _evict(self, pod: PodView, plan: preemption.Plan) -> None:
-        self.metrics.preemption_victims.observe(len(plan.victims))
+        """Carry out a plan: victims first, then users are told, as kube-scheduler does."""
+        coming = {victim.uid for victim in plan.victims} | plan.leaving
+        self._room_coming[pod.uid] = coming
         self.cluster.nominate(pod.uid, plan.node)
-        await self.reporter.nominate(pod, plan.node)
+        if plan.victims:
+            self.metrics.preemption_victims.observe(len(plan.victims))
         for victim in plan.victims:
-            if not self.leader.may_bind():
-                return
-            options = {"preconditions": {"uid": victim.uid}}
+            if not self.leader.may_bind() or not self._is_waiting(pod.uid):
+                break
+            if await self._delete(victim):
+                logger.info("evicted %s from %s for %s", victim.key, plan.node, pod.key)
+                text = f"Preempted by pod {pod.uid} on node {plan.node}"
+                self.spawn(self.reporter.event(victim, "Normal", "Preempted", text, "Preempting"))
+                continue
+            # The rest would be evicted in vain.
+            self._room_coming.pop(pod.uid, None)
+            self._evict_after[pod.uid] = self._clock() + _EVICT_AGAIN_S
+            self.cluster.unnominate(pod.uid)
+            self._wake.set()
+            return
+        if self._is_waiting(pod.uid):
+            await self.reporter.nominate(pod, plan.node)
+
+    async def _delete(self, victim: PodView) -> bool:
+        """Whether the pod is gone or going; sent again while that is not known."""
+        options = {"preconditions": {"uid": victim.uid}}
+        for _ in range(_EVICT_TRIES):
             try:
                 await self._client.delete(PODS.path(victim.name, victim.namespace), options)
             except errors.KubeError as error:
-                if error.status not in (404, 409):
-                    logger.warning("%s cannot be evicted: %s", victim.key, error)
-                continue
-            logger.info("evicted %s from %s for %s", victim.key, plan.node, pod.key)
-            text = f"Preempted by pod {pod.uid} on node {plan.node}"
-            await self.reporter.event(victim, "Normal", "Preempted", text, "Preempting")
+                if error.status in (404, 409):
+                    return True
+                logger.warning("%s cannot be evicted: %s", victim.key, error)
+                if 400 <= error.status < 500 and error.status != 429:
+                    return False
+                await asyncio.sleep(_EVICT_PAUSE_S)
+            else:
+                return True
+        return False
+
+    def _evict_again(self) -> None:
+        """Evictions that failed are planned afresh after a time."""
+        for uid, due in list(self._evict_after.items()):
+            if due <= self._clock():
+                del self._evict_after[uid]
+                self._crowded_out[uid] = None
+                self._crowded.set()
 
     def _keep_nodes(self) -> None:
         """Reserve nodes for those who have waited too long; give up reservations that are void."""
@@ -370,6 +430,8 @@ class Scheduler:
             return
         self.queue.remove(pod.uid, forget=pod.uid not in self.cluster.assumed)
         self._untold.pop(pod.uid, None)
+        self._room_coming.pop(pod.uid, None)
+        self._evict_after.pop(pod.uid, None)
         if now is None or now.terminal:
             self._since.pop(pod.uid, None)
             self._tried.pop(pod.uid, None)
@@ -470,6 +532,7 @@ class Scheduler:
                 sequence = self.cluster.sequence
                 self.feeds.judge_leases()
                 self._keep_nodes()
+                self._evict_again()
                 if self.cluster.sequence != sequence:
                     self._wake.set()
                 self._gauge()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
+from rte.scheduler import preemption
 from rte.scheduler.extender import WAKE_ANNOTATION, Extender
 from rte.telemetry import health
 from tests.unit.scheduler.town import Town, until
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from rte.scheduler.service import Scheduler
+
 
 class Caller:
-    def __init__(self, town: Town, url: str, session: aiohttp.ClientSession) -> None:
-        self.town, self._url, self._session = town, url, session
+    def __init__(
+        self, town: Town, scheduler: Scheduler, url: str, session: aiohttp.ClientSession
+    ) -> None:
+        self.town, self.scheduler, self._url, self._session = town, scheduler, url, session
 
     async def __call__(self, verb: str, **args: Any) -> Any:
         async with self._session.post(f"{self._url}/{verb}", json=args) as response:
@@ -65,7 +70,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Caller]:
         assert group is None
         await until(lambda: ports)
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Caller(town, f"http://127.0.0.1:{ports[0]}", session)
+        yield Caller(town, scheduler, f"http://127.0.0.1:{ports[0]}", session)
 
 
 @contextlib.asynccontextmanager
@@ -128,6 +133,8 @@ async def test_preempt_drops_victims_that_free_no_zone(call: Caller) -> None:
     pod = call.pod("urgent", "6", priorityClassName="urgent")
     uid = {name: call.town.get(name)["metadata"]["uid"] for name in ("small", "large")}
     proposal = {"b": {"Pods": [{"UID": uid["small"]}], "NumPDBViolations": 0}}
+    node = call.scheduler.cluster.nodes["b"]
+    await until(lambda: preemption.is_settled(node))
     answer = await call("preempt", Pod=pod, NodeNameToMetaVictims=proposal)
     assert answer["NodeNameToMetaVictims"]["b"]["Pods"] == [{"UID": uid["large"]}]
 

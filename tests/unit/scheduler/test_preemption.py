@@ -170,3 +170,84 @@ def test_a_group_is_asked_again_only_of_nodes_that_changed() -> None:
     world.end(ending, "b")
     assert [entry.name for entry in world.cluster.changed_since(group.seen)] == ["b"]
     assert world.cycle.decide(pod, group).node == "b"
+
+
+def test_no_victim_is_chosen_while_a_pod_in_flight_may_be_in_any_zone() -> None:
+    """A pod that is not confirmed counts in each zone: one more would have to go than has to."""
+    world = World()
+    world.node("n")
+    (zone0,) = running(world, "n", 7)
+    late = [world.pod(cpu=cpus, node_name="n") for cpus in ("4", "3")]
+    for pod in late:
+        assert world.admit(pod, "n").verdict == "admitted"
+    high = world.pod(cpu="6", priority=10)
+    assert best(world, high) is None
+    world.report("n")
+    plan = best(world, high)
+    assert plan is not None
+    assert plan.victims == (zone0,)
+
+
+def test_room_that_is_on_its_way_is_waited_for() -> None:
+    world = World()
+    for name in ("a", "b"):
+        world.node(name, state(machine(zones=1)))
+    (leaving,) = running(world, "a", 6)
+    running(world, "b", 6)
+    world.cluster.set_pod(replace(leaving, deleting=True, version=10**6), 0.0)
+    plan = best(world, world.pod(cpu="6", priority=10))
+    assert plan is not None
+    assert (plan.node, plan.victims, plan.leaving) == ("a", (), frozenset({leaving.uid}))
+
+
+def test_room_that_another_waits_for_is_not_counted_twice() -> None:
+    world = World()
+    for name in ("a", "b"):
+        world.node(name, state(machine(zones=1)))
+    (leaving,) = running(world, "a", 6)
+    (other,) = running(world, "b", 6)
+    world.cluster.set_pod(replace(leaving, deleting=True, version=10**6), 0.0)
+    world.cluster.nominate(world.pod(cpu="6", priority=10).uid, "a")
+    plan = best(world, world.pod(cpu="5", priority=10))
+    assert plan is not None
+    assert (plan.node, plan.victims) == ("b", (other,))
+
+
+def test_victims_for_two_who_wait_for_one_node_make_room_for_both() -> None:
+    world = World()
+    world.node("n")
+    first, second = running(world, "n", 7, 8)
+    world.cluster.nominate(world.pod(cpu="6", priority=10).uid, "n")
+    plan = best(world, world.pod(cpu="5", priority=10))
+    assert plan is not None
+    assert {victim.uid for victim in plan.victims} == {first.uid, second.uid}
+
+
+def test_nobody_is_evicted_while_a_place_is_there_or_about_to_be() -> None:
+    world = World()
+    for name in ("full", "half"):
+        world.node(name)
+    running(world, "full", 7, 8)
+    running(world, "half", 4)
+    high = world.pod(cpu="6", priority=10)
+    assert best(world, high) is None
+    # It goes to zone 0 by prediction, and to zone 1 if the kubelet is freer than we know.
+    world.pod(cpu="3", node_name="half")
+    assert world.cycle.decide(high).waits
+    assert best(world, high) is None
+
+
+def test_nobody_is_evicted_for_a_pod_that_something_else_keeps_away() -> None:
+    world = World()
+    world.node("n", state(machine(zones=1)))
+    running(world, "n", 6, labels={"app": "db"})
+    claims = world.pod(cpu="6", priority=10, resourceClaims=[{"name": "gpu"}])
+    assert claims.shape.unsupported
+    assert best(world, claims) is None
+    term = {
+        "labelSelector": {"matchLabels": {"app": "nowhere"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    assert best(world, world.pod(cpu="6", priority=10, affinity=affinity)) is None
+    assert best(world, world.pod(cpu="6", priority=10)) is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rte.scheduler import feeds, leader
+from rte.scheduler import feeds, leader, preemption, service
 from rte.sim.apiserver import StatusError
 from tests.unit.scheduler.town import Town, until
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import tzinfo
     from pathlib import Path
+
+    from rte.scheduler.service import Scheduler
 
 
 @pytest.fixture
@@ -244,6 +246,87 @@ async def test_preemption_makes_room_in_the_zone(town: Town) -> None:
         with pytest.raises(StatusError):
             town.get("low0")
     assert town.refusals == []
+
+
+def deletions(town: Town) -> list[str]:
+    """Pods that the scheduler has evicted, as its events tell."""
+    items = town.api.list("events").items
+    named = [e.get("regarding") or e.get("involvedObject") for e in items]
+    return sorted(
+        n["name"] for n, e in zip(named, items, strict=True) if e["reason"] == "Preempted"
+    )
+
+
+async def test_no_victim_is_chosen_before_the_pods_in_flight_are_confirmed(town: Town) -> None:
+    """The agent lags: low1 and low2 run, and nobody can know yet in which zone."""
+    await town.node("a", "2x8")
+    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    async with town.scheduler() as scheduler:
+        town.pod("low0", "7")
+        await until(lambda: preemption_is_possible(scheduler, 1))
+        town.paused.add("a")
+        town.pod("low1", "4")
+        await until(lambda: town.phase("low1") == "Running")
+        town.pod("high", "6", priorityClassName="urgent")
+        attempts = scheduler.metrics.preemption_attempts._value
+        await until(lambda: attempts.get() > 0)
+        assert [town.phase(name) for name in ("low0", "low1")] == ["Running", "Running"]
+        town.paused.discard("a")
+        await until(lambda: town.phase("high") == "Running")
+        await until(lambda: deletions(town) == ["low0"])
+        assert town.phase("low1") == "Running"
+    assert town.refusals == []
+
+
+def preemption_is_possible(scheduler: Scheduler, pods: int) -> bool:
+    """So many pods are on node a, and all are confirmed."""
+    entry = scheduler.cluster.nodes["a"]
+    return len(entry.pods) == pods and preemption.is_settled(entry)
+
+
+async def test_one_preemption_is_in_force_for_a_pod_at_a_time(town: Town) -> None:
+    """A victim takes its time, and everything changes meanwhile: nobody else has to go."""
+    await town.node("a", "1x8", stop=30.0)
+    await town.node("b", "1x8", stop=30.0)
+    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    async with town.scheduler() as scheduler:
+        for name in ("low0", "low1"):
+            town.pod(name, "6", terminationGracePeriodSeconds=60)
+        await until(lambda: all(town.phase(f"low{n}") == "Running" for n in range(2)))
+        await until(lambda: all(map(preemption.is_settled, scheduler.cluster.nodes.values())))
+        # The API takes the eviction and its answer is lost; then no watch tells of it.
+        town.server.faults.drop_next(method="DELETE", path="/pods/", after=True)
+        town.pod("high", "6", priorityClassName="urgent")
+        await until(lambda: len(deletions(town)) == 1)
+        attempts = scheduler.metrics.preemption_victims._sum
+        for turn in range(20):
+            seen = scheduler.cluster.sequence
+            patch(town, "nodes", "ab"[turn % 2], {"metadata": {"labels": {"turn": str(turn)}}})
+            await until(lambda seen=seen: scheduler.cluster.sequence > seen)
+        (victim,) = deletions(town)
+        assert attempts.get() == 1
+        town.end(victim)
+        await until(lambda: town.phase("high") == "Running")
+        (other,) = {"low0", "low1"} - {victim}
+        assert town.phase(other) == "Running"
+        assert not scheduler._room_coming
+    assert town.refusals == []
+
+
+async def test_an_eviction_that_is_forbidden_is_tried_again_later_and_not_for_ever(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_EVICT_AGAIN_S", 0.1)
+    await town.node("a", "1x8")
+    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    async with town.scheduler() as scheduler:
+        town.pod("low", "6")
+        await until(lambda: town.phase("low") == "Running")
+        town.server.faults.fail_next(1, 403, method="DELETE", path="/pods/low")
+        town.pod("high", "6", priorityClassName="urgent")
+        await until(lambda: scheduler._evict_after)
+        assert scheduler.cluster.nominations == {}
+        await until(lambda: town.phase("high") == "Running")
 
 
 async def test_two_replicas_one_active(town: Town) -> None:

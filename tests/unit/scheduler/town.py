@@ -54,7 +54,13 @@ class Town:
         await self._stack.aclose()
 
     async def node(
-        self, name: str, shape: str = "2x8", *, start: float = 0.0, **config: Any
+        self,
+        name: str,
+        shape: str = "2x8",
+        *,
+        start: float = 0.0,
+        stop: float = 0.0,
+        **config: Any,
     ) -> None:
         """A kubelet, and an agent that publishes what it has within some milliseconds."""
         machine = await asyncio.to_thread(machines.make, shape, self._folder / shape)
@@ -63,7 +69,7 @@ class Town:
             name,
             machine,
             kubelet_document(machine, **config),
-            timing=Timing(start=start, housekeeping=0.05),
+            timing=Timing(start=start, stop=stop, housekeeping=0.05),
         )
         await self._stack.enter_async_context(kubelet)
         self.kubelets[name] = kubelet
