@@ -1,0 +1,23 @@
+"""The first minutes of the week: nobody refused or forgotten, nothing left behind."""
+
+from __future__ import annotations
+
+from bench import scheduler_week
+
+#: Tables that speak of nodes, collections and classes, or of pods that have ended lately.
+OF_NODES = {
+    "cluster.nodes", "cluster.rows", "cluster._changed", "cluster.namespaces",
+    "cluster.priorities", "feeds._reports", "feeds._synced", "nodes.gone",
+}  # fmt: skip
+
+
+async def test_every_pod_runs_and_nothing_of_it_is_left() -> None:
+    pods, nodes = 400, 8
+    result = await scheduler_week.measure(pods, nodes, most=80, limit=120.0)
+    assert (result["pods"], result["ran"] + result["evicted"]) == (pods, pods)
+    assert (result["refused"], result["failed"], result["forgotten"]) == (0, [], 0)
+    assert result["wrongly_pending"] == 0
+    left = result["left"]
+    assert left.keys() <= OF_NODES
+    assert left.pop("nodes.gone") <= pods
+    assert max(left.values()) <= 3 * nodes
