@@ -6,6 +6,7 @@ be remembered to find all of them again, not even after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -91,6 +92,7 @@ def stop(run_dir: Path, role: str | None = None, *, grace: float = 0.0) -> int:
         grace: seconds between the polite signal and the final one (0: only the final one).
     """
     victims = list(find(run_dir, role))
+    ours = [_children[process.pid] for process in victims if process.pid in _children]
     count = len(victims)
     if grace:
         for process in victims:
@@ -105,6 +107,10 @@ def stop(run_dir: Path, role: str | None = None, *, grace: float = 0.0) -> int:
             names = ", ".join(f"{process.pid}" for process in victims)
             raise ClusterError(f"processes {names} of {run_dir} do not end")
         time.sleep(0.01)
+    for child in ours:
+        # A dying process shows no environment any more, and cannot be collected yet.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(10)
     reap()
     return count
 
