@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from rte.model.pod import QOS, ContainerKind
+from rte.placement.zones import is_memory, is_native
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,12 +98,4 @@ def _is_exclusive_request(
         return False
     if name == "cpu":
         return amount % 1000 == 0
-    return name == "memory" or name.startswith("hugepages-")
-
-
-def is_native(resource: str) -> bool:
-    """Whether a name is the core API's own: without a domain, or below ``kubernetes.io/``.
-
-    pkg/apis/core/v1/helper ``IsNativeResource``.
-    """
-    return "/" not in resource or "kubernetes.io/" in resource
+    return is_memory(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.scheduler import predicates, state, surroundings, terms
+from rte.scheduler import predicates, surroundings, terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -198,9 +198,3 @@ def _spread(pod: PodView, entries: Sequence[NodeEntry], cluster: Cluster) -> lis
             value = entry.info.labels.get(key) if entry.info else None
             total[index] += counts.get(value, 0) if value is not None else worst
     return _normal(total, reverse=True) if asked else None
-
-
-def exacting_here(pod: PodView, entry: NodeEntry) -> bool:
-    """Whether the node's managers would give the pod something of its own."""
-    outlook = entry.outlook()
-    return outlook is not None and state.is_exacting(pod.shape.pod, outlook.base)

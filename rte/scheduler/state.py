@@ -24,7 +24,7 @@ from rte.model.node import Holding, MemoryAmounts, ZoneMemory
 from rte.model.pod import QOS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from rte.model.bits import CPUSet
     from rte.model.node import NodeState
@@ -277,8 +277,3 @@ def _drained(zone: int, row: ZoneMemory, wanted: Mapping[str, int]) -> ZoneMemor
     return ZoneMemory(
         assignments=row.assignments + 1, group=row.group or 1 << zone, amounts=amounts
     )
-
-
-def order_of_binding(pods: Sequence[tuple[int, Pod]]) -> list[Pod]:
-    """Pods by the number under which their binding was learnt."""
-    return [pod for _, pod in sorted(pods, key=lambda item: item[0])]
