@@ -414,3 +414,20 @@ def constrained_burst_zones(pod: Pod, shared_pools: Mapping[int, CPUSet]) -> lis
     else:
         return []
     return [zone for zone, pool in sorted(shared_pools.items()) if pool.bit_count() * 1000 >= limit]
+
+
+@dataclass(frozen=True, slots=True)
+class BurstPlace:
+    """The place of a ``ConstrainedBurst`` pod: it runs in this zone's shared pool, no further."""
+
+    zone: int
+    pool: CPUSet
+
+
+def constrained_burst_place(pod: Pod, shared_pools: Mapping[int, CPUSet]) -> BurstPlace | None:
+    """The largest shared pool that holds the pod's limit (of equal ones the lowest zone)."""
+    zones = constrained_burst_zones(pod, shared_pools)
+    if not zones:
+        return None
+    zone = max(zones, key=lambda zone: (shared_pools[zone].bit_count(), -zone))
+    return BurstPlace(zone, shared_pools[zone])

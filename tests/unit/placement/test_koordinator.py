@@ -484,3 +484,9 @@ def test_best_effort_pods_are_of_batch_priority():
     )
     assert got.binds
     assert read({kpod.QOS_LABEL: "BE"}).bind == ""
+
+
+def test_the_pool_that_holds_a_burst_is_its_place():
+    pools = {0: bits.parse_list("0-3"), 1: bits.parse_list("8-15"), 2: bits.parse_list("16-23")}
+    assert k.constrained_burst_place(burstable(2000), pools) == k.BurstPlace(1, pools[1])
+    assert k.constrained_burst_place(burstable(9000), pools) is None
