@@ -1,7 +1,7 @@
 """A week in minutes: ``python -m bench.scheduler_week [--pods 50000]``.
 
 The whole scheduler against the embedded API, with simulated kubelets of mixed policies. Pods come,
-run and go: pinned, sharing, too wide for most nodes, urgent ones that evict others. It is watched
+run and go: pinned, sharing, wide, and urgent ones that go first. It is watched
 all the time whether a pod sleeps in the queue although a node takes it. Prints one JSON line: pods
 by fate, refusals, rate, memory after a fifth and at the end, what is left in the scheduler's
 tables (``nodes.gone`` are pods that ended in the last five minutes). The API keeps a bounded
@@ -70,8 +70,9 @@ class Week:
 
 
 def pod(rng: random.Random, name: str) -> dict[str, Any]:
-    """Mostly pinned pods of one or two containers; some share, some are urgent."""
-    kind = rng.choices(("pinned", "two", "shared", "wide"), (6, 2, 2, 1))[0]
+    """Mostly pinned pods of one or two containers; some share, some are wide and urgent."""
+    urgent = rng.random() < 0.02
+    kind = "wide" if urgent else rng.choices(("pinned", "two", "shared", "wide"), (6, 2, 2, 1))[0]
     sizes = {"pinned": (1, 2, 3, 4, 6), "two": (1, 2), "shared": (1, 2), "wide": (12, 14)}[kind]
     boxes = []
     for index in range(2 if kind == "two" else 1):
@@ -82,7 +83,7 @@ def pod(rng: random.Random, name: str) -> dict[str, Any]:
         boxes.append({"name": f"c{index}", "image": "i:1", "resources": resources})
     spec: dict[str, Any] = {"schedulerName": "rte-scheduler", "containers": boxes}
     spec["terminationGracePeriodSeconds"] = 0
-    if rng.random() < 0.02:
+    if urgent:
         spec["priorityClassName"] = "urgent"
     labels = {"app": f"a{rng.randrange(50)}", "number": name}
     return {"metadata": {"name": name, "labels": labels}, "spec": spec}
@@ -137,8 +138,7 @@ async def follow(api: API, week: Week) -> None:
             for kind, obj in await watch.batch():
                 name, phase = obj["metadata"]["name"], obj["status"].get("phase")
                 if kind == "DELETED":
-                    if name in week.alive and name not in week.running:
-                        week.evicted += 1
+                    week.evicted += name in week.alive
                     week.alive.discard(name)
                     week.running.discard(name)
                 elif phase == "Running" and name in week.alive:
