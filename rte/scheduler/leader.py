@@ -52,6 +52,7 @@ class Leader:
         renew_s: time between renewals.
         clock: seconds of a monotonic clock.
         changed: called with True when we become active, with False when we cease to be.
+        renewed: called after each renewal: binds may begin that had to wait for it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Leader:
         renew_s: float,
         clock: Callable[[], float],
         changed: Callable[[bool], None],
+        renewed: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._path = LEASES.path(name, namespace)
@@ -73,6 +75,7 @@ class Leader:
         self._renew_s = renew_s
         self._clock = clock
         self._changed = changed
+        self._renewed = renewed
         self._until = 0.0
         self._active = False
         self._seen: _Seen | None = None
@@ -86,8 +89,11 @@ class Leader:
         """Acquire and renew until cancelled, then give the Lease up."""
         try:
             while True:
+                started = self._clock()
                 await self._once()
-                await asyncio.sleep(self._renew_s if self._active else self._renew_s / 2)
+                # Counted from the beginning, so that slow answers do not use up the lease.
+                pause = self._renew_s if self._active else self._renew_s / 2
+                await asyncio.sleep(max(pause / 10, pause - (self._clock() - started)))
         finally:
             if self._active:
                 self._set(active=False)
@@ -102,8 +108,11 @@ class Leader:
             if not self._active:
                 logger.warning("cannot read or write the Lease %s: %s", self._path, error)
         if held:
+            if self._active and not self.may_bind():
+                logger.warning("the Lease %s was renewed late: binds had to wait", self._path)
             self._until = started + self._lease_s
             self._set(active=True)
+            self._renewed()
         elif self._clock() >= self._until:
             self._set(active=False)
 

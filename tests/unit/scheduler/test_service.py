@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -357,6 +358,20 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(town: Town
         town.pod("p", "2")
         await asyncio.sleep(0.2)
         assert town.where("p") == ""
+
+
+async def test_a_pod_that_came_while_the_lease_ran_low_is_placed_once_it_is_renewed(
+    town: Town,
+) -> None:
+    await town.node("a")
+    lease = {"leader_elect": True, "lease_seconds": 30.0, "renew_seconds": 1.0}
+    async with town.scheduler(**lease) as scheduler:
+        await until(scheduler.is_active)
+        scheduler.leader._until = time.monotonic() + 5.0  # ours, but too short for a bind
+        town.pod("p", "2")
+        await until(lambda: len(scheduler.queue) == 1 and not scheduler._wake.is_set())
+        assert town.where("p") == ""
+        await until(lambda: town.phase("p") == "Running", 3.0)
 
 
 async def test_nothing_of_a_pod_is_left_when_it_has_gone(town: Town) -> None:
