@@ -151,9 +151,11 @@ class Cluster:
     # --- pods ------------------------------------------------------------------------------------
 
     def set_pod(self, pod: PodView, now: float) -> None:
-        """A pod was added or changed. Older versions than the one known are ignored."""
+        """A pod was added or changed. Versions older than what is known are ignored."""
         old = self.pods.get(pod.uid)
         if old is not None and pod.version < old.version:
+            return
+        if old is None and self._has_ended(pod):
             return
         if pod.terminal:
             self._end(pod, now)
@@ -171,6 +173,11 @@ class Cluster:
         old = self.pods.get(uid)
         if old is not None:
             self._end(old, now)
+
+    def _has_ended(self, pod: PodView) -> bool:
+        """Whether the pod is known to be over: a list may be older than what a watch has told."""
+        entry = self.nodes.get(pod.node)
+        return entry is not None and not pod.mirror and pod.kubelet_uid in entry.gone
 
     def _end(self, pod: PodView, now: float) -> None:
         self.pods.pop(pod.uid, None)

@@ -55,6 +55,19 @@ def test_an_ended_pod_makes_room_before_the_report_says_so() -> None:
     assert world.place(new) == "n"
 
 
+def test_a_late_list_that_still_names_a_deleted_pod_changes_nothing() -> None:
+    world = World()
+    world.node("n", state(machine(zones=1)))
+    old, new = world.pod(cpu="6"), world.pod(cpu="6")
+    world.place(old)
+    listed = replace(world.cluster.pods[old.uid], node="n", version=old.version + 1)
+    world.cluster.set_pod(listed, 0.0)
+    world.cluster.remove_pod(old.uid, 0.0)
+    world.cluster.set_pod(listed, 0.0)
+    assert old.uid not in world.cluster.pods
+    assert world.place(new) == "n"
+
+
 def test_a_late_report_that_still_names_an_ended_pod_changes_nothing() -> None:
     world = World()
     world.node("n", state(machine(zones=1)))
