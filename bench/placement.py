@@ -3,7 +3,15 @@
 A seeded list of pinned jobs (60 by default) is run through every subject on the same nodes; a pod
 that a kubelet refuses is created again, as its owner would. One JSON line per subject:
 
-* ``done``, ``rejections`` (by the kubelets' reasons; those of foreign pods apart), ``makespan_s``;
+* ``done``, ``makespan_s``, ``rejections`` (ours, foreign, other scheduler's, by the kubelets'
+  reasons);
+* ``rejected``: each rejection; for a scheduler of ours (``rte``) whether it is ``excused``: the
+  foreign pod that it could not have seen came between the last change that it knew and its bind;
+* ``late`` (``--scheduler rte``): pods that were Pending for more than 200 ms although exact
+  prediction on a second view of the cluster admitted them; ``idle``: how long of that the scheduler
+  was neither running nor waiting for a CPU; ``named``: for a reason that it names (a reservation,
+  a pod in flight, a node being read afresh); a ``fault`` is one without a name and 200 ms idle;
+* ``faults``: their number, and that of rejections without excuse: any fails the run;
 * ``oracle_s`` and ``over_oracle``: a scheduler without latency that knows the exact model and
   serves in arrival order (:mod:`bench.lib.oracle`);
 * ``efficiency``: share of all CPUs that ran jobs while some job waited;
@@ -24,7 +32,7 @@ import shlex
 import statistics
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +41,7 @@ import psutil
 import yaml
 
 from bench.lib import jobs as job_lists
-from bench.lib import oracle, replay
+from bench.lib import oracle, rejections, replay, witness
 from bench.subjects import Subject as Exporter
 from rte import errors
 from rte.model import quantity
@@ -53,12 +61,12 @@ OTHER = "other-scheduler"
 #: Our scheduler, for ``--scheduler rte``.
 OURS = (
     "exec {python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name {name}"
-    " --listen 127.0.0.1:{port}"
+    " --listen 127.0.0.1:{port} --log-level debug --log-format json"
 )
 #: Our extender, for ``--extender rte``.
 OUR_EXTENDER = (
     "exec {python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name unused"
-    " --listen '' --extender-listen 127.0.0.1:{port}"
+    " --listen '' --extender-listen 127.0.0.1:{port} --log-level debug --log-format json"
 )
 EXTENDER_CONFIG = Path(__file__).parent.parent / "manifests/extender/kube-scheduler.yaml"
 
@@ -108,18 +116,20 @@ class Subject:
     """A named scheduler; no command: the default kube-scheduler.
 
     With ``extender`` the command serves the extender's verbs on ``{port}``, and a kube-scheduler
-    that asks it is started as manifests/extender configures one.
+    that asks it is started as manifests/extender configures one. ``tells``: it logs its decisions
+    as ours does, so its rejections can be judged.
     """
 
     name: str
     command: str = ""
     extender: bool = False
+    tells: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Subject:
         """``NAME=COMMAND``, or ``rte`` for our own."""
         if text == "rte":
-            return cls("rte-scheduler", OURS)
+            return cls("rte-scheduler", OURS, tells=True)
         name, equals, command = text.partition("=")
         if not equals or not command.strip():
             raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=COMMAND, or rte")
@@ -128,13 +138,33 @@ class Subject:
     @classmethod
     def parse_extender(cls, text: str) -> Subject:
         """``NAME=COMMAND`` of an extender, or ``rte`` for our own."""
-        plain = cls("rte-extender", OUR_EXTENDER) if text == "rte" else cls.parse(text)
-        return replace(plain, extender=True)
+        ours = cls("rte-extender", OUR_EXTENDER, tells=True)
+        return replace(ours if text == "rte" else cls.parse(text), extender=True)
 
-    def start(self, cluster: Cluster) -> None:
-        """Start it and wait until it places pods."""
-        folder = cluster.dir / f"subject-{self.name}"
+    @property
+    def answers(self) -> bool:
+        """Whether it also says why a pod waits."""
+        return self.tells and not self.extender
+
+    def log(self, cluster: Cluster) -> Path:
+        """What it writes, in a folder of its own."""
+        return cluster.dir / f"subject-{self.name}/log"
+
+    def suspect(self, cluster: Cluster, port: int) -> witness.Suspect:
+        """For a witness, while it runs."""
+        return witness.Suspect(
+            name=self.name,
+            kubeconfig=cluster.kubeconfig,
+            address=f"127.0.0.1:{port}",
+            log=self.log(cluster),
+            pid=next(processes.find(cluster.dir, self.role)).pid,
+        )
+
+    def start(self, cluster: Cluster) -> int:
+        """Start it and wait until it places pods; its port is returned (0: none)."""
+        folder = self.log(cluster).parent
         folder.mkdir(exist_ok=True)
+        port = 0
         if not self.command:
             cluster.start_scheduler(self.name, role="scheduler")
         else:
@@ -147,7 +177,7 @@ class Subject:
                 python=shlex.quote(sys.executable),
                 kube_scheduler=cluster.binaries.path("kube-scheduler"),
             )
-            cluster.spawn(self.role, ["sh", "-c", filled], log=folder / "log")
+            cluster.spawn(self.role, ["sh", "-c", filled], log=self.log(cluster))
             if self.extender:
                 config = yaml.safe_load(EXTENDER_CONFIG.read_text())
                 config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
@@ -157,8 +187,9 @@ class Subject:
         try:
             replay.wait_until_placed(cluster.api, self.name)
         except ClusterError as error:
-            lines = processes.tail(folder / "log")
+            lines = processes.tail(self.log(cluster))
             raise ClusterError(f"{self.name} places no pod: {error}\n{lines}") from error
+        return port
 
     def stop(self, cluster: Cluster) -> None:
         """End it."""
@@ -254,23 +285,27 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
         seconds=tuple(args.seconds), foreign=args.foreign, other=args.other, bursts=args.bursts,
         gap=args.gap, kinds=_KINDS if (args.mix or args.cluster) == "mixed" else {},
     )  # fmt: skip
-    names = [node.name for node in nodes]
-    lists = {seed: job_lists.draw(mix, seed, names) for seed in args.seeds}
-    bounds = _oracles(lists, nodes, args)
+    models = {node.name: oracle.Kubelet.of(node) for node in nodes}
+
+    def fits(job: Job, name: str) -> bool:
+        return models[name].place(models[name].initial, job) is not None
+
+    lists = {seed: job_lists.draw(mix, seed, list(models), fits) for seed in args.seeds}
+    bounds = _oracles(lists, models, args)
     if args.other:
         cluster.start_scheduler(OTHER, role="other")
         replay.wait_until_placed(cluster.api, OTHER)
     baseline: float | None = None
-    complete = True
+    met = True
     for subject in subjects:
         exported = subject.command and not args.no_agent
         if exported:
             _start_agents(nodes, args)
-        subject.start(cluster)
+        port = subject.start(cluster)
         runs = []
         for seed, jobs in lists.items():
             with _restarting(nodes if exported else [], args):
-                runs.append(_measure(cluster, subject, jobs, nodes, args))
+                runs.append(_measure(cluster, subject, jobs, nodes, args, port))
             note(f"{subject.name} seed {seed}: {json.dumps(runs[-1])}")
         subject.stop(cluster)
         if exported:
@@ -279,8 +314,14 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
         baseline = baseline or line["mean_makespan_s"]
         line["over_baseline"] = round(line["mean_makespan_s"] / baseline, 3)
         print(json.dumps(line), flush=True)
-        complete = complete and all(run["done"] == args.jobs for run in runs)
-    return 0 if complete else 1
+        met = met and all(run["done"] == args.jobs and not _faults(run) for run in runs)
+    return 0 if met else 1
+
+
+def _faults(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a scheduler of ours is to blame for."""
+    refused = [each for each in run["rejected"] if each.get("excused") is False]
+    return refused + [each for each in run["late"] or () if each["fault"]]
 
 
 def _add_nodes(cluster: Cluster, args: argparse.Namespace) -> list[Node]:
@@ -338,7 +379,9 @@ def _stop_agents(nodes: Sequence[Node]) -> None:
 
 
 def _oracles(
-    lists: Mapping[int, Sequence[Job]], nodes: Sequence[Node], args: argparse.Namespace
+    lists: Mapping[int, Sequence[Job]],
+    models: Mapping[str, oracle.Kubelet],
+    args: argparse.Namespace,
 ) -> dict[int, float]:
     """Makespan of each list under the oracle: zone arithmetic where that is the exact model."""
     plain = (
@@ -347,7 +390,6 @@ def _oracles(
         and (args.policy, args.scope) == ("single-numa-node", "container")
         and not args.foreign
     )
-    models = {node.name: oracle.Kubelet.of(node) for node in nodes}
     if plain:
         state = next(iter(models.values())).state
         cpus = tuple(
@@ -367,11 +409,21 @@ def _measure(
     jobs: Sequence[Job],
     nodes: Sequence[Node],
     args: argparse.Namespace,
+    port: int,
 ) -> dict[str, Any]:
     schedulers: dict[Placer, str] = {"subject": subject.name, "other": OTHER}
     before = subject.cpu_seconds(cluster)
-    outcome = replay.Replay(cluster.api, jobs, schedulers, args.owner).run(args.limit)
+    with ExitStack() as stack:
+        seer = witness.Witness(subject.suspect(cluster, port)) if subject.answers else None
+        if seer is not None:
+            stack.enter_context(seer.watching())
+        outcome = replay.Replay(cluster.api, jobs, schedulers, args.owner).run(args.limit)
     spent = subject.cpu_seconds(cluster) - before
+    seen = None
+    if subject.tells:
+        with subject.log(cluster).open() as lines:
+            seen = {each.uid: each.seen for each in rejections.decisions(lines)}
+    findings = rejections.judge(outcome.rejections, outcome.arrivals, seen)
     for node in nodes:
         node.force_admission()  # the next list begins on kubelets that hold nothing
     capacity = 0.0
@@ -383,7 +435,9 @@ def _measure(
     return {
         "done": outcome.done(),
         "makespan_s": round(outcome.seconds, 1),
-        "rejections": {placer: dict(reasons) for placer, reasons in outcome.rejections.items()},
+        "rejections": rejections.counts(findings),
+        "rejected": [each.as_json() for each in findings],
+        "late": None if seer is None else [each.as_json() for each in seer.late],
         "efficiency": None if efficiency is None else round(efficiency, 3),
         "start_p50_s": round(statistics.median(waits), 2) if waits else None,
         "start_max_s": round(waits[-1], 2) if waits else None,
@@ -398,12 +452,13 @@ def _summary(
     bounds: Mapping[int, float],
 ) -> dict[str, Any]:
     ratios = [run["makespan_s"] / bound for run, bound in zip(runs, bounds.values(), strict=True)]
-    totals = [sum(run["rejections"].get("subject", {}).values()) for run in runs]
+    totals = [sum(run["rejections"].get("ours", {}).values()) for run in runs]
     line: dict[str, Any] = {
         "subject": subject.name,
         "seeds": args.seeds,
         "jobs": args.jobs,
-        "rejected": totals,
+        "rejected_ours": totals,
+        "faults": sum(len(_faults(run)) for run in runs),
         "oracle_s": [round(bound, 1) for bound in bounds.values()],
         "over_oracle": [round(ratio, 3) for ratio in ratios],
         "mean_over_oracle": round(statistics.mean(ratios), 3),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tests.cluster import pods
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.cluster.api import Object
 
@@ -105,8 +105,13 @@ class Mix:
     resource: str = "example.com/gpu"
 
 
-def draw(mix: Mix, seed: int, nodes: Sequence[str] = ()) -> list[Job]:
-    """The list of a seed. ``nodes``: where foreign pods may be created.
+def draw(
+    mix: Mix,
+    seed: int,
+    nodes: Sequence[str] = (),
+    fits: Callable[[Job, str], bool] = lambda _job, _node: True,
+) -> list[Job]:
+    """The list of a seed. ``nodes``: where foreign pods may be created, if the job ``fits`` there.
 
     Sizes, memory and durations come from a generator of their own, so the plain list of a seed is
     the same whatever else is asked for.
@@ -122,11 +127,11 @@ def draw(mix: Mix, seed: int, nodes: Sequence[str] = ()) -> list[Job]:
         )
         job = Job(number=number, containers=containers, seconds=plain.uniform(*mix.seconds))
         job = replace(job, at=number * mix.bursts // mix.jobs * mix.gap)
-        jobs.append(_vary(job, mix, extra, nodes))
+        jobs.append(_vary(job, mix, extra, lambda job: [n for n in nodes if fits(job, n)]))
     return jobs
 
 
-def _vary(job: Job, mix: Mix, extra: random.Random, nodes: Sequence[str]) -> Job:
+def _vary(job: Job, mix: Mix, extra: random.Random, hosts: Callable[[Job], Sequence[str]]) -> Job:
     """Turn a plain job into one of another kind or placer, by the mix's shares."""
     chance, kind = extra.random(), "pinned"
     for name, share in mix.kinds.items():
@@ -151,8 +156,8 @@ def _vary(job: Job, mix: Mix, extra: random.Random, nodes: Sequence[str]) -> Job
     elif kind == "sidecar":
         job = replace(job, sidecars=({"cpu": "2", "memory": "1Gi"},))
     chance = extra.random()
-    if chance < mix.foreign and nodes:
-        return replace(job, placer="foreign", node=extra.choice(list(nodes)))
+    if chance < mix.foreign and (nodes := hosts(job)):
+        return replace(job, placer="foreign", node=extra.choice(nodes))
     if chance < mix.foreign + mix.other:
         return replace(job, placer="other")
     return job

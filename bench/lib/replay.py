@@ -6,11 +6,11 @@ import heapq
 import queue
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from bench.lib.rejections import Arrival, Rejection
 from rte import errors
 from tests.cluster import pods
 
@@ -44,7 +44,8 @@ class Outcome:
     jobs: Sequence[Job]
     progress: Sequence[Progress]
     seconds: float
-    rejections: Mapping[Placer, Counter[str]] = field(default_factory=dict)
+    rejections: Sequence[Rejection] = ()
+    arrivals: Sequence[Arrival] = ()
 
     def done(self) -> int:
         """Jobs that ran to their end."""
@@ -88,12 +89,14 @@ class Replay:
         self._progress = {job.number: Progress() for job in jobs}
         self._schedulers = schedulers
         self._owner = owner
-        self._rejections: dict[Placer, Counter[str]] = {}
+        self._rejections: list[Rejection] = []
+        self._arrivals: dict[str, Arrival] = {}
         self._inbox: queue.Queue[tuple[float, Object]] = queue.Queue()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._ticket = 0
         self._start = 0.0
         self._over = threading.Event()
+        self._gap = False
 
     def run(self, limit: float) -> Outcome:
         """Run until every job is done or ``limit`` seconds are over; leaves no pod behind."""
@@ -114,7 +117,11 @@ class Replay:
         self._api.delete(PODS, grace=0)
         watcher.join(timeout=10)
         return Outcome(
-            list(self._jobs.values()), list(self._progress.values()), seconds, self._rejections
+            list(self._jobs.values()),
+            list(self._progress.values()),
+            seconds,
+            self._rejections,
+            list(self._arrivals.values()),
         )
 
     def _now(self) -> float:
@@ -163,6 +170,7 @@ class Replay:
         number = int(pod["metadata"]["labels"]["job"])
         job, each = self._jobs[number], self._progress[number]
         name = pod["metadata"]["name"]
+        arrival = self._arrival(pod, job)
         if name != f"j{number}-{each.attempt}" or each.running is not None:
             return
         status = pod["status"]
@@ -174,8 +182,9 @@ class Replay:
                 self._endings.submit(self._delete, name)
 
             self._after(job.seconds, end)
-        elif status.get("phase") == "Failed":
-            self._rejections.setdefault(job.placer, Counter())[status.get("reason", "")] += 1
+        elif status.get("phase") == "Failed" and arrival is not None:
+            reason, message = status.get("reason", ""), status.get("message", "")
+            self._rejections.append(Rejection(arrival=arrival, reason=reason, message=message))
             each.attempt += 1
             delay = 10.0 * 2 ** (each.attempt - 1) if self._owner == "job" else 1.0
             create = self._creator(number)
@@ -185,6 +194,20 @@ class Replay:
                 create()
 
             self._after(delay, again)
+
+    def _arrival(self, pod: Object, job: Job) -> Arrival | None:
+        """When the pod came to its node; None while it is on none."""
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+        if node and metadata["uid"] not in self._arrivals:
+            self._arrivals[metadata["uid"]] = Arrival(
+                pod=metadata["name"],
+                uid=metadata["uid"],
+                placer=job.placer,
+                node=node,
+                # A first sight after a break shows a later change of the pod.
+                version=None if self._gap else int(metadata["resourceVersion"]),
+            )
+        return self._arrivals.get(metadata["uid"])
 
     def _watch(self, version: str) -> None:
         """Hand every event on; begins anew from a list where the watch breaks."""
@@ -202,7 +225,7 @@ class Replay:
                 if error.status not in {0, 410, 500, 503}:
                     self._inbox.put((self._now(), {"error": error}))
                     return
-                version = ""
+                version, self._gap = "", True
                 time.sleep(0.2)
 
 

@@ -92,6 +92,9 @@ class Feeds:
         metrics: malformed objects are counted there.
         clock: seconds of a monotonic clock.
         agents: namespace and label selector of the agents' Leases.
+
+    Attributes:
+        pods_seen: resourceVersion up to which every change of a pod is known.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Feeds:
         self._metrics = metrics
         self._clock = clock
         self._agents = agents
+        self.pods_seen = 0
         self._reports: dict[str, str] = {}
         self._leases: dict[str, tuple[str, float]] = {}
         self._synced = {name: asyncio.Event() for name in COLLECTIONS}
@@ -170,6 +174,9 @@ class Feeds:
                             remove(key)
                         else:
                             known.add(take(event.object))
+                        if name == "pods":
+                            seen = objects.version_of(event.object.get("metadata") or {})
+                            self.pods_seen = max(self.pods_seen, seen)
                         self._listener.woken()
             except errors.KubeError as error:
                 # 404: no such collection (the CRD is not installed). Others: a missing right.

@@ -114,6 +114,7 @@ class Scheduler:
                 renew_s=settings.renew_seconds,
                 clock=clock,
                 changed=self._on_leadership,
+                renewed=self._wake.set,
             )
         self._storage_binder = storage.StorageBinder(client, self.cluster.storage, clock)
         self._binder = binder.Binder(
@@ -219,6 +220,15 @@ class Scheduler:
         if self._seen == before:
             # What a decision changes is no news to those who sleep: it takes, and gives nothing.
             self._seen = self._news()
+        logger.debug(
+            "decided",
+            extra={
+                "pod": pod.key,
+                "uid": pod.uid,
+                "node": node,
+                "pods_seen": self.feeds.pods_seen,
+            },
+        )
         self.cycle.placed(pod)
         self._decided.setdefault(node, {})[pod.kubelet_uid] = self._clock()
         annotations = {}
