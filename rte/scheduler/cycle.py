@@ -89,8 +89,8 @@ class Cycle:
 
     def problem(self, pod: PodView) -> str:
         """Why the pod can go nowhere, whatever the node; empty when it may."""
-        if pod.shape.unsupported:
-            return pod.shape.unsupported
+        if pod.shape.malformed or pod.shape.unsupported:
+            return pod.shape.malformed or pod.shape.unsupported
         if not pod.shape.claims:
             return ""
         return self._cluster.storage.problem(pod) or self._cluster.claims_in_use(pod)

@@ -79,7 +79,7 @@ class Extender:
         result: dict[str, Any] = {"NodeNames": names, "FailedNodes": failed, "Error": ""}
         nodes = args.get("Nodes")
         if nodes is not None:
-            kept = [n for n in nodes.get("items") or () if n["metadata"]["name"] in set(names)]
+            kept = [item for name, item in _items(nodes) if name in set(names)]
             result = {"Nodes": {**nodes, "items": kept}, "FailedNodes": failed, "Error": ""}
         return result
 
@@ -113,18 +113,13 @@ class Extender:
         pod that waits is woken when it is.
         """
         pod = self._pod(args)
-        proposals = args.get("NodeNameToMetaVictims") or {
-            name: {"Pods": [{"UID": p["metadata"]["uid"]} for p in victims.get("Pods") or ()]}
-            for name, victims in (args.get("NodeNameToVictims") or {}).items()
-        }
         kept = {}
-        for name, proposal in proposals.items():
-            uids = [str(item["UID"]) for item in proposal.get("Pods") or ()]
+        for name, (uids, violations) in _proposals(args).items():
             victims = self._mend(pod, name, uids)
             if victims is not None:
                 kept[name] = {
                     "Pods": [{"UID": uid} for uid in victims],
-                    "NumPDBViolations": proposal.get("NumPDBViolations") or 0,
+                    "NumPDBViolations": violations,
                 }
         return {"NodeNameToMetaVictims": kept}
 
@@ -143,6 +138,8 @@ class Extender:
         entry = cluster.nodes.get(name)
         if pod is None or entry is None:
             return {"Error": f"unknown pod {uid} or node {name}"}
+        if pod.shape.malformed:
+            return {"Error": pod.shape.malformed}
         check = entry.check(pod.shape)
         if check.reason:
             self._refused[uid] = cluster.sequence
@@ -202,7 +199,7 @@ class Extender:
         return self._scheduler.cycle.check(entry, pod)
 
     def _pod(self, args: Mapping[str, Any]) -> PodView:
-        return objects.read_pod(args.get("Pod") or {}, self._scheduler.cluster.shapes)
+        return objects.read_pod(_object(args.get("Pod"), "Pod"), self._scheduler.cluster.shapes)
 
     def _answer(
         self, verb: Callable[[Mapping[str, Any]], Any]
@@ -211,8 +208,8 @@ class Extender:
             if not self._scheduler.is_active():
                 return _json({"Error": "this replica is standing by"}, status=503)
             try:
-                return _json(verb(orjson.loads(await request.read())))
-            except (orjson.JSONDecodeError, errors.ParseError) as error:
+                return _json(verb(await _arguments(request)))
+            except errors.ParseError as error:
                 return _json({"Error": f"bad request: {error}"}, status=400)
 
         return handle
@@ -221,19 +218,74 @@ class Extender:
         if not self._scheduler.is_active():
             return _json({"Error": "this replica is standing by"}, status=503)
         try:
-            args = orjson.loads(await request.read())
-        except orjson.JSONDecodeError as error:
+            args = await _arguments(request)
+        except errors.ParseError as error:
             return _json({"Error": f"bad request: {error}"}, status=400)
         # A bind that has begun is carried through even when kube-scheduler hangs up.
         return _json(await asyncio.shield(self.bind(args)))
 
 
+async def _arguments(request: web.Request) -> Mapping[str, Any]:
+    try:
+        return _object(orjson.loads(await request.read()), "arguments")
+    except orjson.JSONDecodeError as error:
+        raise errors.ParseError("arguments", None, str(error)) from None
+
+
 def _names(args: Mapping[str, Any]) -> list[str]:
     names = args.get("NodeNames")
     if names is not None:
-        return [str(name) for name in names]
-    items = (args.get("Nodes") or {}).get("items") or ()
-    return [str((item.get("metadata") or {}).get("name")) for item in items]
+        return [str(name) for name in _list(names, "NodeNames")]
+    nodes = args.get("Nodes")
+    return [] if nodes is None else [name for name, _ in _items(nodes)]
+
+
+def _items(nodes: object) -> list[tuple[str, Mapping[str, Any]]]:
+    """The Nodes of a NodeList, with their names."""
+    found = []
+    for item in _list(_object(nodes, "Nodes").get("items"), "Nodes.items"):
+        metadata = _object(_object(item, "Node").get("metadata"), "Node.metadata")
+        found.append((str(metadata.get("name")), item))
+    return found
+
+
+def _proposals(args: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
+    """Node name -> UIDs of kube-scheduler's victims, and how many budgets they violate."""
+    short = _object(args.get("NodeNameToMetaVictims"), "NodeNameToMetaVictims")
+    whole = _object(args.get("NodeNameToVictims"), "NodeNameToVictims")
+    found = {}
+    for name, victims in (short or whole).items():
+        proposal = _object(victims, f"victims on {name}")
+        uids = []
+        for item in _list(proposal.get("Pods"), f"victims on {name}"):
+            victim = _object(item, "victim")
+            uid = (
+                victim.get("UID") if short else _object(victim.get("metadata"), "victim").get("uid")
+            )
+            if not isinstance(uid, str):
+                raise errors.ParseError("victim", uid, "expected a UID")
+            uids.append(uid)
+        violations = proposal.get("NumPDBViolations") or 0
+        if not isinstance(violations, int):
+            raise errors.ParseError("NumPDBViolations", violations, "expected a number")
+        found[name] = (uids, violations)
+    return found
+
+
+def _object(value: object, what: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise errors.ParseError(what, value, "expected an object")
+    return value
+
+
+def _list(value: object, what: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise errors.ParseError(what, value, "expected a list")
+    return value
 
 
 def _json(body: Any, status: int = 200) -> web.Response:

@@ -150,14 +150,8 @@ class Feeds:
         path = COLLECTIONS[name].path(namespace=namespace)
 
         def take(obj: Mapping[str, Any]) -> str:
-            metadata = obj.get("metadata") or {}
-            key = key_of(metadata)
-            try:
-                change(obj)
-            except errors.RteError as error:
-                self._metrics.malformed.labels(name).inc()
-                logger.warning("%s", error)
-            return key
+            self._take(name, change, obj)
+            return key_of(obj.get("metadata") or {})
 
         while True:
             try:
@@ -185,6 +179,18 @@ class Feeds:
                     self._synced[name].set()
                 await asyncio.sleep(_ABSENT_RETRY_S if error.status == 404 else 1.0)
 
+    def _take(
+        self, name: str, change: Callable[[Mapping[str, Any]], None], obj: Mapping[str, Any]
+    ) -> None:
+        """Take an object in; a malformed one is counted and told."""
+        try:
+            change(obj)
+        except errors.RteError as error:
+            self._metrics.malformed.labels(name).inc()
+            metadata = obj.get("metadata") or {}
+            parts = (metadata.get("namespace"), metadata.get("name"))
+            logger.warning("%s %s: %s", name, "/".join(str(part) for part in parts if part), error)
+
     async def _listed(
         self,
         listed: dict[str, Any],
@@ -209,9 +215,18 @@ class Feeds:
         """A pod as the API shows it (from the watch, or read back).
 
         Raises:
-            errors.ParseError: it is malformed.
+            errors.ParseError: it is malformed; where it waits, it does so with that reason.
         """
-        view = objects.read_pod(obj, self._cluster.shapes)
+        try:
+            view = objects.read_pod(obj, self._cluster.shapes)
+        except errors.ParseError as error:
+            substitute = objects.stand_in(obj, str(error), self._cluster.shapes)
+            if substitute is not None:
+                self._set_view(substitute)
+            raise
+        self._set_view(view)
+
+    def _set_view(self, view: PodView) -> None:
         before = self._cluster.pods.get(view.uid)
         self._cluster.set_pod(view, self._clock())
         self._listener.pod(before, view)
@@ -233,7 +248,7 @@ class Feeds:
         found = set()
         for item in listed.get("items") or []:
             found.add(str((item.get("metadata") or {}).get("uid")))
-            self.set_pod(item)
+            self._take("pods", self.set_pod, item)
         for uid, pod in list(self._cluster.pods.items()):
             if uid not in found and pod.version <= at:
                 self._remove_pod(uid)
@@ -246,13 +261,15 @@ class Feeds:
             errors.KubeError: they cannot be read.
         """
         try:
-            self._set_report(await self._client.get(NRTS.path(name)))
+            report = await self._client.get(NRTS.path(name))
         except errors.KubeError as error:
             if error.status != 404:
                 raise
+        else:
+            self._take("reports", self._set_report, report)
         listed = await self._client.get(PODS.path(), fieldSelector=f"spec.nodeName={name}")
         for item in listed.get("items") or []:
-            self.set_pod(item)
+            self._take("pods", self.set_pod, item)
         self._listener.woken()
 
     # --- nodes, reports, namespaces ---

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.model import podspec, quantity
+from rte.scheduler import structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,6 +74,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
         errors.ParseError: the object is malformed.
     """
     try:
+        structure.check_pod(obj)
         metadata, spec = obj["metadata"], obj["spec"]
         status = obj.get("status") or {}
         annotations = metadata.get("annotations") or {}
@@ -106,7 +108,43 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):
             raise
-        raise errors.ParseError("pod", obj.get("metadata"), f"malformed: {error}") from None
+        raise errors.ParseError("pod", None, f"malformed: {error}") from None
+
+
+def stand_in(obj: Mapping[str, Any], why: str, shapes: Shapes) -> PodView | None:
+    """A view of a pod that :func:`read_pod` refuses, so that it waits with its reason.
+
+    None for what cannot be told apart, and for what is bound: what was last known of that stands,
+    until it has ended.
+    """
+    metadata, spec, status = (_object(obj.get(name)) for name in ("metadata", "spec", "status"))
+    uid, name, namespace = (metadata.get(key) for key in ("uid", "name", "namespace"))
+    terminal = status.get("phase") in ("Succeeded", "Failed")
+    if not (isinstance(uid, str) and isinstance(name, str) and uid and name):
+        return None
+    if spec.get("nodeName") and not terminal:
+        return None
+    namespace = namespace if isinstance(namespace, str) and namespace else "default"
+    node = spec.get("nodeName")
+    return PodView(
+        uid=uid,
+        kubelet_uid=uid,
+        namespace=namespace,
+        name=name,
+        node=node if isinstance(node, str) else "",
+        shape=shapes.malformed(name, namespace, why),
+        created=str(metadata.get("creationTimestamp") or ""),
+        version=version_of(metadata),
+        scheduler=str(spec.get("schedulerName") or "default-scheduler"),
+        terminal=terminal,
+        deleting=bool(metadata.get("deletionTimestamp")),
+        gated=bool(spec.get("schedulingGates")),
+        preempts=False,
+    )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _as_running(obj: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -167,6 +205,7 @@ def read_node(obj: Mapping[str, Any]) -> NodeInfo:
         errors.ParseError: the object is malformed.
     """
     try:
+        structure.check_node(obj)
         metadata, spec = obj["metadata"], obj.get("spec") or {}
         status = obj.get("status") or {}
         return NodeInfo(
@@ -184,7 +223,7 @@ def read_node(obj: Mapping[str, Any]) -> NodeInfo:
             },
         )
     except (AttributeError, KeyError, TypeError) as error:
-        raise errors.ParseError("node", obj.get("metadata"), f"malformed: {error}") from None
+        raise errors.ParseError("node", None, f"malformed: {error}") from None
 
 
 def version_of(metadata: Mapping[str, Any]) -> int:

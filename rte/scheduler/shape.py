@@ -14,12 +14,11 @@ import orjson
 
 from rte import errors
 from rte.model import podspec
-from rte.model.pod import QOS, ContainerKind
+from rte.model.pod import QOS, ContainerKind, Pod
+from rte.scheduler import structure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rte.model.pod import Pod
 
 #: Annotations and labels of Koordinator that change what a pod asks for.
 KOORDINATOR_ANNOTATIONS = (
@@ -55,6 +54,7 @@ class Shape:
         spec: the raw parts of the specification that the predicates read.
         claims: names of PersistentVolumeClaims.
         unsupported: what we must not place, in words; empty when there is nothing of the kind.
+        malformed: why it is no pod that could be placed by anybody; empty for all others.
     """
 
     key: bytes
@@ -66,6 +66,7 @@ class Shape:
     spec: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     unsupported: str = ""
+    malformed: str = ""
 
     @cached_property
     def may_need_zone(self) -> bool:
@@ -136,8 +137,24 @@ class Shapes:
                 known = _build(obj, key, parts)
                 self._table[key] = known
         except (AttributeError, TypeError, KeyError, orjson.JSONEncodeError) as error:
-            raise errors.ParseError("pod", obj.get("metadata"), f"malformed: {error}") from None
+            raise errors.ParseError("pod", _name(obj), f"malformed: {error}") from None
         return known
+
+    def malformed(self, name: str, namespace: str, why: str) -> Shape:
+        """The shape of pods that cannot be read, for the reason given."""
+        key = orjson.dumps(["malformed", namespace, why])
+        pod = Pod(uid="", namespace=namespace, name=name, qos=QOS.BEST_EFFORT, containers=())
+        return self._table.setdefault(
+            key,
+            Shape(
+                key=key,
+                namespace=namespace,
+                labels={},
+                pod=pod,
+                totals={"pods": 1},
+                malformed=f"the pod is malformed: {why}",
+            ),
+        )
 
     def keep(self, used: frozenset[bytes]) -> None:
         """Forget all but the shapes with these keys."""
@@ -171,6 +188,12 @@ def totals_of(pod: Pod) -> dict[str, int]:
     return {name: amount for name, amount in sorted(total.items()) if amount}
 
 
+def _name(obj: Mapping[str, Any]) -> object:
+    """What a pod that cannot be read is called in a message."""
+    metadata = obj.get("metadata")
+    return metadata.get("name") if isinstance(metadata, dict) else metadata
+
+
 def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     metadata, spec = obj["metadata"], obj["spec"]
     annotations = metadata.get("annotations") or {}
@@ -196,6 +219,7 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
 
 
 def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
+    structure.check_rules(parts)
     pod = podspec.parse_pod(obj)
     if any(amount < 0 for box in pod.containers for amount in box.requests.values()):
         raise errors.ParseError("pod", pod.name, "negative request")

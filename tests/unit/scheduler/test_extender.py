@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import orjson
 import pytest
 
 from rte.scheduler import preemption
 from rte.scheduler.extender import WAKE_ANNOTATION, Extender
 from rte.telemetry import health
+from tests.unit.scheduler.test_malformed import damaged
 from tests.unit.scheduler.town import Town, until
 
 if TYPE_CHECKING:
@@ -30,6 +34,12 @@ class Caller:
     async def __call__(self, verb: str, **args: Any) -> Any:
         async with self._session.post(f"{self._url}/{verb}", json=args) as response:
             return await response.json()
+
+    async def raw(self, verb: str, body: Any) -> Any:
+        """Whatever the body is; an answer that is no JSON fails."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self._session.post(f"{self._url}/{verb}", data=data) as response:
+            return orjson.loads(await response.read())
 
     def pod(self, name: str, cpu: str, **options: Any) -> dict[str, Any]:
         """A pod of kube-scheduler, as the API shows it."""
@@ -142,3 +152,35 @@ async def test_preempt_drops_victims_that_free_no_zone(call: Caller) -> None:
 async def test_what_is_no_request_is_answered_with_an_error(call: Caller) -> None:
     answer = await call("filter", Pod={"metadata": 3}, NodeNames=["a"])
     assert "bad request" in answer["Error"]
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+async def test_damaged_requests_are_answered_with_an_error_text(call: Caller, verb: str) -> None:
+    """Two hundred for each verb; what is still a request is answered as one."""
+    rng = random.Random(verb)
+    pod = call.pod("p", "2", nodeSelector={"disk": "fast"})
+    meta = pod["metadata"]
+    good = {
+        "Pod": pod,
+        "NodeNames": ["a", "b"],
+        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}},
+        "PodName": meta["name"],
+        "PodNamespace": meta["namespace"],
+        "PodUID": "another",
+        "Node": "a",
+    }
+    if verb == "prioritize":
+        del good["NodeNames"]
+        good["Nodes"] = {"items": [{"metadata": {"name": "a"}}]}
+    refused = 0
+    for _ in range(200):
+        answer = await call.raw(verb, damaged(rng, good))
+        if isinstance(answer, dict) and answer.get("Error"):
+            assert "\n" not in answer["Error"]
+            refused += 1
+    assert refused > 20
+    for text in (b"", b"[]", b"3", b"{", b"\xff"):
+        answer = await call.raw(verb, text)
+        assert "bad request" in answer["Error"]
+    call.town.pod("after", "2")
+    await until(lambda: call.town.phase("after") == "Running")

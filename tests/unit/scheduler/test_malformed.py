@@ -7,9 +7,11 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rte import errors, nrt
-from rte.scheduler import koordinator, node
+from rte.scheduler import koordinator, node, objects, preemption, reservation
 from tests.unit.scheduler.build import World, pod_object, state
 from tests.unit.scheduler.town import Town, until
 
@@ -71,7 +73,7 @@ def damaged(rng: random.Random, good: Any) -> Any:
             other, name = rng.choice(places)
             where[key] = json.loads(json.dumps(other[name]))
         else:
-            where[key] = rng.choice(ODD)
+            where[key] = json.loads(json.dumps(rng.choice(ODD)))
     return out
 
 
@@ -152,3 +154,130 @@ def test_a_thousand_malformed_pod_annotations() -> None:
             assert str(error)
         world.cluster.remove_pod(pod.uid, 0.0)
     assert malformed > ANNOTATIONS // 10
+
+
+def rich_pod() -> dict[str, Any]:
+    """A pod with every part that some rule reads."""
+    expression = {"key": "zone", "operator": "In", "values": ["z1", "z2"]}
+    selector = {"matchLabels": {"app": "web"}, "matchExpressions": [expression]}
+    node_term = {
+        "matchExpressions": [expression],
+        "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}],
+    }
+    pod_term = {
+        "labelSelector": selector,
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+        "namespaces": ["default"],
+        "topologyKey": "kubernetes.io/hostname",
+        "matchLabelKeys": ["app"],
+        "mismatchLabelKeys": ["zone"],
+    }
+    hard = "requiredDuringSchedulingIgnoredDuringExecution"
+    soft = "preferredDuringSchedulingIgnoredDuringExecution"
+    company = {hard: [pod_term], soft: [{"weight": 5, "podAffinityTerm": pod_term}]}
+    obj = pod_object(
+        cpu=["2", "1"],
+        extra={"example.com/gpu": "1"},
+        labels={"app": "web", "zone": "z1", QOS_LABEL: "LSR"},
+        annotations={SPEC: '{"requiredCPUBindPolicy": "FullPCPUs"}', "other": "x"},
+        affinity={
+            "nodeAffinity": {
+                hard: {"nodeSelectorTerms": [node_term]},
+                soft: [{"weight": 3, "preference": node_term}],
+            },
+            "podAffinity": company,
+            "podAntiAffinity": {**company, hard: [{**pod_term, "labelSelector": None}]},
+        },
+        nodeSelector={"zone": "z1"},
+        tolerations=[{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}],
+        topologySpreadConstraints=[
+            {
+                "maxSkew": 1,
+                "minDomains": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": selector,
+                "matchLabelKeys": ["app"],
+                "nodeAffinityPolicy": "Honor",
+                "nodeTaintsPolicy": "Honor",
+            },
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"},
+        ],
+        volumes=[
+            {"name": "a", "persistentVolumeClaim": {"claimName": "a"}},
+            {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "c", "csi": {"driver": "d"}},
+        ],
+        overhead={"cpu": "100m"},
+        resources={"requests": {"cpu": "4"}, "limits": {"cpu": "4"}},
+        priority=3,
+        preemptionPolicy="Never",
+        hostNetwork=True,
+        initContainers=[{"name": "i", "restartPolicy": "Always", "resources": {}}],
+        status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
+    )
+    obj["spec"]["containers"][0]["ports"] = [
+        {"hostPort": 80, "hostIP": "10.0.0.1", "protocol": "TCP"}
+    ]
+    return obj
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True)
+@given(st.randoms(use_true_random=False))
+def test_a_thousand_malformed_pods(rng: random.Random) -> None:
+    """Each is read or refused with one line; what is read gets an answer from every rule."""
+    world = World()
+    for name in ("a", "b", "c"):
+        world.node(name, labels={"zone": "z1" if name == "a" else "z2"})
+    good = rich_pod()
+    if rng.random() < 0.5:
+        # Few parts at a time, so that others do not hide what is wrong with them.
+        for key in rng.sample(sorted(good["spec"]), k=len(good["spec"]) - 4):
+            if key not in ("containers", "schedulerName"):
+                del good["spec"][key]
+    obj = damaged(rng, good)
+    bound = rng.choice(("", "a"))
+    if bound and isinstance(obj.get("spec"), dict):
+        obj["spec"]["nodeName"] = bound
+    try:
+        view = objects.read_pod(obj, world.cluster.shapes)
+    except errors.ParseError as error:
+        assert "\n" not in str(error)
+        waiting = objects.stand_in(obj, str(error), world.cluster.shapes)
+        if waiting is None:
+            return
+        world.cluster.set_pod(waiting, 0.0)
+        assert world.cycle.decide(waiting).node is None
+        counts = world.cycle.reasons(waiting)
+        assert all("malformed" in reason for reason in counts)
+        return
+    world.cluster.set_pod(view, 0.0)
+    company = world.pod(pod_object(labels={"app": "web"}))
+    for pod in (view, company):
+        counts = world.cycle.reasons(pod)
+        assert sum(counts.values()) == 3
+        decision = world.cycle.decide(pod)
+        assert decision.node is None or counts[""] > 0 or decision.check.uncertain
+        assert reservation.is_possible(pod, world.cluster.nodes["a"]) in (True, False)
+        assert preemption.plan_for(pod, world.cluster.nodes["a"], []) is None or pod.priority
+    world.cluster.remove_pod(view.uid, 0.0)
+
+
+async def test_a_malformed_pod_is_told_why_and_holds_nobody_up(tmp_path: Path) -> None:
+    """Stored as it is, as by an API server that checks nothing."""
+    async with Town(tmp_path) as town:
+        await town.node("n", "2x8")
+        async with town.scheduler() as scheduler:
+            town.pod("bad", "2", schedulingGates=[{"name": "later"}])
+            obj = town.get("bad")
+            obj["spec"] |= {"schedulingGates": [], "tolerations": [{"key": 3}]}
+            town.api.store.put("pods", ("default", "bad"), obj)
+            town.pod("good", "2")
+            await until(lambda: town.phase("good") == "Running")
+            why = "the pod is malformed: bad spec.tolerations[0].key: 3 (expected text)"
+            await until(
+                lambda: any(why in str(e.get("message")) for _, e in town.api.store.items("events"))
+            )
+            # Neither a replica that takes over nor a fresh look at a node stumbles over it.
+            await scheduler.feeds.relist_pods()
+            await scheduler.feeds.resync_node("n")
