@@ -2,13 +2,17 @@
 
 On a real API server and a real kubelet. For every subject one JSON line:
 
-* ``admission``: from the last write of an admission (newest mtime of the kubelet's state files) to
+* ``admission``: from the last write of an admission (newest rename of the kubelet's state files) to
   the first NRT, at a watcher, that has the final state;
 * ``ending``: from a pod's being gone or terminal in the API to the first NRT without its resources;
+* ``floor``: as ``admission``, in the same run, of an ideal writer: it reads and computes nothing,
+  but at the last rename sends the object of before at once, one field changed;
 * ``inconsistent``: NRTs whose zones fit no state that the kubelet had on the way;
 * ``idle_writes``: NRTs while nothing happened; ``bytes``: median size of an update's object.
 
-The ratio is to the first subject's p50. A subject is a command: ``--subject NAME=COMMAND``.
+A file's time is that of the kernel's last tick: up to 4 ms early, never late, so a latency is at
+worst too long. The ratio is to the first subject's p50. A subject is a command:
+``--subject NAME=COMMAND``.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ def main() -> None:
     parser.add_argument("--policy", default="single-numa-node")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds")
     parser.add_argument("--pause", type=float, default=0.3, help="longest pause between changes")
+    parser.add_argument("--floor", type=int, default=20, help="admissions for the ideal writer")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     baseline: float | None = None
@@ -77,6 +82,14 @@ def measure(subject: Subject, node: Node, args: argparse.Namespace) -> dict[str,
             time.sleep(rng.uniform(0.05, args.pause))
             bench.ending()
             time.sleep(rng.uniform(0.05, args.pause))
+        updates = len(bench.reports.events) - before
+        if args.floor:
+            node.stop("subject")
+            for number in range(args.floor):
+                bench.ideal(args.n + number, rng)
+                time.sleep(rng.uniform(0.05, args.pause))
+                bench.remove()
+                time.sleep(rng.uniform(0.05, args.pause))
     finally:
         subject.stop(node)
     return {
@@ -84,11 +97,12 @@ def measure(subject: Subject, node: Node, args: argparse.Namespace) -> dict[str,
         "shape": args.shape,
         "policy": args.policy,
         "admission": _summary(bench.admissions, bench.missed_admissions),
+        "floor": _summary(bench.floors, 0),
         "ending": _summary(bench.endings, bench.missed_endings),
         "inconsistent": bench.inconsistent,
         "idle_writes": idle_writes,
         "idle_s": args.idle,
-        "updates": len(bench.reports.events) - before,
+        "updates": updates,
         "bytes": statistics.median(seen.size for seen in bench.reports.events),
     }
 
@@ -103,6 +117,7 @@ class Bench:
         self.pods = Watcher(node.cluster, "/api/v1/pods", f"spec.nodeName={node.name}")
         self.admissions: list[float] = []
         self.endings: list[float] = []
+        self.floors: list[float] = []
         self.missed_admissions = self.missed_endings = self.inconsistent = 0
         self._zones = {
             f"node-{path.name.removeprefix('node')}": bits.parse_list(
@@ -126,18 +141,9 @@ class Bench:
 
     def admission(self, number: int, rng: random.Random) -> None:
         """One pod is admitted."""
-        count = rng.choice([1, 1, 2])
-        containers = [pods.container(rng.choice([2, 4]), "1Gi") for _ in range(count)]
         since = len(self.reports.events)
-        pod = pods.pod(*containers, node=self.node.name, name=f"r{number}")
-        self._pod = self.node.cluster.create_pod(pod)
-        uid = self._pod["metadata"]["uid"]
-        deadline = time.monotonic() + 20
-        while uid not in self.node.state_file("allocated_pods_state").get("data", ""):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"pod {pod['metadata']['name']} was not admitted")
-            time.sleep(0.001)
-        written = max(self._modified())
+        uid = self._admit(number, rng)
+        written = max(self._renamed())
         wanted = self._expected()
         seen = self.reports.wait(
             since, lambda seen: _free(seen) == wanted and _admits(seen, uid), 70
@@ -150,6 +156,43 @@ class Bench:
         for other in self.reports.events[since:]:
             if not self._plausible(_free(other), held):
                 self.inconsistent += 1
+
+    def _admit(self, number: int, rng: random.Random) -> str:
+        """Create a pod and wait for the last write of its admission; its UID."""
+        count = rng.choice([1, 1, 2])
+        containers = [pods.container(rng.choice([2, 4]), "1Gi") for _ in range(count)]
+        pod = pods.pod(*containers, node=self.node.name, name=f"r{number}")
+        self._pod = self.node.cluster.create_pod(pod)
+        uid = self._pod["metadata"]["uid"]
+        deadline = time.monotonic() + 20
+        path, known = self.node.root / "allocated_pods_state", (0, 0)
+        while True:
+            # Each millisecond, beside those that are measured: it must cost next to nothing.
+            status = path.stat()
+            if (now := (status.st_ino, status.st_mtime_ns)) != known:
+                known = now
+                if uid in self.node.state_file(path.name).get("data", ""):
+                    return uid
+            if time.monotonic() > deadline:
+                raise SystemExit(f"pod {pod['metadata']['name']} was not admitted")
+            time.sleep(0.001)
+
+    def ideal(self, number: int, rng: random.Random) -> None:
+        """One pod is admitted, and somebody writes at once who needs not know what has changed."""
+        obj = self.reports.events[-1].object
+        since = len(self.reports.events)
+        path = f"{NRTS}/{self.node.name}"
+        self._admit(number, rng)
+        written = max(self._renamed())
+        self.node.cluster.api.replace(path, {**obj, "topologyPolicies": [f"floor-{number}"]})
+        seen = self.reports.wait(since, lambda _: True, 70)
+        if seen is not None:
+            self.floors.append(seen.at - written)
+
+    def remove(self) -> None:
+        """The pod of the ideal writer goes."""
+        self.node.cluster.api.delete(pods.path(self._pod), grace=0)
+        self.node.cluster.wait_pod(self._pod, lambda obj: obj is None)
 
     def ending(self) -> None:
         """The pod ends."""
@@ -173,9 +216,10 @@ class Bench:
         # The next admission must not begin while the kubelet still tidies up.
         self.node.cluster.wait_pod(self._pod, lambda obj: obj is None)
 
-    def _modified(self) -> list[float]:
+    def _renamed(self) -> list[float]:
+        """When each of the kubelet's state files got its name: a rename changes nothing else."""
         paths = [self.node.root / name for name in _FILES]
-        return [path.stat().st_mtime_ns / 1e9 for path in paths if path.exists()]
+        return [path.stat().st_ctime_ns / 1e9 for path in paths if path.exists()]
 
     def _held(self, uid: str) -> list[int]:
         entries = self.node.state_file("cpu_manager_state").get("entries", {}).get(uid, {})

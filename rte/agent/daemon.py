@@ -232,14 +232,20 @@ class _Agent:
 
     async def finish(self) -> None:
         """Write what is not written yet, and give the Lease back."""
+        last_words = (
+            ("the last state may not be published", self._sink and self._sink.flush),
+            ("the Lease is not given back", self._heartbeat and self._heartbeat.release),
+        )
         try:
             async with asyncio.timeout(_FLUSH_S):
-                if self._sink is not None:
-                    await self._sink.flush()
-                if self._heartbeat is not None:
-                    await self._heartbeat.release()
-        except (errors.KubeError, TimeoutError) as error:
-            logger.warning("the last state may not be published: %s", error)
+                for problem, say in last_words:
+                    try:
+                        if say:
+                            await say()
+                    except errors.KubeError as error:
+                        logger.warning("%s: %s", problem, error)
+        except TimeoutError:
+            logger.warning("the API server does not answer: the last state may not be published")
 
     def _online(self) -> str:
         path = self._settings.sysfs / "devices/system/cpu/online"

@@ -44,7 +44,9 @@ class Signals:
     """Changes noticed and not yet looked at. One reader."""
 
     def __init__(self, metrics: AgentMetrics) -> None:
-        self._metrics = metrics
+        self._counters = {
+            change: metrics.changes.labels(str(change.name).lower()) for change in Change
+        }
         self._changes = Change.NOTHING
         self._noticed = 0.0
         self._wake = asyncio.Event()
@@ -52,7 +54,7 @@ class Signals:
     def add(self, change: Change) -> None:
         """Something changed, now."""
         for one in change:
-            self._metrics.changes.labels(str(one.name).lower()).inc()
+            self._counters[one].inc()
         if not self._changes:
             self._noticed = time.monotonic()
         self._changes |= change

@@ -54,6 +54,7 @@ class Clocks:
 
     Attributes:
         admission: how long the last write of an admission is waited for, once its first is seen.
+        breath: after a new state was handed on, before the next look: its write goes first.
         torn: first wait before files that do not agree are read again without a new write.
         torn_most: longest such wait.
         settled: files that stood still this long are not caught between two writes.
@@ -66,6 +67,7 @@ class Clocks:
     """
 
     admission: float = 0.1
+    breath: float = 0.002
     torn: float = 0.02
     torn_most: float = 1.0
     settled: float = 1.0
@@ -145,6 +147,7 @@ class Observer:
         self._listed_files: StateFiles | None = None
         self._restart = Restart(clocks.resync_most)
         self._reading: NodeReading | None = None
+        self._handed_on: tuple[NodeReading, nrt.Options] | None = None
         self._seen_half: frozenset[str] = frozenset()
         self._problem = ""
         self._failing_since: float | None = None
@@ -201,7 +204,10 @@ class Observer:
         while True:
             await self._signals.wait(wait_s)
             changes, noticed = self._signals.take()
+            before = self._handed_on
             wait_s = await self._look(changes, noticed)
+            if self._handed_on is not before:
+                await asyncio.sleep(self._clocks.breath)
 
     async def _observe_machine(self) -> None:
         """Without a kubelet only the hardware can change."""
@@ -381,7 +387,11 @@ class Observer:
         return min(waits, default=None)
 
     def _hand_on(self, reading: NodeReading, noticed: float) -> None:
-        encoded = nrt.build(reading, self._settings.nrt_options(self._node.uid))
+        options = self._settings.nrt_options(self._node.uid)
+        if self._handed_on == (reading, options):
+            return
+        encoded = nrt.build(reading, options)
+        self._handed_on = reading, options
         for name in nrt.ANNOTATIONS:
             self._metrics.left_out.labels(name).set(name in encoded.dropped)
         self._mailbox.put(Observation(encoded.object, noticed))

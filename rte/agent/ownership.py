@@ -68,6 +68,19 @@ def _difference_of_metadata(
     return patch
 
 
+def apply(patch: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """``stored`` after the merge patch (RFC 7386) of :func:`difference`."""
+    after = dict(stored)
+    for name, value in patch.items():
+        if value is None:
+            after.pop(name, None)
+        elif isinstance(value, dict):
+            after[name] = apply(value, after.get(name) or {})
+        else:
+            after[name] = value
+    return after
+
+
 def annotations_of(stored: Mapping[str, Any], manager: str) -> set[str]:
     """The annotations that the field manager ``manager`` wrote, by the server's own records."""
     names: set[str] = set()

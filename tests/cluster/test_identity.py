@@ -34,6 +34,15 @@ def _lease(name: str) -> Object:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
 
 
+def _update(client: Api, path: str, obj: Object) -> None:
+    changed = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}}
+    client.replace(f"{path}/{obj['metadata']['name']}", changed)
+
+
+def _patch(client: Api, path: str, obj: Object) -> None:
+    client.patch(f"{path}/{obj['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}})
+
+
 @pytest.fixture
 def pair(
     cluster: Cluster, fresh_nodes: Callable[[list[dict[str, Any]]], list[Node]]
@@ -61,14 +70,13 @@ def test_an_agent_writes_its_own_objects_and_is_refused_any_other(
     cluster: Cluster, pair: tuple[Node, Node, Api]
 ) -> None:
     mine, other, client = pair
-    for path, build in ((agents.NRT, _nrt), (LEASES, _lease)):
+    for path, build, change in ((agents.NRT, _nrt, _update), (LEASES, _lease, _patch)):
         refusal = _wait_for_policy(client, path, build(other.name))
         assert refusal.status == 403
-        client.create(path, build(mine.name))
-        client.patch(f"{path}/{mine.name}", {"metadata": {"labels": {"a": "b"}}})
-        cluster.api.create(path, build(other.name))
+        change(client, path, client.create(path, build(mine.name)))
+        theirs = cluster.api.create(path, build(other.name))
         with pytest.raises(errors.KubeError, match="may write only the objects of its own node"):
-            client.patch(f"{path}/{other.name}", {"metadata": {"labels": {"a": "b"}}})
+            change(client, path, theirs)
         with pytest.raises(errors.KubeError) as not_allowed:
             client.delete(f"{path}/{other.name}")
         assert not_allowed.value.status == 403

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rte.sim.apiserver import Server
 
 NRTS = "noderesourcetopologies"
+FAILURES = "rte_noderesourcetopology_write_failures_total"
 PACE = Pace(first_retry=0.01, last_retry=0.05, resync=3600, shared_repair=0.2)
 
 
@@ -130,7 +131,7 @@ async def test_the_first_observation_creates_the_object(publisher: Publisher):
     )
 
 
-async def test_a_change_is_one_patch_and_no_change_is_no_write(publisher: Publisher):
+async def test_a_change_is_one_update_and_no_change_is_no_write(publisher: Publisher):
     publisher.offer(nrt(1))
     await publisher.published(1)
     publisher.offer(nrt(1))
@@ -189,16 +190,16 @@ async def test_a_refused_write_is_tried_again_until_it_succeeds(
 ):
     publisher.offer(nrt(1))
     await publisher.published(1)
-    server.faults.fail_next(2, code=code, method="PATCH")
+    server.faults.fail_next(2, code=code, method="PUT")
     publisher.offer(nrt(2))
     await publisher.until(lambda: publisher.number() == "2", 8)
-    assert publisher.count("rte_noderesourcetopology_write_failures_total", status=str(code)) == 2
+    assert publisher.count(FAILURES, status=str(code)) == 2
 
 
 async def test_a_write_whose_answer_was_lost_is_not_repeated(publisher: Publisher, server: Server):
     publisher.offer(nrt(1))
     await publisher.published(1)
-    server.faults.drop_next(method="PATCH", after=True)
+    server.faults.drop_next(method="PUT", after=True)
     publisher.offer(nrt(2))
     await publisher.published(2)
     assert publisher.count("rte_foreign_overwrites_total") == 0
@@ -210,9 +211,7 @@ async def test_a_crd_that_is_installed_later_ends_the_wait(
     publisher = make()
     publisher.follow()
     publisher.offer(nrt(1))
-    await publisher.until(
-        lambda: publisher.count("rte_noderesourcetopology_write_failures_total", status="404") > 3
-    )
+    await publisher.until(lambda: publisher.count(FAILURES, status="404") > 3)
     hints = [record for record in caplog.records if "CRD is not installed" in record.message]
     assert len(hints) == 1
     publisher.offer(nrt(2))
@@ -379,3 +378,26 @@ async def test_the_last_observation_is_flushed_at_the_end(publisher: Publisher, 
     publisher.offer(nrt(2))
     await publisher.sink.flush()
     assert publisher.number() == "2"
+
+
+async def test_a_write_that_the_end_cut_off_is_looked_at_afresh(
+    publisher: Publisher, server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    publisher.offer(nrt(1))
+    await publisher.published(1)
+    arrived, gate = asyncio.Event(), server.faults.gate
+
+    async def noted(method: str, path: str) -> bool:
+        arrived.set()
+        return await gate(method, path)
+
+    monkeypatch.setattr(server.faults, "gate", noted)
+    server.faults.pause()
+    publisher.offer(nrt(2))
+    await arrived.wait()
+    publisher.tasks[0].cancel()
+    await asyncio.gather(*publisher.tasks, return_exceptions=True)
+    server.faults.resume()
+    await publisher.until(lambda: publisher.number() == "2")
+    await publisher.sink.flush()
+    assert publisher.sink.behind_since() is None

@@ -12,6 +12,7 @@ from rte.agent.ownership import (
     OWN_PREFIX,
     Tolerance,
     annotations_of,
+    apply,
     difference,
     last_foreign_writer,
 )
@@ -26,17 +27,6 @@ WANTED: dict[str, Any] = {
     "attributes": [{"name": "a", "value": "b"}],
     "zones": [{"name": "node-0", "type": "Node"}],
 }
-
-
-def merge(target: Any, patch: dict[str, Any]) -> dict[str, Any]:
-    """RFC 7386."""
-    out = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            out.pop(key, None)
-        else:
-            out[key] = merge(out.get(key), value) if isinstance(value, dict) else value
-    return out
 
 
 def test_an_equal_object_needs_no_write():
@@ -91,7 +81,7 @@ def test_a_patch_brings_the_object_to_what_is_wanted_and_touches_nothing_foreign
 ):
     wanted["metadata"]["annotations"].pop("foreign/y", None)
     published = frozenset({"node.koordinator.sh/x"})
-    after = merge(stored, difference(stored, wanted, published, sharing=sharing))
+    after = apply(difference(stored, wanted, published, sharing=sharing), stored)
     assert difference(after, wanted, published, sharing=sharing) == {}
     before = stored["metadata"]["annotations"]
     assert after["metadata"]["annotations"].get("foreign/y") == before.get("foreign/y")
