@@ -2,11 +2,13 @@
 
 Precedence: defaults < file < environment < flags; a source counts only for what it really sets.
 The components own their settings; here is one table row for each that can be set from outside:
-flag ``--log-level``, variable ``RTE_LOG_LEVEL`` and file key ``log-level`` are derived from it.
+flag ``--log-level``, variable ``RTE_LOG_LEVEL`` and file key ``log-level`` are derived from it. One
+file and one environment may serve several commands: each takes what is its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import math
 import re
@@ -18,10 +20,10 @@ from rte import errors
 from rte.accounting import globs
 from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
 from rte.nrt import Method
+from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry.logs import Format, Level, LogSettings
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Mapping
     from enum import StrEnum
 
@@ -36,6 +38,7 @@ class Config:
     """The settings of all components."""
 
     agent: AgentSettings = field(default_factory=AgentSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 
@@ -44,7 +47,7 @@ class Option:
     """One setting.
 
     Attributes:
-        name: of the flag, without dashes, and of the key in the file.
+        name: of the flag, without dashes, and of the key in the file unless ``key`` differs.
         field: ``component.attribute`` in Config.
         parse: from text; raises ValueError saying what was expected.
         value: what the value is called in ``--help``; a flag without value is empty.
@@ -54,6 +57,8 @@ class Option:
         short: one-letter flag.
         variables: further environment variables, weaker than the derived one.
         several: may be given more than once; separated by commas in one text.
+        switches: the flag takes no value and has a counterpart ``--no-...``.
+        key: in the file, and for the variable, where the flag means something else elsewhere.
     """
 
     name: str
@@ -66,11 +71,18 @@ class Option:
     short: str = ""
     variables: tuple[str, ...] = ()
     several: bool = False
+    switches: bool = False
+    key: str = ""
+
+    @property
+    def file_key(self) -> str:
+        """The key in the file."""
+        return self.key or self.name
 
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return "RTE_" + self.name.upper().replace("-", "_")
+        return "RTE_" + self.file_key.upper().replace("-", "_")
 
 
 def text(value: str) -> str:
@@ -103,6 +115,24 @@ def seconds(value: str) -> float:
     if not (0 < number < math.inf):
         raise ValueError("expected a positive number of seconds")
     return number
+
+
+def amount(value: str) -> float:
+    """A number, not negative."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not (0 <= number < math.inf):
+        raise ValueError("expected 0 or a positive number")
+    return number
+
+
+def name(value: str) -> str:
+    """Any text but none."""
+    if not value:
+        raise ValueError("expected a name")
+    return value
 
 
 def one_of(kind: type[StrEnum]) -> Callable[[str], StrEnum]:
@@ -161,7 +191,7 @@ def glob(value: str) -> str:
 
 def listen(value: str) -> str:
     """``HOST:PORT``, ``:PORT``, or ``off``."""
-    if value.lower() in _NO:
+    if not value or value.lower() in _NO:
         return ""
     port = value.rpartition(":")[2]
     if ":" not in value or not (port.isascii() and port.isdigit() and int(port) < 65536):
@@ -177,6 +207,9 @@ def namespace(value: str) -> str:
         raise ValueError("expected the name of a namespace or off")
     return value
 
+
+_SCHEDULER = ("scheduler",)
+_ALL = ("run", "scheduler")
 
 OPTIONS = (
     Option(
@@ -352,12 +385,152 @@ OPTIONS = (
         default="60",
     ),
     Option(
+        name="kubeconfig",
+        field="scheduler.kubeconfig",
+        parse=path,
+        value="F",
+        help="credentials for the API server",
+        default="in-cluster, else $KUBECONFIG, else ~/.kube/config",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="scheduler-name",
+        field="scheduler.scheduler_name",
+        parse=name,
+        value="NAME",
+        help="pods with this spec.schedulerName are placed",
+        default="rte-scheduler",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="listen",
+        field="scheduler.listen",
+        parse=listen,
+        value="HOST:PORT|off",
+        help="address of /metrics, /healthz, /readyz and /explain",
+        default="127.0.0.1:10260",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="extender-listen",
+        field="scheduler.extender_listen",
+        parse=listen,
+        value="HOST:PORT|off",
+        help="address of the extender's verbs, for kube-scheduler",
+        default="off",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="leader-elect",
+        field="scheduler.leader_elect",
+        parse=switch,
+        value="",
+        help="bind only as the holder of a Lease",
+        default="true",
+        commands=_SCHEDULER,
+        switches=True,
+    ),
+    Option(
+        name="lease-namespace",
+        field="scheduler.lease_namespace",
+        parse=name,
+        value="NAMESPACE",
+        help="where that Lease is",
+        default="kube-system",
+        commands=_SCHEDULER,
+        key="scheduler-lease-namespace",
+    ),
+    Option(
+        name="lease-name",
+        field="scheduler.lease_name",
+        parse=name,
+        value="NAME",
+        help="name of that Lease",
+        default="rte-scheduler",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="lease-seconds",
+        field="scheduler.lease_seconds",
+        parse=seconds,
+        value="SECONDS",
+        help="a holder that has not renewed for so long is replaced",
+        default="3",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="renew-seconds",
+        field="scheduler.renew_seconds",
+        parse=seconds,
+        value="SECONDS",
+        help="time between renewals, half of --lease-seconds at most",
+        default="1",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="agent-namespace",
+        field="scheduler.agent_namespace",
+        parse=name,
+        value="NAMESPACE",
+        help="where the agents' Leases are (their lease-namespace)",
+        default="rte-system",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="bind-timeout",
+        field="scheduler.bind_timeout",
+        parse=seconds,
+        value="SECONDS",
+        help="a bind without an answer is read back after so long",
+        default="2",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="reserve-after",
+        field="scheduler.reserve_after",
+        parse=amount,
+        value="SECONDS",
+        help="a pod that has waited for so long gets a node reserved; 0: never",
+        default="60",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="preemption",
+        field="scheduler.preemption",
+        parse=switch,
+        value="",
+        help="evict pods of lower priority where that makes room",
+        default="true",
+        commands=_SCHEDULER,
+        switches=True,
+    ),
+    Option(
+        name="shared-limit",
+        field="scheduler.shared_limit",
+        parse=amount,
+        value="RATIO",
+        help="most CPU limits of sharing pods per CPU of the shared pool; 0: no bound",
+        default="0",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="resource-status",
+        field="scheduler.resource_status",
+        parse=switch,
+        value="",
+        help="write Koordinator's resource-status where no CPU manager assigns CPUs",
+        default="false",
+        commands=_SCHEDULER,
+        switches=True,
+    ),
+    Option(
         name="log-level",
         field="log.level",
         parse=one_of(Level),
         value="LEVEL",
         help="least severe events that are logged: debug, info, warning, error",
         default="info",
+        commands=_ALL,
     ),
     Option(
         name="log-format",
@@ -366,6 +539,7 @@ OPTIONS = (
         value="text|json",
         help="form of a log line",
         default="text",
+        commands=_ALL,
     ),
 )
 
@@ -380,7 +554,9 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
             continue
         flags = [f"-{option.short}"] if option.short else []
         keywords: dict[str, Any] = {"dest": option.name, "help": option.help, "default": None}
-        if not option.value:
+        if option.switches:
+            keywords |= {"action": argparse.BooleanOptionalAction}
+        elif not option.value:
             keywords |= {"action": "store_const", "const": "true"}
         else:
             keywords |= {"metavar": option.value, "action": "append" if option.several else "store"}
@@ -409,22 +585,26 @@ def load(command: str, flags: Mapping[str, Any], environ: Mapping[str, str]) -> 
             _set(values, option, given, f"--{option.name}", problems)
     if problems:
         raise errors.UsageError("; ".join(problems))
-    components: dict[str, dict[str, Any]] = {"agent": {}, "log": {}}
+    components: dict[str, dict[str, Any]] = {"agent": {}, "scheduler": {}, "log": {}}
     for name, value in values.items():
         component, _, attribute = options[name].field.partition(".")
         components[component][attribute] = value
     return Config(
         agent=AgentSettings(**components["agent"]),
+        scheduler=SchedulerSettings(**components["scheduler"]),
         log=LogSettings(**components["log"]),
     )
 
 
-def reference() -> str:
-    """The options as a Markdown table."""
+def reference(command: str) -> str:
+    """The command's options as a Markdown table."""
     rows = ["| flag | variable | meaning | default |", "|---|---|---|---|"]
     for option in OPTIONS:
+        if command not in option.commands:
+            continue
         short = f"`-{option.short}`, " if option.short else ""
-        flag = f"{short}`--{option.name}{' ' if option.value else ''}{option.value}`"
+        negated = "[no-]" if option.switches else ""
+        flag = f"{short}`--{negated}{option.name}{' ' if option.value else ''}{option.value}`"
         variables = ", ".join(f"`{name}`" for name in (option.variable, *option.variables))
         meaning, default = option.help, option.default
         rows.append(
@@ -466,11 +646,12 @@ def _from_file(file: Path, options: Mapping[str, Option], problems: list[str]) -
         return {}
     if not isinstance(document, dict):
         raise errors.UsageError(f"config file {file}: expected keys and values at the top level")
-    known = {option.name for option in OPTIONS}
+    known = {option.file_key for option in OPTIONS}
+    by_key = {option.file_key: option for option in options.values()}
     values: dict[str, object] = {}
     for key, given in document.items():
         where = f"config file {file}, key {str(key)[:60]!r}"
-        option = options.get(str(key))
+        option = by_key.get(str(key))
         if option is None:
             if key not in known:  # a key of another command is none of this one's business
                 close = difflib.get_close_matches(str(key), known, n=1)

@@ -14,7 +14,7 @@ AGENT_LEASE_LABELS = "app.kubernetes.io/name=rte-agent"
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSettings:
-    """Settings of the scheduler; docs/scheduler.md says how each is given.
+    """Settings of the scheduler; docs/configuration.md says how each is given.
 
     Attributes:
         kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.

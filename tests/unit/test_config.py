@@ -11,18 +11,22 @@ from hypothesis import strategies as st
 from rte import config, errors
 from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
 from rte.nrt import Method
+from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry.logs import Format, Level, LogSettings
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def load(
-    *flags: str, environ: dict[str, str] | None = None, file: Path | None = None
+    *flags: str,
+    environ: dict[str, str] | None = None,
+    file: Path | None = None,
+    command: str = "run",
 ) -> config.Config:
     parser = argparse.ArgumentParser()
-    config.add_arguments(parser, "run")
+    config.add_arguments(parser, command)
     words = [*(["--config", str(file)] if file else []), *flags]
-    return config.load("run", vars(parser.parse_args(words)), environ or {})
+    return config.load(command, vars(parser.parse_args(words)), environ or {})
 
 
 @pytest.fixture
@@ -98,6 +102,20 @@ SAMPLES = {
     "metrics-listen": ("127.0.0.1:0", "127.0.0.1:0"),
     "lease-namespace": ("node-agents", "node-agents"),
     "poll-interval": ("1e2", 100.0),
+    "scheduler-name": ("mine", "mine"),
+    "listen": (":1", ":1"),
+    "extender-listen": ("h:2", "h:2"),
+    "leader-elect": ("false", False),
+    "scheduler-lease-namespace": ("ns", "ns"),
+    "lease-name": ("l", "l"),
+    "lease-seconds": ("30", 30.0),
+    "renew-seconds": ("0.5", 0.5),
+    "agent-namespace": ("ns", "ns"),
+    "bind-timeout": ("7", 7.0),
+    "reserve-after": ("0", 0.0),
+    "preemption": ("off", False),
+    "shared-limit": ("1.5", 1.5),
+    "resource-status": ("true", True),
     "log-level": ("debug", Level.DEBUG),
     "log-format": ("json", Format.JSON),
 }
@@ -127,17 +145,42 @@ def value_of(merged: config.Config, option: config.Option) -> object:
     return getattr(getattr(merged, component), attribute)
 
 
-@pytest.mark.parametrize("option", config.OPTIONS, ids=lambda option: option.name)
-def test_every_option_can_be_given_in_all_three_ways(option, file) -> None:
-    if option.name not in SAMPLES:
-        pytest.fail(f"give a sample for {option.name}")
-    text, value = SAMPLES[option.name]
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(command, option) for option in config.OPTIONS for command in option.commands],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_every_option_can_be_given_in_all_three_ways(command: str, option, file) -> None:
+    if option.file_key not in SAMPLES:
+        pytest.fail(f"give a sample for {option.file_key}")
+    text, value = SAMPLES[option.file_key]
     flag = [f"--{option.name}", text] if option.value else [f"--{option.name}"]
-    quoted = "'" + text + "'"
+    if option.switches and not value:
+        flag = [f"--no-{option.name}"]
+    path = file(f"{option.file_key}: '{text}'\n")
 
-    assert value_of(load(*flag), option) == value
-    assert value_of(load(environ={option.variable: text}), option) == value
-    assert value_of(load(file=file(f"{option.name}: {quoted}\n")), option) == value
+    assert value_of(load(*flag, command=command), option) == value
+    assert value_of(load(environ={option.variable: text}, command=command), option) == value
+    assert value_of(load(file=path, command=command), option) == value
+    assert value_of(load(command=command), option) != value
+
+
+def test_agent_and_scheduler_share_a_file_and_an_environment(file) -> None:
+    path = file(
+        "kubeconfig: /k\nlease-namespace: agents\nagent-namespace: agents\n"
+        "scheduler-lease-namespace: elections\nlease-name: ours\nsink: stdout\n"
+    )
+    environ = {"RTE_PREEMPTION": "false", "RTE_LOG_LEVEL": "debug", "RTE_NODE_NAME": "n"}
+    agent = load(file=path, environ=environ)
+    scheduler = load(file=path, environ=environ, command="scheduler")
+    assert agent.agent.lease_namespace == scheduler.scheduler.agent_namespace == "agents"
+    assert scheduler.scheduler.lease_namespace == "elections"
+    assert agent.agent.kubeconfig == scheduler.scheduler.kubeconfig == Path("/k")
+    assert agent.log == scheduler.log == LogSettings(level=Level.DEBUG)
+    assert agent.scheduler == SchedulerSettings()
+    assert scheduler.agent == AgentSettings()
+    flags = load("--lease-namespace", "here", "--preemption", file=path, command="scheduler")
+    assert (flags.scheduler.lease_namespace, flags.scheduler.preemption) == ("here", True)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -244,14 +287,15 @@ def test_every_setting_of_every_component_can_be_given() -> None:
     assert offered == {
         f"{component.name}.{attribute.name}"
         for component, owner in zip(
-            fields(config.Config), (AgentSettings, LogSettings), strict=True
+            fields(config.Config), (AgentSettings, SchedulerSettings, LogSettings), strict=True
         )
         for attribute in fields(owner)
     }
 
 
 def test_the_documentation_lists_every_option() -> None:
-    assert config.reference() in DOCUMENTATION.read_text()
+    for command in ("run", "scheduler"):
+        assert config.reference(command) in DOCUMENTATION.read_text()
 
 
 # Which kubelet is meant (hardware from one place and a kubelet from another never mix by accident)

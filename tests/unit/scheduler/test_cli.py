@@ -15,6 +15,7 @@ from rte import cli
         (["--reserve-after", "-1"], "--reserve-after"),
         (["--shared-limit", "-0.5"], "--shared-limit"),
         (["--scheduler-name", ""], "--scheduler-name"),
+        (["--lease-seconds", "1"], "--renew-seconds"),
         (["--listen", "here"], "HOST:PORT"),
         (["--extender-listen", "here"], "HOST:PORT"),
     ],
