@@ -78,6 +78,7 @@ def conformance() -> Iterator[dict[str, Future[Done]]]:
         }
 
 
+@pytest.mark.xdist_group("conformance")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in _FILES])
 def test_conformance(kind: str, conformance: dict[str, Future[Done]]) -> None:
     done = conformance[kind].result()

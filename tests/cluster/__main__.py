@@ -70,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     _name(sub)
     sub.add_argument("--all", action="store_true", help="every cluster that `up` started")
 
-    command("sweep", lambda args: 0 * _sweep(args), "remove what ended sessions left behind")
+    sub = command("sweep", _sweep, "remove what ended sessions left behind")
+    sub.add_argument("--expect-none", action="store_true", help="fail when something was left")
+
     command("status", _status, "show clusters, their nodes and processes")
 
     sub = command("exec", _exec, "run a command in a node's mount namespace")
@@ -179,15 +181,19 @@ def _down(args: argparse.Namespace) -> None:
     for cluster in mine:
         cluster.stop()
         print(f"ended {cluster.dir}")
-    if not _sweep(args) and not mine and not args.all:
+    if not _removed() and not mine and not args.all:
         raise ClusterError(f"no cluster {args.name}")
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    count = clusters.sweep()
-    if count:
-        print(f"removed {count} left behind by sessions that are gone")
-    return count
+    return 1 if _removed() and args.expect_none else 0
+
+
+def _removed() -> int:
+    left = clusters.sweep()
+    for piece in left:
+        print(f"removed what an ended session left: {piece}")
+    return len(left)
 
 
 def _status(args: argparse.Namespace) -> None:

@@ -502,15 +502,27 @@ def clusters() -> Iterator[Cluster]:
             yield Cluster(path)
 
 
-def sweep() -> int:
-    """Remove what clusters left behind whose process is gone; returns how many there were."""
-    count = 0
+def sweep() -> list[str]:
+    """Remove what ended sessions left behind; returns one line for each piece.
+
+    A cluster whose process lives is left alone, so sessions may run side by side.
+    """
+    left = []
     for cluster in clusters():
         owner = cluster.info.get("owner")
         if cluster.info.get("tied") and owner and not _lives(*owner):
             cluster.stop()
-            count += 1
-    return count
+            left.append(f"cluster {cluster.dir}")
+    for run_dir, processes_of_run in processes.runs().items():
+        if run_dir.parent == BASE and not run_dir.exists():
+            processes.stop(run_dir)
+            left.append(f"{processes_of_run} processes of {run_dir}")
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        target = line.split()[1]
+        if target.startswith(f"{BASE}/{PREFIX}"):
+            left.append(f"mount {target}")
+            subprocess.run(["umount", "--lazy", target], check=False)
+    return left
 
 
 def _lives(pid: int, started: float) -> bool:

@@ -28,11 +28,19 @@ class FreshNode(Protocol):
     def __call__(self, name: str = "", **options: Any) -> Node: ...
 
 
+#: Run side by side with the other cluster tests under ``pytest --dist=loadgroup``: about half of
+#: the time that all of them take.
+_SECOND_LANE = {"test_reading", "test_differential_api", "test_scheduler", "test_whole"}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
+        if item.get_closest_marker("cluster"):
+            second = item.path.stem in _SECOND_LANE
+            item.add_marker(pytest.mark.xdist_group("cluster-2" if second else "cluster-1"))
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 RUN = "RTE_TESTBED_RUN"
 ROLE = "RTE_TESTBED_ROLE"
@@ -83,6 +84,17 @@ def find(run_dir: Path, role: str | None = None) -> Iterator[psutil.Process]:
             continue
         if role is None or marks.get(ROLE) == role or marks.get(ROLE, "").startswith(f"{role}/"):
             yield process
+
+
+def runs() -> Counter[Path]:
+    """Run folders that processes of this machine belong to, and how many each has."""
+    found: Counter[Path] = Counter()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            run_dir = process.environ().get(RUN)
+            if run_dir and process.pid != os.getpid():
+                found[Path(run_dir)] += 1
+    return found
 
 
 def stop(run_dir: Path, role: str | None = None, *, grace: float = 0.0) -> int:

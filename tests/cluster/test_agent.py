@@ -6,9 +6,8 @@ import json
 import random
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from rte import nrt
 from rte.kubelet import statefiles
@@ -19,7 +18,7 @@ from tests.cluster.test_reading import DEVICES, GPU, add_static_pod, plainly, pr
 from tests.cluster.watcher import Seen, Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from rte.model.node import NodeState
     from tests.cluster.api import Object
@@ -139,7 +138,7 @@ def kubelet_holds(node: Node, alive: Collection[str]) -> dict[str, Any]:
 
 def random_pod(rng: random.Random, node: Node, number: int) -> Object:
     """A pod of some kind; one that no node can hold among them."""
-    name = f"p{number}"
+    name = f"{node.name}-p{number}"
     short = ["sleep", "0.1"]
     match 5 if number == 0 else rng.randrange(9):
         case 0 | 1:
@@ -163,21 +162,39 @@ def random_pod(rng: random.Random, node: Node, number: int) -> Object:
     return made
 
 
-@pytest.mark.parametrize(
-    ("policy", "events"),
-    [("single-numa-node", 200), ("restricted", 50), ("best-effort", 50), ("none", 50)],
-)
+#: How many pods come and go under each topology manager policy.
+EVENTS = {"single-numa-node": 200, "restricted": 50, "best-effort": 50, "none": 50}
+
+
 def test_what_is_published_is_what_the_kubelet_holds_at_its_next_admission(
-    cluster: Cluster, fresh_node: FreshNode, policy: str, events: int
+    cluster: Cluster, fresh_nodes: Callable[[Sequence[dict[str, Any]]], list[Node]]
 ) -> None:
-    node = fresh_node(
-        f"random-{policy}",
-        shape="2x24,memory=32Gi",
-        # The kubelet's own clean-up between admissions must not help.
-        kubelet={"policy": policy, "reserved_cpus": "0,24", "reconcile": "1h"},
-        devices=DEVICES,
+    nodes = fresh_nodes(
+        [
+            {
+                "name": f"random-{policy}",
+                "shape": "2x24,memory=32Gi",
+                # The kubelet's own clean-up between admissions must not help.
+                "kubelet": {"policy": policy, "reserved_cpus": "0,24", "reconcile": "1h"},
+                "devices": DEVICES,
+            }
+            for policy in EVENTS
+        ]
     )
-    agents.start(node)
+    for node in nodes:
+        agents.start(node)
+    # A kubelet takes its time over each pod: the nodes do so side by side.
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        runs = [
+            pool.submit(come_and_go, cluster, node, policy, events)
+            for node, (policy, events) in zip(nodes, EVENTS.items(), strict=True)
+        ]
+    for run in runs:
+        run.result()
+
+
+def come_and_go(cluster: Cluster, node: Node, policy: str, events: int) -> None:
+    """Random pods on a node; after each batch its report is held against its kubelet."""
     agents.wait_published(node)
     watcher = reports(node)
     wait_state(watcher, lambda state: state.synced)
@@ -206,11 +223,20 @@ def test_what_is_published_is_what_the_kubelet_holds_at_its_next_admission(
                 alive.append(made)
         for gone in ended:
             cluster.wait_pod(gone, lambda obj: obj is None)
-        time.sleep(0.2)  # far more than any reaction takes; nothing to be awaited tells
-        ours = published(node)
         uids = {item["metadata"]["uid"] for item in alive}
-        assert without_ids(plainly(ours), ours) == without_ids(kubelet_holds(node, uids))
-    assert outcomes == {"Running", "Failed"}
+        over = {item["metadata"]["uid"] for item in [*begun, *ended]} - uids
+
+        def knows_of_all(state: NodeState, uids: set[str] = uids, over: set[str] = over) -> bool:
+            return uids <= state.admitted and not over & state.holdings.keys()
+
+        cluster.api.wait(
+            agents.NRT, node.name, lambda obj: obj and knows_of_all(state_of(obj)),
+            what=f"{node.name}: a report of all {done} pods",
+        )  # fmt: skip
+        time.sleep(0.2)  # what else a reaction may bring; nothing to be awaited tells
+        ours = published(node)
+        assert without_ids(plainly(ours), ours) == without_ids(kubelet_holds(node, uids)), policy
+    assert outcomes == {"Running", "Failed"}, policy
     for seen in list(watcher.events):
         assert_consistent(state_of(seen.object))
     assert "rror" not in node.log("agent"), node.log("agent")

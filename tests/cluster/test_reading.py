@@ -68,10 +68,13 @@ def fill(cluster: Cluster, node: Node) -> dict[str, str]:
             name="only-init",
         ),
     ]
-    uids = {}
     for item in living:
         item["spec"] |= {"nodeName": node.name, "tolerations": [{"operator": "Exists"}]}
-        uids[item["metadata"]["name"]] = cluster.run_pod(item)["metadata"]["uid"]
+        cluster.create_pod(item)
+    uids = {
+        item["metadata"]["name"]: cluster.wait_pod(item, "Running")["metadata"]["uid"]
+        for item in living
+    }
     uids["static"] = add_static_pod(cluster, node)
     cluster.run_pod(pod(container(64, "1Gi"), node=node.name, name="refused"), "Failed")
     # The last to be admitted, so that nothing makes the kubelet let go of what they held.

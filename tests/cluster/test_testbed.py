@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ from tests.cluster.pods import container, pod
 from tests.cluster.processes import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.cluster.cluster import Cluster
     from tests.cluster.conftest import FreshNode
@@ -158,21 +161,27 @@ def test_a_kubelet_that_refuses_its_configuration_is_reported_with_its_reason(
     assert not (cluster.dir / "n/broken").exists()
 
 
-@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_every_policy_and_scope_starts(fresh_node: FreshNode, policy: str, scope: str) -> None:
-    node = fresh_node(
-        shape="2x8",
-        kubelet={
+def test_every_policy_and_scope_starts(
+    fresh_nodes: Callable[[list[dict[str, Any]]], list[Node]],
+) -> None:
+    policies = ("none", "best-effort", "restricted", "single-numa-node")
+    kubelets = [
+        {
             "policy": policy,
             "scope": scope,
             "cpu_options": {"full-pcpus-only": "true", "align-by-socket": "true"}
             if policy != "single-numa-node"
             else {"distribute-cpus-across-numa": "true"},
             "topology_options": {"prefer-closest-numa-nodes": "true"},
-        },
-    )
-    assert node.config["topologyManagerScope"] == scope
+        }
+        for policy in policies
+        for scope in ("container", "pod")
+    ]
+    nodes = fresh_nodes([{"shape": "2x8", "kubelet": kubelet} for kubelet in kubelets])
+    for node, kubelet in zip(nodes, kubelets, strict=True):
+        running = node.kubelet_get("/configz")["kubeletconfig"]
+        assert running["topologyManagerPolicy"] == kubelet["policy"]
+        assert running["topologyManagerScope"] == kubelet["scope"]
 
 
 def test_a_node_bound_token_names_its_node(cluster: Cluster, fresh_node: FreshNode) -> None:
@@ -208,44 +217,66 @@ def test_the_controllers_are_real(cluster: Cluster, fresh_node: FreshNode) -> No
     cluster.wait_pod(made[0], lambda obj: obj is None)
 
 
-def test_a_cluster_ends_with_the_process_that_started_it() -> None:
+@pytest.fixture
+def run_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place for clusters that no other session sweeps; short, as sockets lie in it."""
+    with tempfile.TemporaryDirectory(prefix="rte-") as folder:
+        monkeypatch.setenv("RTE_RUN_DIR", folder)
+        yield Path(folder)
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "tests.cluster", *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.cluster
+def test_a_cluster_ends_with_the_process_that_started_it(run_dir: Path) -> None:
     """Even when that process is killed: nothing runs on, and the next sweep removes the folder."""
-    name = "crash-test"
     script = (
         "from tests.cluster.cluster import Cluster\n"
-        f"cluster = Cluster.start(name={name!r})\n"
+        "cluster = Cluster.start(name='crash')\n"
         "cluster.add_node(shape='1x2')\n"
         "print('up', flush=True)\n"
         "import time; time.sleep(600)\n"
     )
-    folder = clusters.BASE / f"{clusters.PREFIX}{name}"
+    folder = run_dir / f"{clusters.PREFIX}crash"
     starter = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     try:
         assert starter.stdout is not None
         assert starter.stdout.readline() == b"up\n"
         assert len(list(processes.find(folder))) >= 6
+        assert command("sweep", "--expect-none").returncode == 0
+        assert folder.exists()
     finally:
         starter.kill()
         starter.communicate()
     processes.wait_until(lambda: not any(processes.find(folder)), 10, "end of all processes")
-    assert clusters.sweep() == 1
+    swept = command("sweep", "--expect-none")
+    assert (swept.returncode, swept.stdout) == (
+        1,
+        f"removed what an ended session left: cluster {folder}\n",
+    )
     assert not folder.exists()
 
 
-test_a_cluster_ends_with_the_process_that_started_it = pytest.mark.cluster(
-    test_a_cluster_ends_with_the_process_that_started_it
-)
+@pytest.mark.cluster
+def test_a_process_that_outlived_its_cluster_is_swept(run_dir: Path) -> None:
+    gone = run_dir / f"{clusters.PREFIX}gone"
+    orphan = subprocess.Popen(["sleep", "600"], env={**os.environ, processes.RUN: str(gone)})
+    try:
+        assert command("sweep", "--expect-none").returncode == 1
+        assert orphan.wait(10) == -signal.SIGKILL
+        assert command("sweep", "--expect-none").returncode == 0
+    finally:
+        orphan.kill()
+        orphan.wait()
 
 
 @pytest.mark.cluster
-def test_the_command_starts_shows_and_ends_a_cluster() -> None:
-    name = "command-test"
-
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "tests.cluster", *words]
-        return subprocess.run(argv, capture_output=True, text=True, check=False)
-
-    folder = clusters.BASE / f"{clusters.PREFIX}{name}"
+def test_the_command_starts_shows_and_ends_a_cluster(run_dir: Path) -> None:
+    name = "command"
+    folder = run_dir / f"{clusters.PREFIX}{name}"
     up = command("up", "--name", name, "--node", "name=small;shape=1x4;policy=none")
     try:
         assert up.returncode == 0, up.stderr
