@@ -7,7 +7,9 @@ beside it.
 
 from __future__ import annotations
 
+import functools
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +31,11 @@ ACCOUNT = "rte-agent"
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
 
+@functools.cache
 def install(cluster: Cluster) -> Object:
     """Apply manifests/: CRD, namespace, rights, admission policy. Returns the DaemonSet, unapplied.
 
-    Waits until the CRD is served and the policy in force. May be called again.
+    Waits until the CRD is served and the policy in force. Done once for a cluster.
     """
     cluster.apply(MANIFESTS / "crd")
     rendered = cluster.kubectl("kustomize", MANIFESTS / "default")
@@ -65,7 +68,7 @@ def identity(node: Node) -> Object:
     found = cluster.api.find(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
     if found:
         return found
-    spec = install(cluster)["spec"]["template"]["spec"]
+    spec = deepcopy(install(cluster)["spec"]["template"]["spec"])
     for container in spec["containers"]:
         # Nothing listens in a container that is only a record.
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):

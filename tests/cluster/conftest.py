@@ -30,7 +30,9 @@ class FreshNode(Protocol):
 
 #: Run side by side with the other cluster tests under ``pytest --dist=loadgroup``: about half of
 #: the time that all of them take.
-_SECOND_LANE = {"test_reading", "test_differential_api", "test_scheduler", "test_whole"}
+_SECOND_LANE = {
+    "test_differential_api", "test_identity", "test_reading", "test_scheduler", "test_whole",
+}  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
