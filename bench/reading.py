@@ -2,7 +2,8 @@
 
     python -m bench.reading [--runs N] [--profile]
 
-Medians in milliseconds; the bar is 15 ms for reading + accounting + encoding, taken together.
+The bar is 15 ms for all of it, hardware included, with the caches of rte empty, as in the first
+reading of a process. ``again`` is a later reading: the hardware is known, the caches are full.
 """
 
 from __future__ import annotations
@@ -12,20 +13,25 @@ import cProfile
 import json
 import pstats
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rte import accounting
 from rte.kubelet import podresources, reading
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
 from rte.model.kubelet import NodePod
-from rte.model.machine import CPU, Machine, Zone
-from rte.model.node import KubeletConfig
+from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import encode
+from rte.sysfs import read_machine
+from tests.machines import Shape, generate
+
+if TYPE_CHECKING:
+    from rte.model.machine import Machine
 
 BAR_MS = 15.0
 GIB = 1 << 30
@@ -33,37 +39,34 @@ ZONES, CPUS, PODS, PINNED = 8, 384, 200, 176
 GPU = "example.com/gpu"
 
 
-def build_machine() -> Machine:
-    """Two sockets, four zones each, SMT pairs (n, n + 192), an L3 cache for every six cores."""
-    cores = CPUS // 2
-    cpus = []
-    for cpu in range(CPUS):
-        core = cpu % cores
-        cpus.append(
-            CPU(
-                id=cpu,
-                core=core % (cores // 2),
-                die=0,
-                socket=core // (cores // 2),
-                zone=core // (cores // ZONES),
-                l3=core // 6,
-                siblings=1 << core | 1 << core + cores,
-            )
-        )
-    return Machine(
-        cpus=tuple(cpus),
-        zones=tuple(
-            Zone(
-                id=zone,
-                cpus=bits.of(cpu.id for cpu in cpus if cpu.zone == zone),
-                memory_bytes=96 * GIB,
-                hugepages={2 << 20: 8192, GIB: 0},
-                distances={other: 10 + 11 * (other != zone) for other in range(ZONES)},
-            )
-            for zone in range(ZONES)
-        ),
-        memory_bytes=ZONES * 96 * GIB,
+def write_machine(directory: Path) -> None:
+    """Two sockets, four zones each, SMT pairs (n, n + 192), an L3 cache for every eight cores.
+
+    With every file that a kubelet reads of such a machine, and /proc/cpuinfo at its real size.
+    """
+    shape = Shape(
+        sockets=2,
+        zones=ZONES // 2,
+        cores=CPUS // ZONES // 2,
+        threads=2,
+        l3_cores=8,
+        memory=(96 * GIB,),
+        pools={2 << 20: (8192,), GIB: (0,)},
     )
+    generate(shape, directory, full=True)
+    cpuinfo = directory / "proc/cpuinfo"
+    flags = " ".join(f"flag{number}" for number in range(190))
+    blocks = cpuinfo.read_text().rstrip("\n").split("\n\n")
+    cpuinfo.write_text("".join(f"{block}\nflags\t\t: {flags}\n\n" for block in blocks))
+
+
+def forget() -> None:
+    """Empty the caches of rte: the first reading of a process finds none."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "rte":
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 def write_kubelet(machine: Machine, directory: Path) -> tuple[bytes, bytes, list[NodePod]]:
@@ -166,12 +169,36 @@ def write_kubelet(machine: Machine, directory: Path) -> tuple[bytes, bytes, list
     return listing.SerializeToString(), answer.SerializeToString(), pods
 
 
+class Stopwatch:
+    """Milliseconds of each stage: on the clock, and of the processor."""
+
+    def __init__(self) -> None:
+        self.wall: dict[str, list[float]] = {}
+        self.cpu: dict[str, list[float]] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        self._sums = [0.0, 0.0]
+        self._last = time.perf_counter(), time.process_time()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter(), time.process_time()
+        for number, table in enumerate((self.wall, self.cpu)):
+            spent = (now[number] - self._last[number]) * 1000
+            self._sums[number] += spent
+            table.setdefault(stage, []).append(spent)
+        self._last = time.perf_counter(), time.process_time()
+
+    def finish(self, label: str) -> None:
+        self.wall.setdefault(label, []).append(self._sums[0])
+        self.cpu.setdefault(label, []).append(self._sums[1])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    machine = build_machine()
     config = KubeletConfig(
         topology_policy="single-numa-node",
         cpu_policy="static",
@@ -182,14 +209,24 @@ def main() -> int:
         node_reserved={"cpu": 4000, "memory": 8 * GIB},
     )
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        listing, allocatable, pods = write_kubelet(machine, directory)
-        times: dict[str, list[float]] = {}
+        hardware, directory = Path(name) / "hardware", Path(name) / "kubelet"
+        directory.mkdir()
+        write_machine(hardware)
+        listing, allocatable, pods = write_kubelet(read(hardware), directory)
+        watch = Stopwatch()
 
-        def once(previous: Any = None) -> Any:
-            began = time.perf_counter()
+        def once(previous: NodeReading | None = None) -> NodeReading:
+            if previous is None:
+                forget()
+            label = "again" if previous else "first"
+            watch.restart()
+            if previous is None:
+                machine = read(hardware)
+                watch.lap("first: read sysfs")
+            else:
+                machine = previous.machine
             files = reading.read_state_files(directory)
-            read = time.perf_counter()
+            watch.lap(f"{label}: read state files")
             view = reading.combine(
                 files,
                 config=config,
@@ -202,48 +239,48 @@ def main() -> int:
                     pb.AllocatableResourcesResponse.FromString(allocatable)
                 ),
             )
-            decoded = time.perf_counter()
+            watch.lap(f"{label}: decode podresources")
+            state = previous.state if previous else None
             result = accounting.build_reading(
-                "node", machine, view, pods, accounting.Options(previous=previous)
+                "node", machine, view, pods, accounting.Options(previous=state)
             )
-            accounted = time.perf_counter()
+            watch.lap(f"{label}: account")
             encode(result)
-            done = time.perf_counter()
-            label = "again" if previous else "first"
-            for part, seconds in (
-                ("read state files", read - began),
-                ("decode podresources", decoded - read),
-                ("account", accounted - decoded),
-                ("encode", done - accounted),
-                ("together", done - began),
-            ):
-                times.setdefault(f"{label}: {part}", []).append(seconds * 1000)
+            watch.lap(f"{label}: encode")
+            watch.finish(f"{label}: together")
             return result
 
         result = once()
+        assert not result.machine.warnings, result.machine.warnings
         assert not result.disagreements, result.disagreements
         assert result.state is not None
         assert len(result.state.holdings) == PINNED
-        ended = [*pods[20:], *(replace(pod, terminal=True) for pod in pods[:20])]
-        view_pods, pods = pods, ended
-        assert len(once().state.holdings) == PINNED - 20
-        pods = view_pods
-        times.clear()
-        if options.profile:
-            profiler = cProfile.Profile()
-            profiler.enable()
+        shown, pods = pods, [*pods[20:], *(replace(pod, terminal=True) for pod in pods[:20])]
+        ended = once()
+        assert ended.state is not None
+        assert len(ended.state.holdings) == PINNED - 20
+        pods = shown
+        watch = Stopwatch()
+        profiler = cProfile.Profile()
         for _ in range(options.runs):
-            once()
-            once(result.state)
-        if options.profile:
+            if options.profile:
+                profiler.enable()
+            result = once()
             profiler.disable()
-            pstats.Stats(profiler).sort_stats("cumulative").print_stats(45)
-    medians = {label: statistics.median(values) for label, values in times.items()}
-    for label, median in medians.items():
-        print(f"{label:32} {median:8.2f} ms  (best {min(times[label]):.2f})")
-    over = medians["first: together"] > BAR_MS
+            once(result)
+        if options.profile:
+            pstats.Stats(profiler).sort_stats("cumulative").print_stats(60)
+    print(f"{'':28} {'median':>9} {'best':>9} {'of the processor':>17}")
+    for label in sorted(watch.wall, key=lambda label: not label.startswith("first")):
+        wall, cpu = watch.wall[label], statistics.median(watch.cpu[label])
+        print(f"{label:28} {statistics.median(wall):6.2f} ms {min(wall):6.2f} ms {cpu:14.2f} ms")
+    over = statistics.median(watch.wall["first: together"]) > BAR_MS
     print(f"bar: {BAR_MS:g} ms: {'MISSED' if over else 'met'}")
     return int(over)
+
+
+def read(hardware: Path) -> Machine:
+    return read_machine(hardware / "sys", hardware / "proc")
 
 
 if __name__ == "__main__":
