@@ -6,6 +6,7 @@ Bit *i* stands for the member whose **id** is *i*, so ids may have holes. ``&``,
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte import errors
@@ -20,6 +21,9 @@ ZoneSet: TypeAlias = int
 #: Largest id that a list may name; a guard against ``0-4000000000`` in a damaged file.
 MAX_ID = 65535
 
+#: Binary digits to their values.
+_DIGITS = bytes.maketrans(b"01", b"\0\1")
+
 
 def of(members: Iterable[int]) -> Mask:
     """The set of the given members."""
@@ -31,6 +35,14 @@ def of(members: Iterable[int]) -> Mask:
 
 def members(mask: Mask) -> Iterator[int]:
     """The members in ascending order."""
+    count = mask.bit_count()
+    if count > 7 and count * 8 > mask.bit_length():
+        # Digit by digit, lowest first: without arithmetic on long numbers for every member.
+        return itertools.compress(itertools.count(), bin(mask)[:1:-1].encode().translate(_DIGITS))
+    return _bit_by_bit(mask)
+
+
+def _bit_by_bit(mask: Mask) -> Iterator[int]:
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -56,27 +68,37 @@ def parse_list(text: str, what: str = "CPU list") -> Mask:
         if item.isdigit() and item.isascii() and len(item) <= 4:
             mask |= 1 << int(item)
             continue
-        span, _, stride = item.strip().partition(":")
-        first, dash, last = span.partition("-")
-        used, slash, group = stride.partition("/")
-        numbers = [first, *([last] if dash else []), *([used, group] if stride or slash else [])]
-        if not all(
-            number.isascii() and number.isdigit() and len(number) <= 6 for number in numbers
-        ):
-            raise errors.ParseError(what, text)
-        low, high = int(first), int(last) if dash else int(first)
-        if low > high:
-            raise errors.ParseError(what, text, "range runs backwards")
-        if high > MAX_ID:
-            raise errors.ParseError(what, text, f"id above {MAX_ID}")
-        if not stride:
-            mask |= ((1 << (high - low + 1)) - 1) << low
-            continue
-        take, step = int(used), int(group)
-        if not 0 < take <= step:
-            raise errors.ParseError(what, text, "bad stride")
-        for start in range(low, high + 1, step):
-            mask |= of(range(start, min(start + take, high + 1)))
+        first, _, last = item.partition("-")
+        if first.isdigit() and last.isdigit() and item.isascii() and len(item) <= 8:
+            low, high = int(first), int(last)
+            if low <= high <= MAX_ID:
+                mask |= (2 << high) - (1 << low)
+                continue
+        mask |= _parse_item(item, text, what)
+    return mask
+
+
+def _parse_item(item: str, text: str, what: str) -> Mask:
+    """Whatever else an item may be: blanks around it, a stride, or nonsense."""
+    span, _, stride = item.strip().partition(":")
+    first, dash, last = span.partition("-")
+    used, slash, group = stride.partition("/")
+    numbers = [first, *([last] if dash else []), *([used, group] if stride or slash else [])]
+    if not all(number.isascii() and number.isdigit() and len(number) <= 6 for number in numbers):
+        raise errors.ParseError(what, text)
+    low, high = int(first), int(last) if dash else int(first)
+    if low > high:
+        raise errors.ParseError(what, text, "range runs backwards")
+    if high > MAX_ID:
+        raise errors.ParseError(what, text, f"id above {MAX_ID}")
+    if not stride:
+        return ((1 << (high - low + 1)) - 1) << low
+    take, step = int(used), int(group)
+    if not 0 < take <= step:
+        raise errors.ParseError(what, text, "bad stride")
+    mask = 0
+    for start in range(low, high + 1, step):
+        mask |= of(range(start, min(start + take, high + 1)))
     return mask
 
 
@@ -99,6 +121,8 @@ def parse_hex(text: str, what: str = "CPU map") -> Mask:
 
 def format_list(mask: Mask) -> str:
     """The kernel's list format, adjacent members merged: ``0-3,8``; the empty set is ``""``."""
+    if mask and not mask & (mask - 1):
+        return str(mask.bit_length() - 1)
     out: list[str] = []
     base = 0
     while mask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from rte.model.bits import CPUSet
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CPU:
+class CPU(NamedTuple):
     """One logical CPU. Ids are the kernel's; they may have holes and are unique only where said.
 
     Attributes:

@@ -71,7 +71,7 @@ class Sources:
 
     def id_of(self, cpu: int, file: str) -> int | None:
         """An id file of a CPU; None if it is missing, damaged or negative (not told)."""
-        value = parse(self.sys.read(f"{self.topology_dir(cpu)}/{file}"), parse_int)
+        value = parse(self.sys.read_in(self.topology_dir(cpu), file), parse_int)
         return None if value is None or value < 0 else value
 
     def told(self, cpu: int, *keys: str) -> int | None:
@@ -165,10 +165,13 @@ def read_topology(sources: Sources, online: CPUSet) -> Topology:
     package_ids, socket_ids = _socket_ids(sources, online)
     die_ids = _die_ids(sources, online)
     core_ids = _core_ids(sources, online, cores)
-    places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
     l3_ids, l3_ids_told = _l3_ids(sources, online)
+    complete: Mapping[int, CPUSet] = cores
+    if lost := online & ~groups.union(cores):
+        places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
+        complete = _complete_cores(sources, lost, cores, places)
     return Topology(
-        cores=_complete_cores(sources, online, cores, places),
+        cores=complete,
         listed_cores=cores,
         core_ids=core_ids,
         die_ids=die_ids,
@@ -185,26 +188,30 @@ def build_cpus(
     """All present CPUs in id order."""
     kinds = _read_kinds(sources, presence.online, topology)
     core_ids = _unique_core_ids(sources, topology, zone_of)
+    present = list(bits.members(presence.present))
+    unknown = itertools.repeat(-1)
     return tuple(
-        machine.CPU(
-            id=cpu,
-            core=core_ids.get(cpu, -1),
-            die=topology.die_ids.get(cpu, -1),
-            socket=topology.socket_ids.get(cpu, -1),
-            zone=zone_of.get(cpu, -1),
-            l3=topology.l3_ids.get(cpu),
-            siblings=topology.cores.get(cpu, 1 << cpu),
-            online=bool(presence.online >> cpu & 1),
-            kind=kinds.get(cpu, ""),
-            core_id=_if_other(topology.core_ids.get(cpu), core_ids.get(cpu)),
-            package_id=_if_other(topology.package_ids.get(cpu), topology.socket_ids.get(cpu)),
+        # In the order of the fields.
+        map(
+            machine.CPU,
+            present,
+            map(core_ids.get, present, unknown),
+            map(topology.die_ids.get, present, unknown),
+            map(topology.socket_ids.get, present, unknown),
+            map(zone_of.get, present, unknown),
+            map(topology.l3_ids.get, present),
+            (topology.cores.get(cpu, 1 << cpu) for cpu in present),
+            map(set(bits.members(presence.online)).__contains__, present),
+            map(kinds.get, present, itertools.repeat("")),
+            map(_others(topology.core_ids, core_ids).get, present),
+            map(_others(topology.package_ids, topology.socket_ids).get, present),
         )
-        for cpu in bits.members(presence.present)
     )
 
 
-def _if_other(told: int | None, used: int | None) -> int | None:
-    return None if told == used else told
+def _others(told: Mapping[int, int], used: Mapping[int, int]) -> Mapping[int, int]:
+    """What is told where something else is used."""
+    return {cpu: value for cpu, value in told.items() if value != used.get(cpu)}
 
 
 def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[int, CPUSet]:
@@ -219,7 +226,7 @@ def _split_modules(sources: Sources, cores: Mapping[int, CPUSet]) -> Mapping[int
     kernel gives threads of one core the same id, so one core where ids are equal settles it.
     """
     differ = False
-    for mask in groups.distinct(cores):
+    for mask in dict.fromkeys(cores.values()):
         if mask.bit_count() > 1:
             ids = [sources.id_of(cpu, "core_id") for cpu in bits.members(mask)]
             if None in ids:
@@ -243,30 +250,27 @@ def _socket_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], dict[
     for mask in groups.distinct(shared):
         found = (_socket_key(sources, cpu) for cpu in bits.members(mask))
         sockets[mask] = next((key for key in found if key is not None), None)
-    _add_unlisted(sources, sockets, online & ~bits.of(shared))
+    _add_unlisted(sources, sockets, online & ~groups.union(shared))
     named = [mask for mask, key in sockets.items() if key is not None]
     unnamed = [mask for mask, key in sockets.items() if key is None]
     if any(mask.bit_count() > 1 for mask in unnamed):
         sources.notes.add(file, "not told; sockets are what package_cpus groups")
     else:
         sockets = {mask: sockets[mask] for mask in named}
-    package_ids = {
-        cpu: -1 if key is None else key[-1]
-        for mask, key in sockets.items()
-        for cpu in bits.members(mask)
-    }
+    numbers = {mask: -1 if key is None else key[-1] for mask, key in sockets.items()}
+    package_ids = groups.spread(numbers)
     if not sockets:
         sources.notes.add(file, "told nowhere; one socket 0 stands for all")
         return package_ids, dict.fromkeys(bits.members(online), 0)
-    numbers = {mask: -1 if key is None else key[-1] for mask, key in sockets.items()}
     if len(set(numbers.values())) < len(numbers) or -1 in numbers.values():
         if len(named) == len(numbers):
             sources.notes.add(file, "repeats; sockets are numbered in the order of their CPUs")
         numbers = {mask: n for n, mask in enumerate(sorted(numbers, key=bits.lowest))}
-    ids = {cpu: number for mask, number in numbers.items() for cpu in bits.members(mask)}
-    for cpu in bits.members(online & ~bits.of(ids)):
-        sources.notes.add(file, "not told; socket unknown", str(cpu))
-        ids[cpu] = -1
+    ids = groups.spread(numbers)
+    for cpu in bits.members(online):
+        if cpu not in ids:
+            sources.notes.add(file, "not told; socket unknown", str(cpu))
+            ids[cpu] = -1
     return package_ids, ids
 
 
@@ -321,7 +325,7 @@ def _die_ids(sources: Sources, online: CPUSet) -> dict[int, int]:
 def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> dict[int, int]:
     """What the kernel calls each core; CPUs without an answer are left out."""
     ids: dict[int, int] = {}
-    unlisted = bits.members(online & ~bits.of(cores))
+    unlisted = bits.members(online & ~groups.union(cores))
     for mask in (*groups.distinct(cores), *(1 << cpu for cpu in unlisted)):
         core = sources.id_of(bits.lowest(mask), "core_id")
         if core is None:
@@ -338,20 +342,17 @@ def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> 
 
 def _complete_cores(
     sources: Sources,
-    online: CPUSet,
+    lost: CPUSet,
     cores: Mapping[int, CPUSet],
     places: Mapping[int, tuple[int, int, int]],
 ) -> dict[int, CPUSet]:
-    """Siblings of CPUs whose lists are missing: those of the same core id, else nobody."""
-    lost = [cpu for cpu in bits.members(online) if cpu not in cores]
-    if not lost:
-        return dict(cores)
+    """All cores; siblings of CPUs whose lists are lost: those of the same core id, else nobody."""
     firsts = [bits.lowest(mask) for mask in groups.distinct(cores)]
     listed = [places[cpu] for cpu in firsts if cpu in places]
     telling = {} if len(set(listed)) < len(listed) else places
-    alike = groups.by_value({cpu: telling[cpu] for cpu in lost if cpu in telling})
+    alike = groups.by_value({cpu: telling[cpu] for cpu in bits.members(lost) if cpu in telling})
     complete = dict(cores)
-    for cpu in lost:
+    for cpu in bits.members(lost):
         complete[cpu] = alike.get(cpu, 1 << cpu)
         sources.notes.add(
             "cpu*/topology/core_cpus_list",

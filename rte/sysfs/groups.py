@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rte.model import bits
 from rte.sysfs.tree import parse
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.sysfs.tree import Tree
+
+    T = TypeVar("T")
 
 
 class Lists:
@@ -30,7 +32,7 @@ class Lists:
     ) -> None:
         self._tree = tree
         self._directory = directory
-        self._names = list(names)
+        self._files = [(name, _parser(name)) for name in names]
         self._online = online
 
     def __call__(self, cpu: int) -> CPUSet | None:
@@ -38,19 +40,23 @@ class Lists:
         directory = self._directory(cpu)
         if directory is None:
             return None
-        for position, name in enumerate(self._names):
-            found = parse_set(name, self._tree.read(f"{directory}/{name}"))
+        for position, (name, parser) in enumerate(self._files):
+            found = parse(self._tree.read_in(directory, name), parser)
             if found is not None and found >> cpu & 1:
                 if position:
                     # One kernel has one set of names: ask the one that helped first from now on.
-                    self._names.insert(0, self._names.pop(position))
+                    self._files.insert(0, self._files.pop(position))
                 return found & self._online
         return None
 
 
 def parse_set(name: str, text: str | None) -> CPUSet | None:
     """The CPUs in a file: a list if its name ends in ``_list``, else a map; None if damaged."""
-    return parse(text, bits.parse_list if name.endswith("_list") else bits.parse_hex)
+    return parse(text, _parser(name))
+
+
+def _parser(name: str) -> Callable[[str], CPUSet]:
+    return bits.parse_list if name.endswith("_list") else bits.parse_hex
 
 
 def partition(online: CPUSet, own: Callable[[int], CPUSet | None]) -> dict[int, CPUSet]:
@@ -71,8 +77,7 @@ def partition(online: CPUSet, own: Callable[[int], CPUSet | None]) -> dict[int, 
         if mask & claimed:
             return _settle({cpu: own(cpu) for cpu in bits.members(online)})
         claimed |= mask
-        for member in bits.members(mask):
-            groups[member] = mask
+        groups.update(dict.fromkeys(bits.members(mask), mask))
     return groups
 
 
@@ -102,6 +107,22 @@ def by_value(values: Mapping[int, object]) -> dict[int, CPUSet]:
     for cpu, value in values.items():
         masks[value] = masks.get(value, 0) | 1 << cpu
     return {cpu: masks[value] for cpu, value in values.items()}
+
+
+def spread(values: Mapping[CPUSet, T]) -> dict[int, T]:
+    """CPU -> the value of its group."""
+    spread: dict[int, T] = {}
+    for mask, value in values.items():
+        spread.update(dict.fromkeys(bits.members(mask), value))
+    return spread
+
+
+def union(groups: Mapping[int, CPUSet]) -> CPUSet:
+    """All CPUs that are in a group."""
+    mask = 0
+    for group in set(groups.values()):
+        mask |= group
+    return mask
 
 
 def distinct(groups: Mapping[int, CPUSet]) -> list[CPUSet]:

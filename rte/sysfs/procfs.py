@@ -15,7 +15,8 @@ _MEMINFO = re.compile(r"^(?:Node\s+\d+\s+)?(\w+(?:\(\w+\))?):\s+(\d{1,15})(\s+kB
 _S390 = re.compile(r"^processor (\d{1,5}): ")
 _SPARC = re.compile(r"^CPU(\d{1,5})$")
 _STAT = re.compile(r"^cpu(\d{1,5}) ", re.MULTILINE)
-_SOCKET = re.compile(r"[^:\n]*:\s*([0-9]{1,9})")
+#: Begins with plain text, so that the search goes through 600 KB (384 CPUs) at full speed.
+_SOCKET = re.compile(rb"\nphysical id[^:\n]*:\s*([0-9]{1,9})")
 #: keys that open the block of one CPU: x86, arm64, ppc64, ia64, riscv; then s390.
 _BLOCK = {"processor", "cpu number"}
 _VENDOR = ("vendor_id", "vendor", "CPU implementer")
@@ -64,18 +65,16 @@ class Identity:
 
 def read_identity(proc: Tree) -> Identity:
     """Vendor, model and number of sockets."""
-    text = proc.read("cpuinfo") or ""
-    parts = f"\n{text}".split("\nphysical id")[1:]
+    data = proc.load("", "cpuinfo") or b""
     found: dict[str, str] = {}
-    for line in text[:4096].splitlines():
+    for line in data[:4096].decode("utf-8", "replace").splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
         if colon and value.isprintable():
             found.setdefault(key, value)
     return Identity(
         vendor=next((found[key] for key in _VENDOR if found.get(key)), ""),
         model=next((found[key] for key in _MODEL if found.get(key)), ""),
-        # Some 600 KB of text on 384 CPUs: a search by expression would take milliseconds.
-        sockets=len({match[1] for part in parts if (match := _SOCKET.match(part))}),
+        sockets=len(set(_SOCKET.findall(data))),
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 16 << 20
 MAX_LINKS = 16
 _PAGE = 4096
+#: Small enough for memory that the allocator has at hand; fresh pages cost more than more reads.
+_PIECE = 1 << 16
 
 # O_NONBLOCK: a capture may hold a FIFO where the kernel has a file; it must not hang us.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -42,46 +44,53 @@ class Tree:
 
     def read(self, path: str) -> str | None:
         """The text of a file (its first 16 MiB), None if it is missing or unreadable."""
-        for _ in range(MAX_LINKS):
-            parent, _, name = path.rpartition("/")
-            place = self._places.get(parent) or self._place(parent)
-            if place is None:
+        parent, _, name = path.rpartition("/")
+        return self.read_in(parent, name)
+
+    def read_in(self, directory: str, name: str) -> str | None:
+        """The text of a file in a directory, as :meth:`read`."""
+        data = self.load(directory, name)
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def load(self, directory: str, name: str, links: int = 0) -> bytes | None:
+        """The bytes of a file in a directory, as :meth:`read`."""
+        place = self._places.get(directory) or self._place(directory)
+        if place is None:
+            return None
+        try:
+            fd = os.open(f"{self._root}/{place}/{name}", _FLAGS)
+        except OSError as error:
+            target = self._target(place, name) if error.errno == errno.ELOOP else None
+            if target is None or links == MAX_LINKS:
                 return None
-            try:
-                fd = os.open(f"{self._root}/{place}/{name}", _FLAGS)
-            except OSError as error:
-                if error.errno != errno.ELOOP:
-                    return None
-                target = self._target(place, name)
-                if target is None:
-                    return None
-                path = target
-                continue
-            try:
-                data = os.read(fd, _PAGE)
-                # sysfs hands out an attribute in one piece, /proc in pieces of any size.
-                if data and not (self._whole and len(data) < _PAGE):
-                    data = _read_rest(fd, data)
-                return data.decode("utf-8", "replace")
-            except OSError:
-                return None
-            finally:
-                os.close(fd)
-        return None
+            parent, _, name = target.rpartition("/")
+            return self.load(parent, name, links + 1)
+        try:
+            data = os.read(fd, _PAGE)
+            # sysfs hands out an attribute in one piece, /proc in pieces of any size.
+            if data and not (self._whole and len(data) < _PAGE):
+                data = _read_rest(fd, data)
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+        return data
 
     def names(self, path: str) -> list[str]:
         """Sorted names in a directory; none if it is missing or unreadable."""
         place = self._place(path)
         if place is None:
             return []
-        found = []
+        found, places = [], self._places
         try:
             with os.scandir(f"{self._root}/{place}") as entries:
                 for entry in entries:
-                    found.append(entry.name)
+                    name = entry.name
+                    found.append(name)
                     # The listing tells directories for nothing; asking for each costs a call.
                     if entry.is_dir(follow_symlinks=False):
-                        self._places[f"{path}/{entry.name}"] = f"{place}/{entry.name}"
+                        inside = f"{place}/{name}"
+                        places[inside if path == place else f"{path}/{name}"] = inside
         except OSError:
             return []
         found.sort()
@@ -191,7 +200,7 @@ def parse_int(text: str) -> int:
 
 def _read_rest(fd: int, first: bytes) -> bytes:
     pieces, size = [first], len(first)
-    while size < MAX_FILE_BYTES and (data := os.read(fd, min(MAX_FILE_BYTES - size, 1 << 18))):
+    while size < MAX_FILE_BYTES and (data := os.read(fd, min(MAX_FILE_BYTES - size, _PIECE))):
         pieces.append(data)
         size += len(data)
     return b"".join(pieces)

@@ -192,7 +192,8 @@ def place(
     outside = bits.of(cpu for cpu, zone in zone_of.items() if not zones >> zone & 1)
     for cpu in bits.members(outside & online):
         notes.add("cpu*/node*", "names a zone that is off-line; CPU is in none", str(cpu))
-    zone_of = {cpu: zone for cpu, zone in zone_of.items() if zones >> zone & 1}
+    for cpu in bits.members(outside):
+        del zone_of[cpu]
     lost = zones & ~bits.of(lists)
     for zone in bits.members(lost):
         notes.add(f"node/node{zone}/cpulist", "missing or unreadable; zone told by the CPUs' side")
@@ -207,23 +208,23 @@ def _told_zones(
     files: NodeFiles, lists: Mapping[int, CPUSet], presence: cpus.Presence
 ) -> tuple[dict[int, int], CPUSet]:
     """CPU -> zone where the files agree, and the CPUs that several zones claim for good."""
-    claims: dict[int, ZoneSet] = {}
+    claimed = doubly = contested = 0
+    for mask in lists.values():
+        doubly |= claimed & mask & presence.online
+        claimed |= mask & presence.online
+    once = claimed & ~doubly
+    zone_of: dict[int, int] = {}
     for zone, mask in lists.items():
-        for cpu in bits.members(mask & presence.online):
-            claims[cpu] = claims.get(cpu, 0) | 1 << zone
-    zone_of = {cpu: bits.lowest(z) for cpu, z in claims.items() if z.bit_count() == 1}
-    contested = 0
-    for cpu in bits.members(presence.present):
-        if cpu in zone_of:
-            continue
+        zone_of.update(dict.fromkeys(bits.members(mask & once), zone))
+    for cpu in bits.members(presence.present & ~once):
         linked = files.linked_zone(cpu)
-        if linked is None and cpu in claims:
-            claimants = list(bits.members(claims[cpu]))
+        if linked is None and doubly >> cpu & 1:
+            claimants = [zone for zone, mask in lists.items() if mask >> cpu & 1]
             backed = [z for z in claimants if files.has_entry(z, cpu)]
             linked = backed[0] if len(backed) == 1 else _nearest(claimants, lists)
         if linked is not None:
             zone_of[cpu] = linked
-        elif cpu in claims:
+        elif doubly >> cpu & 1:
             contested |= 1 << cpu
     return zone_of, contested
 
@@ -252,12 +253,12 @@ def _infer(
 
     ``last``: the one zone whose CPUs no file of its own tells, if there is just one.
     """
-    for cpu in bits.members(online & ~bits.of(zone_of)):
+    for cpu in [cpu for cpu in bits.members(online) if cpu not in zone_of]:
         mates = {zone_of[mate] for mate in bits.members(cores.get(cpu, 0)) if mate in zone_of}
         if len(mates) == 1:
             zone_of[cpu] = mates.pop()
             notes.add("node/node*/cpulist", "CPU is in none; put into its siblings' zone", str(cpu))
-    for cpu in bits.members(online & ~bits.of(zone_of)):
+    for cpu in [cpu for cpu in bits.members(online) if cpu not in zone_of]:
         if last and not contested >> cpu & 1:
             zone_of[cpu] = bits.lowest(last)
             notes.add(
@@ -285,13 +286,12 @@ def read_zones(
     pools = _read_pools(files, infos, node, memory, placed, notes)
     members = dict.fromkeys(zone_ids, 0)
     for cpu, zone in placed.zone_of.items():
-        if placed.online >> cpu & 1:
-            members[zone] |= 1 << cpu
+        members[zone] |= 1 << cpu
     distances = _read_distances(files, placed, notes)
     zones = tuple(
         machine.Zone(
             id=zone,
-            cpus=members[zone],
+            cpus=members[zone] & placed.online,
             memory_bytes=memory[zone],
             hugepages=pools[zone],
             distances=distances[zone],
