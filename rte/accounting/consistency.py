@@ -9,7 +9,7 @@ from rte.model import bits
 from rte.model.kubelet import WHOLE_POD
 
 if TYPE_CHECKING:
-    from rte.model.bits import CPUSet
+    from rte.model.bits import CPUSet, ZoneSet
     from rte.model.kubelet import CPUManagerState, MemoryManagerState
 
 
@@ -57,18 +57,16 @@ def check_memory(state: MemoryManagerState) -> None:
         )
     counts = dict.fromkeys(state.zones, 0)
     held: dict[str, int] = {}
-    for containers in state.entries.values():
-        for blocks in containers.values():
-            for block in blocks:
-                held[block.resource] = held.get(block.resource, 0) + block.size
-                for zone in bits.members(block.zones):
-                    row = state.zones.get(zone)
-                    if row is None or block.resource not in row.amounts:
-                        raise errors.InconsistentStateError(
-                            f"memory_manager_state: {block.resource} is held in zone {zone}, which "
-                            "has no row of it; read again"
-                        )
-                    counts[zone] += 1
+    for (resource, zones), listed in _sizes(state).items():
+        held[resource] = held.get(resource, 0) + sum(listed)
+        for zone in bits.members(zones):
+            row = state.zones.get(zone)
+            if row is None or resource not in row.amounts:
+                raise errors.InconsistentStateError(
+                    f"memory_manager_state: {resource} is held in zone {zone}, which "
+                    "has no row of it; read again"
+                )
+            counts[zone] += len(listed)
     if any(WHOLE_POD in containers for containers in state.entries.values()):
         return  # how a pod's own blocks and its containers' add up is not settled upstream
     for zone, row in state.zones.items():
@@ -88,3 +86,13 @@ def check_memory(state: MemoryManagerState) -> None:
                 f"memory_manager_state: {size} bytes of {resource} are held and {reserved} are "
                 "reserved: a change is under way; read again"
             )
+
+
+def _sizes(state: MemoryManagerState) -> dict[tuple[str, ZoneSet], list[int]]:
+    """The sizes of all blocks, by resource and zones."""
+    sizes: dict[tuple[str, ZoneSet], list[int]] = {}
+    for containers in state.entries.values():
+        for blocks in containers.values():
+            for block in blocks:
+                sizes.setdefault((block.resource, block.zones), []).append(block.size)
+    return sizes

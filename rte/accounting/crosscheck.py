@@ -42,12 +42,12 @@ def disagreements(
     for pod in listing.pods:
         entries = view.cpu.entries.get(uids[pod.namespace, pod.name], {})
         for container in pod.containers:
-            lines += _differ(
-                f"podresources' CPUs of {pod.namespace}/{pod.name}/{container.name}",
-                container.cpus,
-                "cpu_manager_state",
-                entries.get(container.name, 0),
-            )
+            known = entries.get(container.name, 0)
+            if container.cpus != known:
+                name = f"{pod.namespace}/{pod.name}/{container.name}"
+                lines += _differ(
+                    f"podresources' CPUs of {name}", container.cpus, "cpu_manager_state", known
+                )
     return lines
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rte.model import bits
 from rte.model.node import Holding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rte.accounting.listed import Listing, Name
-    from rte.model.bits import CPUSet, Mask
+    from rte.model.bits import Mask
     from rte.model.kubelet import DeviceHolding, KubeletView, ListedContainer
-    from rte.model.node import DevicePool, KubeletConfig, MemoryBlock
+    from rte.model.node import DevicePool, KubeletConfig
+
+_T = TypeVar("_T")
 
 #: UID -> container name -> holding.
 Holdings = dict[str, dict[str, Holding]]
-
-#: UID and container name.
-Key = tuple[str, str]
 
 
 def read_holdings(
@@ -30,65 +29,59 @@ def read_holdings(
     pools: Mapping[str, DevicePool],
 ) -> Holdings:
     """All holdings, sorted by UID and container; ``pools`` must know every held device."""
-    containers = dict(_listed(listing, uids)) if listing else {}
-    cpus, devices = _cpus(view), _devices(view)
-    memory = {} if config.memory_policy == "None" else _memory(view)
+    cpus = view.cpu.entries if view.cpu else None
+    memory = view.memory.entries if view.memory else None
+    devices = view.devices.entries if view.devices else None
+    if config.memory_policy == "None":
+        memory = {}
+    listed = _listed(listing, uids) if cpus is None or memory is None or devices is None else {}
     if cpus is None:
         # Under CPU policy none old kubelets list the shared CPUs of every container.
         static = config.cpu_policy == "static"
-        cpus = {key: item.cpus for key, item in containers.items() if item.cpus and static}
+        cpus = _pick(listed, lambda container: container.cpus if static else 0)
     if memory is None:
-        memory = {key: item.memory for key, item in containers.items() if item.memory}
+        memory = _pick(listed, lambda container: container.memory)
     if devices is None:
-        devices = {key: item.devices for key, item in containers.items() if item.devices}
+        devices = _pick(listed, lambda container: container.devices)
     positions = {
         resource: {name: position for position, name in enumerate(pool.ids)}
         for resource, pool in pools.items()
     }
     holdings: Holdings = {}
-    for key in sorted({*cpus, *memory, *devices}):
-        holdings.setdefault(key[0], {})[key[1]] = Holding(
-            cpus=cpus.get(key, 0),
-            memory=memory.get(key, ()),
-            devices=_masks(devices.get(key, ()), positions),
-        )
+    for uid in sorted({*cpus, *memory, *devices}):
+        own_cpus, own_memory = cpus.get(uid, {}), memory.get(uid, {})
+        own_devices = devices.get(uid, {})
+        if names := {*own_cpus, *own_memory, *own_devices}:
+            holdings[uid] = {
+                name: Holding(
+                    cpus=own_cpus.get(name, 0),
+                    memory=own_memory.get(name, ()),
+                    devices=_masks(own_devices.get(name, ()), positions),
+                )
+                for name in sorted(names)
+            }
     return holdings
 
 
-def _cpus(view: KubeletView) -> dict[Key, CPUSet] | None:
-    if view.cpu is None:
-        return None
-    return {
-        (uid, name): cpus
-        for uid, containers in view.cpu.entries.items()
-        for name, cpus in containers.items()
-    }
-
-
-def _memory(view: KubeletView) -> dict[Key, tuple[MemoryBlock, ...]] | None:
-    if view.memory is None:
-        return None
-    return {
-        (uid, name): blocks
-        for uid, containers in view.memory.entries.items()
-        for name, blocks in containers.items()
-    }
-
-
-def _devices(view: KubeletView) -> dict[Key, tuple[DeviceHolding, ...]] | None:
-    if view.devices is None:
-        return None
-    return {
-        (uid, name): devices
-        for uid, containers in view.devices.entries.items()
-        for name, devices in containers.items()
-    }
-
-
-def _listed(listing: Listing, uids: Mapping[Name, str]) -> Iterator[tuple[Key, ListedContainer]]:
-    for pod in listing.pods:
+def _listed(
+    listing: Listing | None, uids: Mapping[Name, str]
+) -> dict[str, dict[str, ListedContainer]]:
+    """UID -> container name -> what podresources lists."""
+    listed: dict[str, dict[str, ListedContainer]] = {}
+    for pod in listing.pods if listing else ():
         for container in pod.containers:
-            yield (uids[pod.namespace, pod.name], container.name), container
+            listed.setdefault(uids[pod.namespace, pod.name], {})[container.name] = container
+    return listed
+
+
+def _pick(
+    listed: Mapping[str, Mapping[str, ListedContainer]], held: Callable[[ListedContainer], _T]
+) -> dict[str, dict[str, _T]]:
+    """What is held of one kind, where that is anything."""
+    return {
+        uid: {name: value for name, container in items.items() if (value := held(container))}
+        for uid, items in listed.items()
+    }
 
 
 def _masks(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -51,12 +51,11 @@ def read_listing(view: KubeletView, reference: tuple[str, str, str] | None) -> L
         return Listing(view.pods)
     return Listing(
         tuple(
-            replace(
-                pod,
+            pod._replace(
                 containers=tuple(
-                    replace(container, cpus=container.cpus & ~shared)
+                    container._replace(cpus=container.cpus & ~shared)
                     for container in pod.containers
-                ),
+                )
             )
             for pod in view.pods
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from rte.model import bits
 from rte.model.node import CPUInfo, Topology, ZoneInfo
 
 if TYPE_CHECKING:
@@ -32,27 +33,23 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     """
     if known is None:
         known = machine.online
+    ids = set(bits.members(known))
     cpus = [
         cpu
         for cpu in machine.cpus
-        if known >> cpu.id & 1 and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0
+        if cpu.id in ids and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0
     ]
     cores: dict[tuple[int, int, int], list[CPU]] = {}
     for cpu in cpus:
         core = cpu.core if cpu.core_id is None else cpu.core_id
         cores.setdefault((cpu.zone, _socket(cpu), core), []).append(cpu)
     caches = _uncore_caches(cores, cpus) if machine.l3_ids_told else {}
-    infos = {
-        cpu.id: CPUInfo(
-            cpu=cpu.id,
-            core=threads[0].id,
-            socket=_socket(cpu),
-            zone=cpu.zone,
-            uncore=caches.get(threads[0].id, _socket(cpu)),
-        )
-        for threads in cores.values()
-        for cpu in threads
-    }
+    infos = {}
+    for (zone, socket, _), threads in cores.items():
+        first = threads[0].id
+        cache = caches.get(first, socket)
+        for cpu in threads:
+            infos[cpu.id] = CPUInfo(cpu.id, first, socket, zone, cache)
     order = [zone.id for zone in machine.zones]
     return Topology(
         cpus=tuple(infos[cpu.id] for cpu in cpus),

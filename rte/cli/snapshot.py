@@ -164,15 +164,16 @@ async def _capture_podresources(address: str) -> Captured:
 
 
 def _format_answers(pods: Iterable[ListedPod], allocatable: Allocatable | None) -> str:
-    answers = {
-        "list": [dataclasses.asdict(pod) for pod in pods],
-        "allocatable": None if allocatable is None else dataclasses.asdict(allocatable),
-    }
+    answers = {"list": list(pods), "allocatable": allocatable}
     return json.dumps(_readable(answers), indent=1) + "\n"
 
 
 def _readable(value: Any, key: str = "") -> Any:
-    """Sets as the kernel's lists, tuples as lists."""
+    """Values of ours as mappings, sets as the kernel's lists, tuples as lists."""
+    if dataclasses.is_dataclass(value):
+        value = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
         # Device ids are keys with a zone set each; fields of ours have names of ours.
         return {

@@ -169,31 +169,16 @@ def decode_pods(pods: Iterable[pb.PodResources]) -> tuple[ListedPod, ...]:
     Raises:
         errors.ParseError: an id that no CPU or zone can have.
     """
+    # Lists before tuples, and no field asked twice: a message makes a new object at every access.
     return tuple(
-        ListedPod(
-            namespace=pod.namespace,
-            name=pod.name,
-            containers=tuple(
-                ListedContainer(
-                    name=container.name,
-                    cpus=_ids(container.cpu_ids, "podresources CPU"),
-                    memory=_memory(container.memory),
-                    devices=_devices(container.devices),
-                    claimed=tuple(
-                        ClaimedDevice(
-                            f"{claim.claim_namespace}/{claim.claim_name}",
-                            device.driver_name,
-                            device.pool_name,
-                            device.device_name,
-                        )
-                        for claim in container.dynamic_resources
-                        for device in claim.claim_resources
-                    ),
-                )
-                for container in pod.containers
-            ),
-        )
-        for pod in pods
+        [
+            ListedPod(
+                pod.namespace,
+                pod.name,
+                tuple([_container(container) for container in pod.containers]),
+            )
+            for pod in pods
+        ]
     )
 
 
@@ -222,10 +207,36 @@ def decode(kind: type[_Message], payload: bytes) -> _Message:
         raise errors.ParseError(f"podresources {kind.__name__}", payload, str(error)) from error
 
 
+def _container(container: pb.ContainerResources) -> ListedContainer:
+    devices, claims = container.devices, container.dynamic_resources
+    return ListedContainer(
+        container.name,
+        _ids(container.cpu_ids, "podresources CPU"),
+        _memory(container.memory),
+        _devices(devices) if devices else (),
+        _claimed(claims) if claims else (),
+    )
+
+
+def _claimed(claims: Iterable[pb.DynamicResource]) -> tuple[ClaimedDevice, ...]:
+    return tuple(
+        ClaimedDevice(
+            f"{claim.claim_namespace}/{claim.claim_name}",
+            device.driver_name,
+            device.pool_name,
+            device.device_name,
+        )
+        for claim in claims
+        for device in claim.claim_resources
+    )
+
+
 def _memory(blocks: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
     return tuple(
-        MemoryBlock(block.memory_type, _zones(block.topology), _size(block.size))
-        for block in blocks
+        [
+            MemoryBlock(block.memory_type, _zones(block.topology), _size(block.size))
+            for block in blocks
+        ]
     )
 
 
@@ -249,7 +260,7 @@ def _devices(entries: Iterable[pb.ContainerDevices]) -> tuple[DeviceHolding, ...
 
 def _zones(topology: pb.TopologyInfo) -> int:
     # A negative id means "does not care", as in the device plugin API.
-    return _ids((node.ID for node in topology.nodes if node.ID >= 0), "podresources zone")
+    return _ids([zone for node in topology.nodes if (zone := node.ID) >= 0], "podresources zone")
 
 
 def _ids(ids: Iterable[int], what: str) -> int:

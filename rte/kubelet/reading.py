@@ -35,6 +35,7 @@ PLUGIN_DIR = "device-plugins"
 
 #: Larger than any state file; a guard against a wrong path.
 _MAX_FILE_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 16
 
 #: A kubelet writes a burst of files per admission; it is over long before these are used up.
 _ATTEMPTS = 20
@@ -247,13 +248,15 @@ def _signature(path: Path) -> Signature:
 
 
 def _read(path: Path, parse: Callable[[bytes, str], _State]) -> _State | None:
+    text = bytearray()
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_FILE_BYTES + 1)
+        with path.open("rb", buffering=0) as file:
+            while len(text) <= _MAX_FILE_BYTES and (piece := file.read(_PIECE_BYTES)):
+                text += piece
     except FileNotFoundError:
         return None
     except OSError as error:
         raise errors.KubeletError(f"{path}: cannot be read: {error.strerror}") from error
     if len(text) > _MAX_FILE_BYTES:
         raise errors.KubeletError(f"{path}: too large for a state file")
-    return parse(text, str(path))
+    return parse(bytes(text), str(path))

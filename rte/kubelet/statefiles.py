@@ -184,14 +184,11 @@ def _blocks(value: object, what: str) -> tuple[MemoryBlock, ...]:
     blocks = []
     for item in _rows(value, what, "memory blocks"):
         block = _table(item, what, "memory blocks")
-        zones = _rows(block.get("numaAffinity"), what, "numaAffinity")
-        blocks.append(
-            MemoryBlock(
-                _required_text(block, "type", what),
-                bits.of(_zone(zone, what) for zone in zones),
-                _amount(block.get("size"), what, "size"),
-            )
-        )
+        zones = 0
+        for zone in _rows(block.get("numaAffinity"), what, "numaAffinity"):
+            zones |= 1 << _zone(zone, what)
+        resource = _required_text(block, "type", what)
+        blocks.append(MemoryBlock(resource, zones, _amount(block.get("size"), what, "size")))
     return tuple(blocks)
 
 

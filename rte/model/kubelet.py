@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +71,7 @@ class ClaimedDevice:
     device: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedContainer:
+class ListedContainer(NamedTuple):
     """A container as podresources lists it; ordinary init containers are never listed.
 
     ``devices`` are merged: the kubelet sends one entry per device and zone.
@@ -85,8 +84,7 @@ class ListedContainer:
     claimed: tuple[ClaimedDevice, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedPod:
+class ListedPod(NamedTuple):
     """A pod as podresources lists it: no UID, and shown before it is admitted."""
 
     namespace: str

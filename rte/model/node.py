@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from rte.model.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class CPUInfo:
+class CPUInfo(NamedTuple):
     """One CPU as the kubelet's topology knows it.
 
     ``core`` is the smallest CPU id among the core's threads (cadvisor's identification), ``uncore``
@@ -132,8 +131,7 @@ class ZoneMemory:
     amounts: Mapping[str, MemoryAmounts]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBlock:
+class MemoryBlock(NamedTuple):
     """Memory held by a container: ``size`` bytes of ``resource`` over ``zones`` (counted once)."""
 
     resource: str

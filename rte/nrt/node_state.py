@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -41,6 +40,8 @@ _T = TypeVar("_T")
 ANNOTATION = "topology.rte.dev/node-state"
 VERSION = 1
 
+#: Keys of the columns of the CPU table, in the order of CPUInfo.
+_COLUMNS = ("cpu", "core", "socket", "zone", "uncore")
 _RUN = re.compile(r"(-?\d{1,9})(?:-(\d{1,9})|x(\d{1,9}))?", re.ASCII)
 #: Attributes of KubeletConfig that are plain values, by JSON key.
 _CONFIG_KEYS = {
@@ -64,6 +65,7 @@ def encode(state: NodeState) -> str:
         errors.InconsistentStateError: a container holds devices that their pool does not have.
     """
     classes = {name: _device_classes(pool) for name, pool in state.devices.items()}
+    places = {name: _device_places(groups) for name, groups in classes.items()}
     document = {
         "version": VERSION,
         "kubelet": state.kubelet_version,
@@ -77,7 +79,7 @@ def encode(state: NodeState) -> str:
         "devices": _encode_devices(state, classes),
         "admitted": sorted(state.admitted),
         "holdings": {
-            uid: {name: _encode_holding(held, classes) for name, held in containers.items()}
+            uid: {name: _encode_holding(held, places) for name, held in containers.items()}
             for uid, containers in state.holdings.items()
         },
     }
@@ -168,13 +170,9 @@ def _decode_config(document: _Node) -> KubeletConfig:
 
 
 def _encode_topology(topology: Topology) -> dict[str, Any]:
-    cpus = topology.cpus
+    columns = zip(*topology.cpus, strict=True) if topology.cpus else [()] * len(_COLUMNS)
     return {
-        "cpu": _encode_runs(tuple(info.cpu for info in cpus)),
-        "core": _encode_runs(tuple(info.core for info in cpus)),
-        "socket": _encode_runs(tuple(info.socket for info in cpus)),
-        "zone": _encode_runs(tuple(info.zone for info in cpus)),
-        "uncore": _encode_runs(tuple(info.uncore for info in cpus)),
+        **dict(zip(_COLUMNS, map(_encode_runs, columns), strict=True)),
         "sockets": topology.sockets,
         "uncoreReported": topology.uncore_reported,
         "zones": [
@@ -190,7 +188,7 @@ def _encode_topology(topology: Topology) -> dict[str, Any]:
 
 
 def _decode_topology(document: _Node) -> Topology:
-    columns = [document[name].text() for name in ("cpu", "core", "socket", "zone", "uncore")]
+    columns = [document[name].text() for name in _COLUMNS]
     return Topology(
         cpus=_decode_cpus(*columns),
         zones=tuple(_decode_zone(zone) for zone in document["zones"].items()),
@@ -228,19 +226,21 @@ def _decode_zone(document: _Node) -> ZoneInfo:
 @lru_cache(maxsize=1024)
 def _encode_runs(values: tuple[int, ...]) -> str:
     parts: list[str] = []
-    repeats = [(value, len(list(group))) for value, group in groupby(values)]
-    position = 0
-    while position < len(repeats):
-        value, count = repeats[position]
-        position += 1
-        if count > 1:
-            parts.append(f"{value}x{count}")
-            continue
-        last = value
-        while value >= 0 and position < len(repeats) and repeats[position] == (last + 1, 1):
-            last += 1
-            position += 1
-        parts.append(str(value) if last == value else f"{value}-{last}")
+    ends = (*values[1:], None, None)
+    first = 0
+    while first < len(values):
+        value = values[first]
+        last = first
+        if ends[first] == value:
+            while ends[last] == value:
+                last += 1
+            parts.append(f"{value}x{last - first + 1}")
+        else:
+            # Up to the number before one that repeats.
+            while value >= 0 and ends[last] == values[last] + 1 != ends[last + 1]:
+                last += 1
+            parts.append(str(value) if last == first else f"{value}-{values[last]}")
+        first = last + 1
     return ",".join(parts)
 
 
@@ -297,6 +297,8 @@ def _zone_id(text: str, topology: Topology) -> int:
 # Devices: a class is a zone set; its devices are numbered in the pool's order
 
 _Classes = dict["ZoneSet | None", list[int]]
+#: Position in the pool -> index of the class, number within it.
+_Places = dict[int, tuple[int, int]]
 
 
 def _device_classes(pool: DevicePool) -> _Classes:
@@ -306,6 +308,14 @@ def _device_classes(pool: DevicePool) -> _Classes:
         classes.setdefault(zones, []).append(position)
     order = sorted(classes, key=lambda zones: -1 if zones is None else zones)
     return {zones: classes[zones] for zones in order}
+
+
+def _device_places(classes: _Classes) -> _Places:
+    return {
+        position: (index, number)
+        for index, positions in enumerate(classes.values())
+        for number, position in enumerate(positions)
+    }
 
 
 def _encode_devices(state: NodeState, classes: Mapping[str, _Classes]) -> dict[str, Any]:
@@ -376,7 +386,7 @@ def _decode_pool(document: _Node, resource: str) -> tuple[DevicePool, list[list[
 # Holdings
 
 
-def _encode_holding(holding: Holding, classes: Mapping[str, _Classes]) -> dict[str, Any]:
+def _encode_holding(holding: Holding, places: Mapping[str, _Places]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     if holding.cpus:
         document["cpus"] = bits.format_list(holding.cpus)
@@ -386,20 +396,23 @@ def _encode_holding(holding: Holding, classes: Mapping[str, _Classes]) -> dict[s
         ]
     if holding.devices:
         document["devices"] = {
-            name: _encode_held(name, mask, classes) for name, mask in holding.devices.items()
+            name: _encode_held(name, mask, places) for name, mask in holding.devices.items()
         }
     return document
 
 
-def _encode_held(name: str, mask: Mask, classes: Mapping[str, _Classes]) -> list[list[Any]]:
+def _encode_held(name: str, mask: Mask, places: Mapping[str, _Places]) -> list[list[Any]]:
     """Rows of class index and numbers within the class."""
-    groups = classes.get(name, {}).values()
-    if mask >> sum(len(positions) for positions in groups):
+    known = places.get(name, {})
+    if mask >> len(known):
         raise errors.InconsistentStateError(
             f"a container holds devices of {name} that the node does not list; read again"
         )
-    numbers = [_numbers(mask, positions) for positions in groups]
-    return [[index, text] for index, text in enumerate(numbers) if text]
+    numbers: dict[int, Mask] = {}
+    for position in bits.members(mask):
+        index, number = known[position]
+        numbers[index] = numbers.get(index, 0) | 1 << number
+    return [[index, bits.format_list(numbers[index])] for index in sorted(numbers)]
 
 
 def _decode_holding(

@@ -372,7 +372,7 @@ class _Managers:
                     if (old.zones, old.resource) == (block.zones, block.resource):
                         part = min(left, old.size)
                     left -= part
-                    shrunk.append(replace(old, size=old.size - part) if part else old)
+                    shrunk.append(old._replace(size=old.size - part) if part else old)
                 self.blocks[earlier.name] = tuple(shrunk)
 
     # The answer.
