@@ -61,7 +61,7 @@ class Tree:
             fd = os.open(f"{self._root}/{place}/{name}", _FLAGS)
         except OSError as error:
             target = self._target(place, name) if error.errno == errno.ELOOP else None
-            if target is None or links == MAX_LINKS:
+            if target is None or links + 1 == MAX_LINKS:
                 return None
             parent, _, name = target.rpartition("/")
             return self.load(parent, name, links + 1)

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from rte import errors
 from rte.model import bits
 
-sets = st.sets(st.integers(0, 1200), max_size=60)
+sparse = st.sets(st.integers(0, 1200), max_size=60)
+dense = st.sets(st.integers(0, 100), min_size=14)
+sets = sparse | dense
 
 
 @given(sets)
@@ -47,7 +49,21 @@ def test_the_kernels_list_format(text, members):
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "1-", "-1", "3-1", "1,,2", "0-7:0/4", "0-9999999", "1 2", "²"]
+    "text",
+    [
+        "a",
+        "1-",
+        "-1",
+        "3-1",
+        "1,,2",
+        "0-7:0/4",
+        "0-9999999",
+        "0-65536",
+        "1-0000005",
+        "1 2",
+        "²",
+        "0-²",
+    ],
 )
 def test_what_is_not_a_list_is_refused(text):
     with pytest.raises(errors.ParseError):
