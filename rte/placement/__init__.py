@@ -13,7 +13,7 @@ from rte.placement.admission import (
 )
 from rte.placement.futures import (
     certain_under_endings,
-    fits_in_turn,
+    fit_together,
     fits_under_every_outcome,
     is_monotone,
     outcomes,
@@ -29,7 +29,7 @@ __all__ = [
     "admit",
     "certain_under_endings",
     "execute",
-    "fits_in_turn",
+    "fit_together",
     "fits_under_every_outcome",
     "initial_state",
     "is_monotone",

@@ -8,12 +8,14 @@ preferred depend on sizes alone. docs/placement.md lists the counter-examples.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, islice, permutations
 from operator import or_
 from typing import TYPE_CHECKING
 
 from rte.model import bits
+from rte.model.node import Holding, MemoryAmounts, ZoneMemory
 from rte.model.pod import QOS, ContainerKind
 from rte.placement import cpus, devices, layout, memory, merge, versions
 from rte.placement.admission import admit, possible_states, settle
@@ -21,6 +23,7 @@ from rte.placement.admission import admit, possible_states, settle
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from rte.model.bits import CPUSet
     from rte.model.node import NodeState
     from rte.model.pod import Container, Pod
     from rte.placement.outcome import Admission
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 MAX_ENDINGS = 64
 #: Zones that are followed before a game counts as lost.
 MAX_MOVES = 4096
+#: More pods than this are not looked at together: each costs an admission.
+MOST_TOGETHER = 8
+#: So many are tried in every order.
+MOST_PERMUTED = 3
 
 
 def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
@@ -40,7 +47,7 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     admission = admit(state, pod)
     if not admission.admitted:
         return False
-    if is_monotone(state, pod, admission) or fits_in_turn(state, [pod], endable):
+    if is_monotone(state, pod, admission) or finds_zones(state, pod, endable):
         return True
     endings = _endings(state, endable)
     return endings is not None and all(admit(ended, pod).admitted for ended in endings)
@@ -108,10 +115,10 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     )
 
 
-def fits_in_turn(state: NodeState, pods: Sequence[Pod], endable: Collection[str]) -> bool:
-    """Whether the pods are admitted in this order, whichever endable pods end before or between.
+def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
+    """Whether each container finds a zone, whichever endable pods end before or between them.
 
-    Answers without trying endings where each container (or pod, under pod scope) belongs into a
+    Answers without trying endings where each container (or the pod, under pod scope) belongs into a
     single zone: it goes to the lowest zone that holds it, so at the latest to the first that
     *surely* does, which is one with room in the state as we know it. All zones up to there are
     followed. False where this reasoning does not apply.
@@ -119,15 +126,16 @@ def fits_in_turn(state: NodeState, pods: Sequence[Pod], endable: Collection[str]
     rules = versions.rules_of(state.config, state.kubelet_version)
     if not _goes_to_one_zone(state, rules):
         return False
-    units: list[Mapping[str, int]] = []
-    for pod in pods:
-        asking = _asking(state, pod, rules)
-        if any(container.kind is ContainerKind.INIT for container in asking):
-            return False
-        if rules.pod_scope and not _merge_sees_all(pod):
-            return False
-        own = [_zonal_demand(state, pod, container, rules) for container in asking]
-        units += [_sum(own)] if rules.pod_scope else own
+    asking = _asking(state, pod, rules)
+    if any(container.kind is ContainerKind.INIT for container in asking):
+        return False
+    if rules.pod_scope and not _merge_sees_all(pod):
+        return False
+    units: list[Mapping[str, int]] = [
+        _zonal_demand(state, pod, container, rules) for container in asking
+    ]
+    if rules.pod_scope:
+        units = [_sum(units)]
     everywhere = _sum(units)
     room = _room(state)
     for name, pool in state.devices.items():
@@ -136,6 +144,37 @@ def fits_in_turn(state: NodeState, pods: Sequence[Pod], endable: Collection[str]
     freest = _room(settle(state, (frozenset(state.holdings) | state.admitted).difference(endable)))
     game = _Game(units, room[:-1], freest[:-1], in_order=not rules.prefer_closest)
     return game.is_won(0, [{} for _ in room[:-1]])
+
+
+def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False) -> bool:
+    """Whether all the pods are admitted in any order, whatever zones each of them takes.
+
+    This is the question for pods in flight: the kubelet may be freer than ``state``, or may have
+    been fuller when it admitted some of them, so nobody knows where they are. Each is tried against
+    a node where all the others hold their share in **every** zone: that leaves less than any real
+    outcome, and what is admitted there is admitted where more is free, as far as its admission is
+    monotone. False where outcomes do not differ by zone alone, or for too many pods.
+
+    ``steady``: nothing has ended and nothing can, so only the order is open: all orders are tried.
+    """
+    if steady and len(pods) <= MOST_PERMUTED:
+        return all(_admits_all(state, order) for order in permutations(pods))
+    if len(pods) > MOST_TOGETHER or not _is_zonewise(state):
+        return False
+    shares = []
+    for pod in pods:
+        alone = admit(state, pod)
+        if alone.verdict != "admitted":
+            return False
+        shares.append(alone.holdings)
+    for index, pod in enumerate(pods):
+        crowded = state
+        for other, share in enumerate(shares):
+            if other != index:
+                crowded = _hold_everywhere(crowded, f"together-{other}", share.values())
+        if admit(crowded, pod).verdict != "admitted":
+            return False
+    return True
 
 
 class _Game:
@@ -305,3 +344,102 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
         for count in range(len(held) + 1)
         for gone in combinations(held, count)
     ]
+
+
+def _admits_all(state: NodeState, pods: Iterable[Pod]) -> bool:
+    for pod in pods:
+        admission = admit(state, pod)
+        if admission.verdict != "admitted":
+            return False
+        state = admission.state
+    return True
+
+
+def _hold_everywhere(state: NodeState, uid: str, share: Iterable[Holding]) -> NodeState:
+    """The node as if a pod held its share in each zone at once, as far as there is any.
+
+    CPUs are taken whole cores first; memory is taken from every row that has the type.
+    """
+    held = list(share)
+    cpus = sum(holding.cpus.bit_count() for holding in held)
+    memory: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    for holding in held:
+        for block in holding.memory:
+            memory[block.resource] = memory.get(block.resource, 0) + block.size
+        for name, mask in holding.devices.items():
+            devices[name] = devices.get(name, 0) + mask.bit_count()
+    taken = 0
+    for zone in state.topology.zone_cpus.values():
+        taken |= _whole_cores_first(state, zone & state.shared & ~state.reserved, cpus)
+    ghost = Holding(cpus=taken, devices=_free_devices(state, devices))
+    return replace(
+        state,
+        shared=state.shared & ~taken,
+        memory={zone: _drained(zone, row, memory) for zone, row in state.memory.items()},
+        admitted=state.admitted | {uid},
+        holdings={**state.holdings, uid: {"": ghost}},
+    )
+
+
+def _is_zonewise(state: NodeState) -> bool:
+    """Whether outcomes differ by zone only: a memory manager that may bind zones into groups makes
+    outcomes that "every zone" does not cover.
+    """
+    return (
+        state.config.memory_policy != "Static"
+        or state.config.topology_policy == "single-numa-node"
+        or len(state.topology.zones) == 1
+    )
+
+
+def _whole_cores_first(state: NodeState, free: CPUSet, count: int) -> CPUSet:
+    """``count`` free CPUs (all where there are less), those of wholly free cores first.
+
+    They are what a kubelet with ``full-pcpus-only`` needs.
+    """
+    cores: dict[int, CPUSet] = {}
+    for info in state.topology.cpus:
+        if free >> info.cpu & 1:
+            cores[info.core] = cores.get(info.core, 0) | 1 << info.cpu
+    ordered = sorted(cores.values(), key=lambda core: -core.bit_count())
+    return bits.of(islice((cpu for core in ordered for cpu in bits.members(core)), count))
+
+
+def _free_devices(state: NodeState, wanted: Mapping[str, int]) -> dict[str, int]:
+    """For each resource, that many free devices of each exact zone set, as far as there are."""
+    out: dict[str, int] = {}
+    for name, count in wanted.items():
+        pool = state.devices[name]
+        held = 0
+        for containers in state.holdings.values():
+            for holding in containers.values():
+                held |= holding.devices.get(name, 0)
+        by_zones: dict[int | None, int] = {}
+        for position in bits.members(pool.healthy & ~held):
+            zones = pool.zones[position]
+            if by_zones.get(zones, 0) < count:
+                by_zones[zones] = by_zones.get(zones, 0) + 1
+                out[name] = out.get(name, 0) | 1 << position
+    return out
+
+
+def _drained(zone: int, row: ZoneMemory, wanted: Mapping[str, int]) -> ZoneMemory:
+    """The row with the amounts reserved, as far as they are free."""
+    touched = {name: wanted[name] for name in wanted if name in row.amounts}
+    if not touched:
+        return row
+    amounts = dict(row.amounts)
+    for name, size in touched.items():
+        old = amounts[name]
+        part = min(size, old.free)
+        amounts[name] = MemoryAmounts(
+            total=old.total,
+            system_reserved=old.system_reserved,
+            allocatable=old.allocatable,
+            reserved=old.reserved + part,
+            free=old.free - part,
+        )
+    return ZoneMemory(
+        assignments=row.assignments + 1, group=row.group or 1 << zone, amounts=amounts
+    )

@@ -18,6 +18,13 @@ def admitted_after(state, each, *gone):
     return placement.admit(state, each).admitted
 
 
+def pair(name, x, y):
+    """A pod of two containers that ask for so much of ``cpus`` or ``gpus``."""
+    return pod(
+        "a", *(container(n, memory=1, **{"cpus": 2, name: a}) for n, a in (("x", x), ("y", y)))
+    )
+
+
 # Properties
 
 
@@ -28,24 +35,27 @@ def test_monotone_admissions_stand_whatever_has_ended(used, each, data):
     answer = placement.admit(state, each)
     if not answer.admitted or not active:
         return
-    if futures.is_monotone(state, each, answer) or futures.fits_in_turn(state, [each], active):
+    if futures.is_monotone(state, each, answer) or futures.finds_zones(state, each, active):
         gone = data.draw(st.sets(st.sampled_from(active)))
         assert admitted_after(state, each, *sorted(gone))
 
 
 @settings(max_examples=150, deadline=None)
 @given(used=build.used_nodes(), one=build.pods("one"), two=build.pods("two"), data=st.data())
-def test_pods_that_fit_in_turn_do_so_whatever_ends_before_or_between(used, one, two, data):
+def test_pods_that_fit_together_do_so_in_any_order_whatever_ends(used, one, two, data):
     state, active = used
-    if not active or not futures.fits_in_turn(state, [one, two], active):
+    if not placement.fit_together(state, [one, two]):
         return
-    before = data.draw(st.sets(st.sampled_from(active)))
-    between = data.draw(st.sets(st.sampled_from(active)))
+    if not all(placement.certain_under_endings(state, each, active) for each in (one, two)):
+        return
+    before = data.draw(st.sets(st.sampled_from(active))) if active else ()
+    between = data.draw(st.sets(st.sampled_from(active))) if active else ()
+    first, second = data.draw(st.permutations([one, two]))
     for uid in sorted(before):
         state = placement.remove(state, uid)
-    first = placement.execute(state, one)
-    assert first.admitted
-    assert admitted_after(first.state, two, *sorted(between))
+    answer = placement.execute(state, first)
+    assert answer.admitted
+    assert admitted_after(answer.state, second, *sorted(between))
 
 
 @settings(max_examples=60, deadline=None)
@@ -192,7 +202,7 @@ def test_reuse_depends_on_picks():
     life = pod("a", container("i", "init", cpus=2, memory=1), container("m", cpus=2, memory=1))
     state = build.filled(build.node(policy="none"), simple("h"))
     assert not futures.is_monotone(state, life, placement.admit(state, life))
-    assert not futures.fits_in_turn(build.node(), [life], [])
+    assert not futures.finds_zones(build.node(), life, [])
     assert placement.certain_under_endings(state, life, ["h"])
 
 
@@ -200,65 +210,65 @@ def test_pod_scope_decides_once():
     two = pod("a", container("x", cpus=2, memory=1), container("y", cpus=2, memory=1))
     state = build.filled(build.node(topology_scope="pod"), simple("h"))
     assert futures.is_monotone(state, two, placement.admit(state, two))
-    assert futures.fits_in_turn(state, [two, simple("b")], ["h"])
+    assert futures.finds_zones(state, two, ["h"])
 
 
 # Games
 
 
-def test_two_pods_in_turn():
+def test_two_containers_in_turn():
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert placement.fits_in_turn(state, [simple("a", cpus=3), simple("b", cpus=6)], ["h"])
-    # a fits zone 1 only, until h ends; b must then find room beside it, in either zone.
-    assert not placement.fits_in_turn(state, [simple("a", cpus=4), simple("b", cpus=8)], ["h"])
-    assert not placement.fits_in_turn(state, [simple("a", cpus=9)], [])
+    assert futures.finds_zones(state, pair("cpus", 3, 6), ["h"])
+    # x fits zone 1 only, until h ends; y must then find room beside it, in either zone.
+    assert not futures.finds_zones(state, pair("cpus", 4, 8), ["h"])
+    assert not futures.finds_zones(state, simple("a", cpus=9), [])
 
 
 def test_without_endings_the_game_is_the_prediction():
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert placement.fits_in_turn(state, [simple("a", cpus=8), simple("b", cpus=3)], [])
+    assert futures.finds_zones(state, pair("cpus", 8, 3), [])
 
 
 def test_the_game_is_given_up_when_it_gets_long(monkeypatch):
     monkeypatch.setattr(futures, "MAX_MOVES", 1)
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert not placement.fits_in_turn(state, [simple("a", cpus=3), simple("b", cpus=3)], ["h"])
+    assert not futures.finds_zones(state, pair("cpus", 3, 3), ["h"])
 
 
 def test_zones_are_not_in_order_with_distances():
     options = {"prefer-closest-numa-nodes": "true"}
     state = build.node(policy="restricted", topology_options=options)
-    assert placement.fits_in_turn(state, [simple("a", cpus=3)], [])
-    assert not placement.fits_in_turn(state, [simple("a", cpus=7), simple("b", cpus=8)], [])
+    assert futures.finds_zones(state, simple("a", cpus=3), [])
+    assert not futures.finds_zones(state, pair("cpus", 7, 8), [])
 
 
 def test_devices_take_part():
     state = build.node(devices={GPU: pool(0, 1, (), unhealthy="1")})
-    assert placement.fits_in_turn(state, [simple("a", gpus=1)], [])
-    assert not placement.fits_in_turn(state, [simple("a", gpus=1), simple("b", gpus=1)], [])
+    assert futures.finds_zones(state, simple("a", gpus=1), [])
+    assert not futures.finds_zones(state, pair("gpus", 1, 1), [])
     shared = build.node(devices={GPU: pool((0, 1))})
-    assert not placement.fits_in_turn(shared, [simple("a", gpus=1)], [])
+    assert not futures.finds_zones(shared, simple("a", gpus=1), [])
     loose = build.node(devices={GPU: pool(None, None)})
     only = dataclasses.replace(container(), limits={GPU: 1}, requests={GPU: 1})
-    assert placement.fits_in_turn(loose, [pod("a", only, qos="Burstable")], [])
-    assert not placement.fits_in_turn(loose, [simple("a", gpus=3)], [])
+    assert futures.finds_zones(loose, pod("a", only, qos="Burstable"), [])
+    assert not futures.finds_zones(loose, simple("a", gpus=3), [])
     far = build.node(devices={GPU: pool(7, 0)})
-    assert placement.fits_in_turn(far, [simple("a", gpus=1)], [])
+    assert futures.finds_zones(far, simple("a", gpus=1), [])
 
 
 def test_wide_groups_and_foreign_policies_are_no_game():
-    assert not placement.fits_in_turn(build.node(policy="none"), [simple("a")], [])
+    assert not futures.finds_zones(build.node(policy="none"), simple("a"), [])
     wide = build.filled(build.node(policy="restricted"), simple("h", cpus=0.5, memory=20))
-    assert not placement.fits_in_turn(wide, [simple("a")], [])
+    assert not futures.finds_zones(wide, simple("a"), [])
     aligned = build.node(policy="restricted", cpu_options={"align-by-socket": "true"})
-    assert not placement.fits_in_turn(aligned, [simple("a")], [])
+    assert not futures.finds_zones(aligned, simple("a"), [])
     sidecar = pod(
         "a",
         container("side", "sidecar", cpus=1, memory=1, hugepages=1),
         container("main", cpus=1, memory=1),
     )
     pages = build.node(build.topology(hugepages={2**21: 64}), topology_scope="pod")
-    assert not placement.fits_in_turn(pages, [sidecar], [])
+    assert not futures.finds_zones(pages, sidecar, [])
 
 
 # Outcomes
