@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from rte import nrt
+from rte.scheduler.extender import WAKE_ANNOTATION
 from tests.cluster import agents, processes
 from tests.cluster.kubelet_config import kubelet_config
 from tests.cluster.pods import container, path, pod
@@ -253,3 +256,31 @@ def test_the_successor_is_active_within_five_seconds(
     schedulers.kill(first)
     cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME), seconds=10)
     assert time.monotonic() - begin < 6.5  # five seconds, and what a kubelet needs to start a pod
+
+
+def test_a_pod_that_waits_in_kube_scheduler_is_woken_when_a_place_appears(
+    cluster: Cluster, schedulers: Schedulers, fresh_node: Callable[..., Node]
+) -> None:
+    """kube-scheduler does not watch reports: without the touch it would look again in minutes."""
+    made = yaml.safe_load_all(cluster.kubectl("kustomize", agents.MANIFESTS / "extender"))
+    role = next(each for each in made if each["kind"] == "ClusterRole")
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump(role))
+    node = fresh_node(shape="2x8")
+    with_agents([node])
+    port = processes.free_port()
+    schedulers.start(f"--extender-listen=127.0.0.1:{port}", "--scheduler-name=nobody")
+    config = yaml.safe_load((agents.MANIFESTS / "extender/kube-scheduler.yaml").read_text())
+    config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+    schedulers.roles.append("extended")
+    cluster.start_scheduler("extended", config=config, role="extended")
+    cluster.run_pod(pod(container(1, "64Mi"), scheduler="extended"))
+
+    node.stop("agent", grace=0)
+    damage = {"metadata": {"annotations": {nrt.NODE_STATE_ANNOTATION: "{"}}}
+    cluster.api.patch(f"{agents.NRT}/{node.name}", damage)
+    waiting = cluster.create_pod(pod(container(2, "64Mi"), scheduler="extended"))
+    refused = cluster.wait_pod(waiting, lambda obj: "malformed" in str(obj["status"]), seconds=30)
+    assert WAKE_ANNOTATION not in refused["metadata"].get("annotations", {})
+    agents.start(node)
+    placed = cluster.wait_pod(waiting, "Running", seconds=30)
+    assert WAKE_ANNOTATION in placed["metadata"]["annotations"]
