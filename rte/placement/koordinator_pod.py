@@ -35,7 +35,7 @@ class KoordinatorPod:
         qos: ``LSE``, ``LSR``, ``LS``, ``BE``, ``SYSTEM`` or ``""``.
         binds: the pod wants CPUs of its own (LSE/LSR of priority prod, whole CPUs).
         bind: the CPU bind policy in force; ``required`` tells whether it is a must.
-        burst_in_one_zone: ``ConstrainedBurst`` was asked for.
+        burst_in_one_zone: ``ConstrainedBurst`` was asked for; ``burst_required``: as a must.
         exclusive: CPU exclusive policy.
         numa_policy: NUMA topology policy of the pod, ``""`` when it names none.
         numa_exclusive: ``Required``, ``Preferred`` or ``""``.
@@ -46,6 +46,7 @@ class KoordinatorPod:
     bind: str = ""
     required: bool = False
     burst_in_one_zone: bool = False
+    burst_required: bool = False
     exclusive: str = ""
     numa_policy: str = ""
     numa_exclusive: str = ""
@@ -101,6 +102,7 @@ def read_koordinator_pod(
         bind=policy if binds else "",
         required=binds and bool(required),
         burst_in_one_zone=CONSTRAINED_BURST in (required, preferred),
+        burst_required=required == CONSTRAINED_BURST,
         exclusive=str(spec.get("preferredCPUExclusivePolicy", "")) if binds else "",
         numa_policy=numa_policy,
         numa_exclusive=str(numa.get("singleNUMANodeExclusive", "")),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte.model import bits, quantity
-from rte.placement.koordinator import Allocated, Ledger
+from rte.placement.koordinator import Allocated, Ledger, constrained_burst_place
 from rte.placement.koordinator_node import (
     Allocation,
     AllocationError,
@@ -62,12 +62,15 @@ def wishes(shape: Shape) -> KoordinatorPod:
 def choose(
     shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
 ) -> Allocation:
-    """The CPUs and zones for a pod of this shape.
+    """The CPUs and zones for a pod of this shape; nothing where it only would have liked a zone.
 
     Raises:
         AllocationError: the node cannot give them.
     """
-    node = _node(state, holders)
+    held = list(holders)
+    if not (wish.binds or wish.numa_policy):
+        return _burst(shape, wish, state, held)
+    node = _node(state, held)
     amounts = {name: shape.totals[name] for name in ("cpu", "memory") if name in shape.totals}
     request = NodeRequest(
         amounts=amounts,
@@ -87,6 +90,28 @@ def choose(
     if not merged.admitted:
         raise AllocationError(merged.reasons or ("the NUMA policy cannot be met",))
     return allocate(node, request, merged.hint.zones)
+
+
+def asks(wish: KoordinatorPod) -> bool:
+    """Whether there is anything to choose for the pod."""
+    return wish.binds or bool(wish.numa_policy) or wish.burst_in_one_zone
+
+
+def _burst(
+    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
+) -> Allocation:
+    """The zone whose shared pool holds the limit of a ``ConstrainedBurst`` pod."""
+    taken = state.reserved
+    for held in holders:
+        taken |= held.cpus
+    pools = {zone: cpus & ~taken for zone, cpus in state.topology.zone_cpus.items()}
+    place = constrained_burst_place(shape.pod, pools)
+    if place is None:
+        if wish.burst_required:
+            raise AllocationError(("no zone's shared pool holds the pod's CPU limit",))
+        return Allocation()
+    amounts = {name: shape.totals[name] for name in ("cpu", "memory") if name in shape.totals}
+    return Allocation(zones={place.zone: amounts})
 
 
 def write(allocation: Allocation) -> str:

@@ -281,7 +281,7 @@ class NodeEntry:
             return check
         try:
             wish = koordinator.wishes(shape)
-            if not (wish.binds or wish.numa_policy):
+            if not koordinator.asks(wish):
                 return check
             held = [
                 koordinator.read(pod.resource_status)
@@ -293,6 +293,8 @@ class NodeEntry:
             return Check(reason="malformed Koordinator annotation", message=str(error))
         except AllocationError as error:
             return Check(reason=error.reasons[0], message=str(error), resources=True)
+        if not (chosen.cpus or chosen.zones):
+            return check
         return replace(check, resource_status=koordinator.write(chosen))
 
     def _managers(self, shape: Shape, info: NodeInfo) -> Check:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from tests.unit.scheduler.build import World, machine, state
+from tests.unit.scheduler.build import World, machine, pod_object, state
+
+if TYPE_CHECKING:
+    from rte.scheduler.objects import PodView
 
 LSR = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
 SPEC = "scheduling.koordinator.sh/resource-spec"
@@ -58,6 +62,33 @@ def test_a_numa_policy_of_the_pod_is_honoured() -> None:
     written = json.loads(world.cycle.decide(pod).check.resource_status)
     assert len(written["numaNodeResources"]) == 1
     assert world.place(world.pod(cpu="10", labels=LSR, annotations=annotations)) is None
+
+
+def burstable(world: World, limit: str, **annotations: str) -> PodView:
+    """A pod that may burst to the limit, with a resource-spec."""
+    obj = pod_object(cpu="1", guaranteed=False, annotations={SPEC: json.dumps(annotations)})
+    obj["spec"]["containers"][0]["resources"]["limits"] = {"cpu": limit}
+    return world.pod(obj)
+
+
+def test_a_constrained_burst_stays_in_the_largest_shared_pool_that_holds_its_limit() -> None:
+    world = unmanaged()
+    # The pools are of 7 and 8 CPUs: CPU 0 is reserved.
+    pod = burstable(world, "6", requiredCPUBindPolicy="ConstrainedBurst")
+    written = json.loads(world.cycle.decide(pod).check.resource_status)
+    assert "cpuset" not in written
+    assert written["numaNodeResources"] == [
+        {"node": 1, "resources": {"cpu": "1000m", "memory": str(1 << 30)}}
+    ]
+
+
+def test_a_burst_that_no_pool_holds_is_refused_only_when_it_is_a_must() -> None:
+    world = unmanaged()
+    must = burstable(world, "9", requiredCPUBindPolicy="ConstrainedBurst")
+    assert world.why(must) == {"no zone's shared pool holds the pod's CPU limit": 1}
+    may = burstable(world, "9", preferredCPUBindPolicy="ConstrainedBurst")
+    decision = world.cycle.decide(may)
+    assert (decision.node, decision.check.resource_status) == ("n", "")
 
 
 def test_nothing_is_written_where_the_kubelet_assigns_cpus_or_nobody_asked() -> None:
