@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -51,6 +52,10 @@ LEASE_DURATION_S = 40
 #: Attempts in which only the kubelet itself is asked for its configuration: some seconds.
 _PATIENCE = 8
 
+#: Of malloc.h, and what both begin with.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MALLOC_THRESHOLD_BYTES = 128 << 10
+
 #: What must be written at the end has so long; a pod's grace period is 10 s.
 _FLUSH_S = 3.0
 
@@ -80,6 +85,7 @@ def run(settings: AgentSettings) -> int:
     Raises:
         errors.RteError: the settings do not work here; nothing that passes by itself.
     """
+    _fix_thresholds()
     try:
         asyncio.run(_until_signalled(settings))
     except* errors.RteError as group:
@@ -367,6 +373,17 @@ class _Agent:
             self._metrics.publish_seconds.observe(time.monotonic() - observation.noticed)
             self._metrics.last_publish.set_to_current_time()
             self._readiness.met("published")
+
+
+def _fix_thresholds() -> None:
+    """Keep glibc's malloc from raising its thresholds with each larger block that it sees freed.
+
+    One buffer of a socket is enough for that, and what is freed later stays with us (mallopt(3)).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # other C libraries know no such thing
+        for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+            mallopt(parameter, _MALLOC_THRESHOLD_BYTES)
 
 
 def _freeze() -> None:
