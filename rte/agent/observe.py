@@ -58,7 +58,9 @@ class Clocks:
         torn: first wait before files that do not agree are read again without a new write.
         torn_most: longest such wait.
         settled: files that stood still this long are not caught between two writes.
-        check: after a change in the files, podresources is compared this much later.
+        check: after a change in the files, podresources is compared this much later, if nothing
+            else has changed meanwhile.
+        check_most: by then it is compared whatever changes.
         source: between attempts to reach a kubelet that does not answer.
         resync: between looks at a restarted kubelet until it has re-admitted its pods.
         resync_most: a kubelet that runs this long has re-admitted what it ever will.
@@ -72,6 +74,7 @@ class Clocks:
     torn_most: float = 1.0
     settled: float = 1.0
     check: float = 0.25
+    check_most: float = 1.0
     source: float = 1.0
     resync: float = 0.1
     resync_most: float = 120.0
@@ -144,6 +147,7 @@ class Observer:
         self._files_changed = 0.0
         self._view: KubeletView | None = None
         self._check_at: float | None = None
+        self._check_by = 0.0
         self._listed_files: StateFiles | None = None
         self._restart = Restart(clocks.resync_most)
         self._reading: NodeReading | None = None
@@ -245,6 +249,10 @@ class Observer:
             self._machine = await asyncio.to_thread(self._read_machine)
         if changes & (Change.SOCKET | Change.POLL):
             await self._notice_restart()
+        if self._check_at is not None and changes & (Change.FILES | Change.PODS):
+            # What has changed is published first: the answer would come amid the next writes.
+            put_off = min(time.monotonic() + self._clocks.check, self._check_by)
+            self._check_at = max(self._check_at, put_off)
         state_dir = self._settings.state_dir
         if state_dir is not None:
             self._take_files(kubelet_reading.read_state_files(state_dir, self._files))
@@ -302,13 +310,17 @@ class Observer:
             if self._view is None or self._pods is None or not self._pods.listed:
                 raise
             # Files and API go on telling what changes.
-            self._check_at = time.monotonic() + self._clocks.source
+            self._check_later(self._clocks.source)
             return
         if files is not None:
             self._take_files(files)
         self._listed_files = files
         self._metrics.source_up.set(1)
         self._readiness.met("source")
+
+    def _check_later(self, wait_s: float) -> None:
+        now = time.monotonic()
+        self._check_at, self._check_by = now + wait_s, now + max(wait_s, self._clocks.check_most)
 
     def _admission_under_way(self, now: float) -> float:
         """Seconds to wait for the last write of an admission; 0: there is none under way.
@@ -337,7 +349,7 @@ class Observer:
         files, listed, view = self._files, self._listed_files, self._view or KubeletView()
         exact = self._source is None or (view.coherent and files == listed)
         if not exact and self._check_at is None:
-            self._check_at = now + self._clocks.check
+            self._check_later(self._clocks.check)
         if self._check_at is not None:
             waits.append(max(0.001, self._check_at - now))
         pods = self._pods.pods() if self._pods is not None and self._pods.listed else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -154,6 +155,37 @@ async def test_an_admission_is_one_observation_of_the_whole(rig: Rig):
     state = await rig.until(lambda state: "a" in state.admitted)
     assert state.holdings["a"]["c"].cpus == 0b110
     assert all(state.shared == rig.kubelet.cpus or "a" in state.admitted for state in rig.seen)
+
+
+async def test_podresources_are_compared_once_nothing_changes_any_more(tmp_path: Path):
+    made = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, check=1.0, check_most=60.0))
+    made.kubelet.start()
+    os.utime(made.kubelet.socket, (1, 1))
+    async with running(made) as rig:
+        await rig.until(lambda state: state.synced)
+        rig.start_pod("a", 0b110)
+        await rig.until(lambda state: "a" in state.admitted)
+        lists, began = rig.kubelet.lists, time.monotonic()
+        while time.monotonic() < began + 1.2:
+            rig.kubelet.write_cpus()
+            await asyncio.sleep(0.05)  # as often as a busy node changes
+        assert rig.kubelet.lists == lists
+        async with asyncio.timeout(5):
+            while rig.kubelet.lists == lists:
+                await asyncio.sleep(0.01)
+
+
+async def test_podresources_are_compared_in_the_end_however_much_changes(tmp_path: Path):
+    made = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, check=0.1, check_most=0.3))
+    made.kubelet.start()
+    os.utime(made.kubelet.socket, (1, 1))
+    async with running(made) as rig:
+        await rig.until(lambda state: state.synced)
+        lists = rig.kubelet.lists
+        async with asyncio.timeout(5):
+            while rig.kubelet.lists == lists:
+                rig.kubelet.write_cpus()
+                await asyncio.sleep(0.01)
 
 
 async def test_a_torn_state_is_never_handed_on(rig: Rig):
