@@ -254,8 +254,9 @@ def test_the_successor_is_active_within_five_seconds(
     assert "is active" not in schedulers.log(second)
     begin = time.monotonic()
     schedulers.kill(first)
-    cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME), seconds=10)
-    assert time.monotonic() - begin < 6.5  # five seconds, and what a kubelet needs to start a pod
+    processes.wait_until(lambda: "is active" in schedulers.log(second), 30, "the successor")
+    assert time.monotonic() - begin < 6.5  # five seconds, and what a busy machine adds
+    cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME))
 
 
 def test_a_pod_that_waits_in_kube_scheduler_is_woken_when_a_place_appears(
