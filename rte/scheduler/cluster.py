@@ -207,6 +207,8 @@ class Cluster:
         if before is None:
             self._company(pod, entry, 1)
         elif before.shape is pod.shape and before.labels == pod.labels:
+            if before.deleting != pod.deleting:
+                self.touch(entry)
             return
         else:
             self._company(before, entry, -1)

@@ -220,6 +220,7 @@ class NodeEntry:
                 [pod.shape.as_pod(pod.kubelet_uid) for pod in unconfirmed],
                 frozenset(self.gone),
                 frozenset(ended_since),
+                frozenset(p.kubelet_uid for p in self.pods.values() if p.deleting),
             )
         return self._outlook
 

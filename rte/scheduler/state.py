@@ -39,6 +39,7 @@ class Outlook:
         doubtful: one of them is not certain to be admitted, so nothing can be built on it.
         steady: nothing on the node has ended since the first of them was bound, and nothing can
             end: only the order of their admissions is open.
+        ending: UIDs of pods that are being deleted: the kubelet may have let go of them already.
     """
 
     base: NodeState
@@ -46,6 +47,7 @@ class Outlook:
     predicted: NodeState
     doubtful: bool = False
     steady: bool = False
+    ending: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ def resolve(
     bound: Iterable[Pod],
     gone: frozenset[str],
     ended_since: frozenset[str] = frozenset(),
+    ending: frozenset[str] = frozenset(),
 ) -> Outlook:
     """The outlook of a node.
 
@@ -102,6 +105,7 @@ def resolve(
         bound: pods bound to the node and not terminal, in the order of binding.
         gone: kubelet UIDs that the API shows terminal or gone.
         ended_since: UIDs of ``bound`` after whose binding some pod of the node has ended.
+        ending: UIDs of pods that are being deleted.
     """
     base = placement.settle(reported, reported.admitted - gone)
     in_flight = tuple(
@@ -115,7 +119,12 @@ def resolve(
             predicted = admission.state
     steady = not base.holdings and not any(pod.uid in ended_since for pod in in_flight)
     return Outlook(
-        base=base, in_flight=in_flight, predicted=predicted, doubtful=doubtful, steady=steady
+        base=base,
+        in_flight=in_flight,
+        predicted=predicted,
+        doubtful=doubtful,
+        steady=steady,
+        ending=ending & predicted.holdings.keys(),
     )
 
 
@@ -140,6 +149,15 @@ def judge(outlook: Outlook, pod: Pod) -> Verdict:
         outlook.base, together, steady=outlook.steady
     ):
         return _wait("a pod in flight may take its zone")
+    if outlook.ending and not placement.certain_under_endings(
+        outlook.predicted, pod, outlook.ending
+    ):
+        return Verdict(
+            admitted=False,
+            reason="node(s) where a pod that is being deleted stands in the way",
+            message="once it has ended the kubelet may choose other zones, and refuse the pod",
+            waits=True,
+        )
     return Verdict(admitted=True, after=admission.state, holdings=admission.holdings)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from rte import placement
+from rte.model.node import DevicePool
 from rte.scheduler.node import Report
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
@@ -53,6 +54,29 @@ def test_an_ended_pod_makes_room_before_the_report_says_so() -> None:
     assert world.place(new) is None
     world.end(old)
     assert world.place(new) == "n"
+
+
+def test_a_pod_that_is_being_deleted_may_free_a_zone_that_would_mislead_the_kubelet() -> None:
+    """The larger container fits zone 1 alone until zone 0 is free; then the GPU is out of reach."""
+    gpu = DevicePool(ids=("g",), zones=(0b01,), healthy=0b1)
+    world = World()
+    world.node("n", state(devices={"example.com/gpu": gpu}))
+    old = world.pod(cpu="3")
+    world.place(old)
+    world.admit(old, "n")
+    world.report("n")
+    obj = pod_object(cpu=["5", "4"])
+    amounts = obj["spec"]["containers"][1]["resources"]["requests"]
+    amounts["example.com/gpu"] = "1"
+    new = world.pod(obj)
+    assert world.cycle.decide(new).node == "n"
+    leaving = replace(world.cluster.pods[old.uid], node="n", deleting=True)
+    world.cluster.set_pod(leaving, 0.0)
+    decision = world.cycle.decide(new)
+    assert (decision.node, decision.waits) == (None, True)
+    assert world.why(new) == {"node(s) where a pod that is being deleted stands in the way": 1}
+    # What nothing can mislead goes there all the same.
+    assert world.place(world.pod(cpu="2")) == "n"
 
 
 def test_a_late_list_that_still_names_a_deleted_pod_changes_nothing() -> None:
