@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from bench.lib.witness import takers
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.service import Scheduler
@@ -38,7 +39,6 @@ from rte.sim.fleet import Fleet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from rte.scheduler.objects import PodView
 
 #: Settings of the kubelets, in turn.
 POLICIES: tuple[Mapping[str, Any], ...] = (
@@ -185,21 +185,11 @@ async def look(scheduler: Scheduler, week: Week) -> None:
         before, seen = seen, {}
         for group in scheduler.queue.asleep():
             view = group.head()
-            if view is not None and takers(scheduler, view):
+            if view is not None and takers(scheduler.cluster, scheduler.cycle, view):
                 seen[view.uid] = before.get(view.uid, 0) + 1
                 if seen[view.uid] == LOOKS:
                     week.wrongly_pending.append(view.name)
             await asyncio.sleep(0)
-
-
-def takers(scheduler: Scheduler, view: PodView) -> bool:
-    """Whether some node takes the pod now: nothing in flight and no reservation forbids it."""
-    cycle, around = scheduler.cycle, scheduler.cycle.around(view)
-    return not cycle.problem(view) and any(
-        not cycle.check(entry, view, around).reason
-        for entry in scheduler.cluster.nodes.values()
-        if entry.info is not None
-    )
 
 
 async def sample(api: API, week: Week, out: list[tuple[int, int]]) -> None:
