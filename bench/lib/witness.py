@@ -269,6 +269,10 @@ class Witness:
     async def _ask(self, session: aiohttp.ClientSession, late: Late) -> None:
         query = {"namespace": late.namespace, "name": late.pod}
         url = f"http://{self._suspect.address}/explain"
-        async with session.get(url, params=query) as response:
-            answer = await response.json()
+        try:
+            async with session.get(url, params=query) as response:
+                answer = await response.json()
+        except aiohttp.ClientError as error:
+            late.why = {"": f"it does not answer: {error}"}
+            return
         late.why, late.named = reasons(answer, late.nodes)
