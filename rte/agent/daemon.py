@@ -52,6 +52,9 @@ LEASE_DURATION_S = 40
 #: Attempts in which only the kubelet itself is asked for its configuration: some seconds.
 _PATIENCE = 8
 
+#: Glibc; None where the C library is another one.
+_LIBC = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "malloc_trim") else None
+
 #: Of malloc.h, and what both begin with.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MALLOC_THRESHOLD_BYTES = 128 << 10
@@ -68,6 +71,7 @@ class Tempo:
         clocks: of the observer.
         pace: of the writer.
         machine: between looks at the list of on-line CPUs.
+        memory: between returns of free memory to the system.
         list_pods: between podresources lists where pods may not be watched.
         lease: between renewals of the Lease.
     """
@@ -75,6 +79,7 @@ class Tempo:
     clocks: Clocks = field(default_factory=Clocks)
     pace: Pace = field(default_factory=Pace)
     machine: float = 5.0
+    memory: float = 10.0
     list_pods: float = 1.0
     lease: float = LEASE_RENEW_S
 
@@ -206,6 +211,7 @@ class _Agent:
         tasks: dict[str, Coroutine[Any, Any, None]] = {
             "observe": self._observer.run(),
             "machine": follow.follow_machine(signals, self._online, every_s=tempo.machine),
+            "memory": _keep_small(tempo.memory),
         }
         if settings.asks_kubelet:
             files = FileFollower(signals, state_dir=settings.state_dir, socket=self._socket)
@@ -375,17 +381,6 @@ class _Agent:
             self._readiness.met("published")
 
 
-def _fix_thresholds() -> None:
-    """Keep glibc's malloc from raising its thresholds with each larger block that it sees freed.
-
-    One buffer of a socket is enough for that, and what is freed later stays with us (mallopt(3)).
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # other C libraries know no such thing
-        for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
-            mallopt(parameter, _MALLOC_THRESHOLD_BYTES)
-
-
 def _freeze() -> None:
     """What is loaded by now stays: collections need not look at it.
 
@@ -396,6 +391,31 @@ def _freeze() -> None:
     gc.freeze()
     gc.collect()
     gc.set_threshold(100, 4, 4)
+    _trim()
+
+
+async def _keep_small(every_s: float) -> None:
+    """Return free memory every ``every_s``; else the most that was ever needed stays with us."""
+    while True:
+        await asyncio.sleep(every_s)
+        gc.collect()
+        _trim()
+
+
+def _trim() -> None:
+    """What glibc holds free goes back to the system (malloc_trim(3)); others offer no such call."""
+    if _LIBC is not None:
+        _LIBC.malloc_trim(0)
+
+
+def _fix_thresholds() -> None:
+    """Keep glibc from raising its thresholds to the largest block that it has seen freed.
+
+    Each read of a socket takes a block of 256 KiB for a moment: out of the heap it leaves holes.
+    """
+    if _LIBC is not None:
+        _LIBC.mallopt(_M_TRIM_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
+        _LIBC.mallopt(_M_MMAP_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
 
 
 def _uids_in_files(state_dir: Path | None) -> frozenset[str]:

@@ -35,7 +35,7 @@ PLUGIN_DIR = "device-plugins"
 
 #: Larger than any state file; a guard against a wrong path.
 _MAX_FILE_BYTES = 64 << 20
-_PIECE_BYTES = 1 << 16
+_PIECE_BYTES = 16 << 10
 
 #: A kubelet writes a burst of files per admission; it is over long before these are used up.
 _ATTEMPTS = 20
