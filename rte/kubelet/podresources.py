@@ -259,8 +259,14 @@ def _devices(entries: Iterable[pb.ContainerDevices]) -> tuple[DeviceHolding, ...
 
 
 def _zones(topology: pb.TopologyInfo) -> int:
-    # A negative id means "does not care", as in the device plugin API.
-    return _ids([zone for node in topology.nodes if (zone := node.ID) >= 0], "podresources zone")
+    mask = 0
+    for node in topology.nodes:
+        zone = node.ID
+        if zone > bits.MAX_ID:
+            raise errors.ParseError("podresources zone", zone, "id out of range")
+        # A negative id means "does not care", as in the device plugin API.
+        mask |= 1 << zone if zone >= 0 else 0
+    return mask
 
 
 def _ids(ids: Iterable[int], what: str) -> int:

@@ -7,6 +7,7 @@ Bit *i* stands for the member whose **id** is *i*, so ids may have holes. ``&``,
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte import errors
@@ -119,6 +120,7 @@ def parse_hex(text: str, what: str = "CPU map") -> Mask:
     return mask
 
 
+@lru_cache(maxsize=1024)
 def format_list(mask: Mask) -> str:
     """The kernel's list format, adjacent members merged: ``0-3,8``; the empty set is ``""``."""
     if mask and not mask & (mask - 1):

@@ -120,7 +120,7 @@ def spread(values: Mapping[CPUSet, T]) -> dict[int, T]:
 def union(groups: Mapping[int, CPUSet]) -> CPUSet:
     """All CPUs that are in a group."""
     mask = 0
-    for group in set(groups.values()):
+    for group in groups.values():
         mask |= group
     return mask
 
