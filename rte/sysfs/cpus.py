@@ -49,7 +49,6 @@ class Sources:
         self.sys = sys
         self.proc = proc
         self.notes = notes
-        self._core_ids: dict[str, str | None] = {}
 
     @cached_property
     def root(self) -> str:
@@ -72,18 +71,8 @@ class Sources:
 
     def id_of(self, cpu: int, file: str) -> int | None:
         """An id file of a CPU; None if it is missing, damaged or negative (not told)."""
-        directory = self.topology_dir(cpu)
-        if file == "core_id" and directory in self._core_ids:
-            text = self._core_ids[directory]
-        else:
-            text = self.sys.read_in(directory, file)
-        value = parse(text, parse_int)
+        value = parse(self.sys.read_in(self.topology_dir(cpu), file), parse_int)
         return None if value is None or value < 0 else value
-
-    def core_list(self, directory: str, file: str) -> str | None:
-        """A list of siblings; the core's id, which is asked for next, is read along with it."""
-        text, self._core_ids[directory] = self.sys.read_both(directory, file, "core_id")
-        return text
 
     def told(self, cpu: int, *keys: str) -> int | None:
         """A number from the CPU's block of /proc/cpuinfo."""
@@ -226,8 +215,7 @@ def _others(told: Mapping[int, int], used: Mapping[int, int]) -> Mapping[int, in
 
 
 def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[int, CPUSet]:
-    read = sources.core_list if names is CORE_FILES else sources.sys.read_in
-    lists = groups.Lists(read, sources.topology_dir, names, online)
+    lists = groups.Lists(sources.sys, sources.topology_dir, names, online)
     return groups.partition(online, lists)
 
 
@@ -307,7 +295,7 @@ def _socket_key(sources: Sources, cpu: int) -> _SocketKey | None:
         return None
     book = sources.id_of(cpu, "book_id")
     if book is None:
-        lists = groups.Lists(sources.sys.read_in, sources.topology_dir, BOOK_FILES, ~0)
+        lists = groups.Lists(sources.sys, sources.topology_dir, BOOK_FILES, ~0)
         mates = lists(cpu)
         book = 0 if mates is None else bits.lowest(mates)
     return sources.id_of(cpu, "drawer_id") or 0, book, package
@@ -418,7 +406,7 @@ def _l3_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], bool]:
 
 
 def _l3_groups(sources: Sources, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
-    shared = groups.partition(online, groups.Lists(sources.sys.read_in, finder, L3_FILES, online))
+    shared = groups.partition(online, groups.Lists(sources.sys, finder, L3_FILES, online))
     lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
     alike = groups.by_value(
         {cpu: value for cpu in bits.members(lost) if (value := finder.id_of(cpu)) is not None}

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rte.model.bits import CPUSet
+    from rte.sysfs.tree import Tree
 
     T = TypeVar("T")
 
@@ -19,18 +20,17 @@ class Lists:
     """Reads the set that a CPU says it belongs to, from the first of several files that helps.
 
     ``names`` are files in ``directory(cpu)``; those that end in ``_list`` hold lists, others hold
-    hexadecimal maps. ``read`` gives the text of one, None where there is none. A set that lacks its
-    own CPU is damaged and counts as missing.
+    hexadecimal maps. A set that lacks its own CPU is damaged and counts as missing.
     """
 
     def __init__(
         self,
-        read: Callable[[str, str], str | None],
+        tree: Tree,
         directory: Callable[[int], str | None],
         names: Sequence[str],
         online: CPUSet,
     ) -> None:
-        self._read = read
+        self._tree = tree
         self._directory = directory
         self._files = [(name, _parser(name)) for name in names]
         self._online = online
@@ -41,7 +41,7 @@ class Lists:
         if directory is None:
             return None
         for position, (name, parser) in enumerate(self._files):
-            found = parse(self._read(directory, name), parser)
+            found = parse(self._tree.read_in(directory, name), parser)
             if found is not None and found >> cpu & 1:
                 if position:
                     # One kernel has one set of names: ask the one that helped first from now on.

@@ -26,7 +26,6 @@ _PIECE = 1 << 16
 
 # O_NONBLOCK: a capture may hold a FIFO where the kernel has a file; it must not hang us.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_DIRECTORY_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tree:
@@ -66,31 +65,6 @@ class Tree:
                 return None
             parent, _, name = target.rpartition("/")
             return self.load(parent, name, links + 1)
-        return self._finish(fd)
-
-    def read_both(self, directory: str, one: str, other: str) -> tuple[str | None, str | None]:
-        """Two files of a directory, as :meth:`read_in`, for less than twice the time."""
-        parent, _, name = directory.rpartition("/")
-        place = self._places.get(parent) or self._place(parent)
-        try:
-            inside = os.open(f"{self._root}/{place}/{name}", _DIRECTORY_FLAGS)
-        except OSError:  # a link, or not there
-            return self.read_in(directory, one), self.read_in(directory, other)
-        try:
-            return self._read_at(inside, directory, one), self._read_at(inside, directory, other)
-        finally:
-            os.close(inside)
-
-    def _read_at(self, inside: int, directory: str, name: str) -> str | None:
-        try:
-            fd = os.open(name, _FLAGS, dir_fd=inside)
-        except OSError as error:
-            return self.read_in(directory, name) if error.errno == errno.ELOOP else None
-        data = self._finish(fd)
-        return None if data is None else data.decode("utf-8", "replace")
-
-    def _finish(self, fd: int) -> bytes | None:
-        """All that an open file holds; closes it."""
         try:
             data = os.read(fd, _PAGE)
             # sysfs hands out an attribute in one piece, /proc in pieces of any size.
