@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import logging
 import os
 import signal
@@ -14,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.agent import follow, learn, sinks
+from rte.agent import follow, learn, memory, sinks
 from rte.agent.follow import Change, FileFollower, Signals
 from rte.agent.kubesink import FIELD_MANAGER, KubeSink, Observation, Pace
 from rte.agent.mailbox import Mailbox
@@ -52,13 +50,6 @@ LEASE_DURATION_S = 40
 #: Attempts in which only the kubelet itself is asked for its configuration: some seconds.
 _PATIENCE = 8
 
-#: Glibc; None where the C library is another one.
-_LIBC = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "malloc_trim") else None
-
-#: Of malloc.h, and what both begin with.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_MALLOC_THRESHOLD_BYTES = 128 << 10
-
 #: What must be written at the end has so long; a pod's grace period is 10 s.
 _FLUSH_S = 3.0
 
@@ -71,7 +62,6 @@ class Tempo:
         clocks: of the observer.
         pace: of the writer.
         machine: between looks at the list of on-line CPUs.
-        memory: between returns of free memory to the system.
         list_pods: between podresources lists where pods may not be watched.
         lease: between renewals of the Lease.
     """
@@ -79,7 +69,6 @@ class Tempo:
     clocks: Clocks = field(default_factory=Clocks)
     pace: Pace = field(default_factory=Pace)
     machine: float = 5.0
-    memory: float = 10.0
     list_pods: float = 1.0
     lease: float = LEASE_RENEW_S
 
@@ -90,7 +79,7 @@ def run(settings: AgentSettings) -> int:
     Raises:
         errors.RteError: the settings do not work here; nothing that passes by itself.
     """
-    _fix_thresholds()
+    memory.begin()
     try:
         asyncio.run(_until_signalled(settings))
     except* errors.RteError as group:
@@ -132,7 +121,6 @@ async def serve(
                     group.create_task(coroutine, name=name)
                     for name, coroutine in agent.tasks(listening).items()
                 ]
-                _freeze()
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
@@ -186,6 +174,7 @@ class _Agent:
                 podresources=podresources,
                 socket=self._socket,
                 pods=self._pods,
+                rest=memory.Rests(),
             ),
             self._signals,
             self._mailbox,
@@ -211,7 +200,6 @@ class _Agent:
         tasks: dict[str, Coroutine[Any, Any, None]] = {
             "observe": self._observer.run(),
             "machine": follow.follow_machine(signals, self._online, every_s=tempo.machine),
-            "memory": _keep_small(tempo.memory),
         }
         if settings.asks_kubelet:
             files = FileFollower(signals, state_dir=settings.state_dir, socket=self._socket)
@@ -379,43 +367,6 @@ class _Agent:
             self._metrics.publish_seconds.observe(time.monotonic() - observation.noticed)
             self._metrics.last_publish.set_to_current_time()
             self._readiness.met("published")
-
-
-def _freeze() -> None:
-    """What is loaded by now stays: collections need not look at it.
-
-    The second collection resets the collector's count of long-lived objects; else the next full
-    one waits until a quarter of all that is frozen has been allocated again. With so little left to
-    look at, collecting often costs nothing, and garbage does not claim fresh pages first.
-    """
-    gc.freeze()
-    gc.collect()
-    gc.set_threshold(100, 4, 4)
-    _trim()
-
-
-async def _keep_small(every_s: float) -> None:
-    """Return free memory every ``every_s``; else the most that was ever needed stays with us."""
-    while True:
-        await asyncio.sleep(every_s)
-        gc.collect()
-        _trim()
-
-
-def _trim() -> None:
-    """What glibc holds free goes back to the system (malloc_trim(3)); others offer no such call."""
-    if _LIBC is not None:
-        _LIBC.malloc_trim(0)
-
-
-def _fix_thresholds() -> None:
-    """Keep glibc from raising its thresholds to the largest block that it has seen freed.
-
-    Each read of a socket takes a block of 256 KiB for a moment: out of the heap it leaves holes.
-    """
-    if _LIBC is not None:
-        _LIBC.mallopt(_M_TRIM_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
-        _LIBC.mallopt(_M_MMAP_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
 
 
 def _uids_in_files(state_dir: Path | None) -> frozenset[str]:

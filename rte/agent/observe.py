@@ -92,6 +92,7 @@ class Sources:
         podresources: client of the kubelet's API; None where no socket is asked.
         socket: path of that API's socket.
         pods: the API's pods of this node; None where the API is not asked.
+        rest: called when a state was handed on and is on its way.
     """
 
     read_machine: Callable[[], Machine]
@@ -99,6 +100,7 @@ class Sources:
     podresources: Source | None = None
     socket: Path | None = None
     pods: PodTable | None = None
+    rest: Callable[[], None] = lambda: None
 
 
 class Observer:
@@ -130,6 +132,7 @@ class Observer:
         self._socket = sources.socket
         self._pods = sources.pods
         self._learn = sources.learn
+        self._rest = sources.rest
         self._metrics = metrics
         self._readiness = readiness
         self._clocks = clocks
@@ -212,6 +215,7 @@ class Observer:
             wait_s = await self._look(changes, noticed)
             if self._handed_on is not before:
                 await asyncio.sleep(self._clocks.breath)
+                self._rest()
 
     async def _observe_machine(self) -> None:
         """Without a kubelet only the hardware can change."""
@@ -219,6 +223,7 @@ class Observer:
             assert self._machine is not None  # noqa: S101 - run() reads it first
             reading = NodeReading(node_name=self._settings.node_name, machine=self._machine)
             self._hand_on(reading, time.monotonic())
+            self._rest()
             await self._signals.wait()
             self._signals.take()
             self._machine = await asyncio.to_thread(self._read_machine)
