@@ -23,8 +23,9 @@ class Knot:
 
 @pytest.fixture(autouse=True)
 def own_collector() -> Iterator[None]:
-    """The collector of this process as it was."""
+    """The collector as a fresh process has it, and afterwards as it was."""
     threshold = gc.get_threshold()
+    gc.unfreeze()
     yield
     gc.set_threshold(*threshold)
     gc.unfreeze()
@@ -57,6 +58,6 @@ def test_without_rests_garbage_does_not_grow_for_ever():
 
 
 def test_what_the_start_left_is_not_looked_at_again():
-    before = gc.get_freeze_count()
+    start = gc.get_objects()
     Rests()()
-    assert gc.get_freeze_count() > before + 10_000
+    assert gc.get_freeze_count() >= len(start) // 2
