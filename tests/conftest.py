@@ -1,13 +1,15 @@
 """What holds for every test: an asynchronous one leaves no task, a generated one can be repeated.
 
 Property tests draw the same examples in each run, so that a change is judged by what it changed;
-``HYPOTHESIS_PROFILE=explore`` looks for new ones.
+``HYPOTHESIS_PROFILE=explore`` looks for new ones. Tests run many event loops in one process, of
+which grpc's poller goes on telling those that are closed: a program has one, and no such message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+def _is_news_for_closed_loop(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return (
+        "PollerCompletionQueue._handle_events" in record.getMessage()
+        and isinstance(error, RuntimeError)
+        and str(error) == "Event loop is closed"
+    )
+
+
+logging.getLogger("asyncio").addFilter(lambda record: not _is_news_for_closed_loop(record))
 
 
 @pytest.hookimpl(tryfirst=True)
