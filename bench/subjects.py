@@ -75,7 +75,7 @@ def one_node(**options: Any) -> Iterator[Node]:
                 crd is not None
                 and any(
                     condition["type"] == "Established" and condition["status"] == "True"
-                    for condition in crd.get("status", {}).get("conditions", [])
+                    for condition in crd.get("status", {}).get("conditions") or []
                 )
             ),
         )

@@ -405,5 +405,5 @@ def device_list(resource: str, items: Sequence[Device]) -> list[dict[str, Any]]:
 
 
 def _ready(node: Object) -> dict[str, str]:
-    conditions = (node.get("status") or {}).get("conditions", [])
+    conditions = (node.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "Ready"), {})
