@@ -177,8 +177,8 @@ class Bench:
         """Create a pod and wait for the last write of its admission; its UID."""
         count = rng.choice([1, 1, 2])
         containers = [pods.container(rng.choice([2, 4]), "1Gi") for _ in range(count)]
-        place = {"node": self.node.name, "name": f"r{number}"}
-        pod = pods.pod(*containers, annotations=self._slow, **place)
+        name = f"r{number}"
+        pod = pods.pod(*containers, node=self.node.name, name=name, annotations=self._slow)
         self._pod = self.node.cluster.create_pod(pod)
         uid = self._pod["metadata"]["uid"]
         deadline = time.monotonic() + 20
