@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import accounting
+from rte.agent import memory
 from rte.kubelet import podresources, reading
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
@@ -199,6 +200,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
+    memory.begin()
     config = KubeletConfig(
         topology_policy="single-numa-node",
         cpu_policy="static",

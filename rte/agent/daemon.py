@@ -79,7 +79,6 @@ def run(settings: AgentSettings) -> int:
     Raises:
         errors.RteError: the settings do not work here; nothing that passes by itself.
     """
-    memory.begin()
     try:
         asyncio.run(_until_signalled(settings))
     except* errors.RteError as group:

@@ -17,19 +17,20 @@ _LIBC = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "malloc_trim") else None
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC_THRESHOLD_BYTES = 128 << 10
 
-#: So many new objects without a rest are not foreseen.
+#: So many new objects, without a rest, are not foreseen.
 _UNFORESEEN = 20_000
 
 _TRIM_EVERY_S = 1.0
 
 
 def begin() -> None:
-    """One heap for all threads, and big blocks beside it, however many come; call it early.
+    """Nothing is collected amid a reading, and all threads share one heap; call it early.
 
     By itself glibc gives each of gRPC's threads a heap of its own, and raises its thresholds to the
     largest block that it has seen freed: the 256 KiB that each read of a socket takes for a moment
     would leave holes in the heap.
     """
+    gc.set_threshold(_UNFORESEEN, 1, 1)
     if _LIBC is not None:
         _LIBC.mallopt(_M_ARENA_MAX, 1)
         _LIBC.mallopt(_M_TRIM_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
@@ -49,7 +50,6 @@ class Rests:
         if not self._settled:
             self._settled = True
             gc.freeze()  # what is there by now stays: collections need not look at it
-            gc.set_threshold(_UNFORESEEN, 1, 1)
         if _LIBC is not None and time.monotonic() >= self._next_trim:
             # Else the most that was ever needed stays with us. Each time would be too often: what
             # is given back must be asked for again.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import config
+from rte.agent import memory
 from rte.telemetry import logs
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Publish once, or until stopped; 0 = it was published."""
+    memory.begin()
     settings = config.load("run", vars(args), os.environ)
     logs.setup(settings.log)
     agent = settings.agent

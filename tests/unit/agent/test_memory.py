@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rte.agent import memory
 from rte.agent.memory import Rests
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ class Knot:
 
 @pytest.fixture(autouse=True)
 def own_collector() -> Iterator[None]:
-    """The collector as a fresh process has it, and afterwards as it was."""
+    """The collector as an agent's process begins with it, and afterwards as it was."""
     threshold = gc.get_threshold()
     gc.unfreeze()
+    memory.begin()
     yield
     gc.set_threshold(*threshold)
     gc.unfreeze()
