@@ -91,7 +91,7 @@ async def _until_signalled(settings: AgentSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(settings, os.environ, stop)
+    await serve(settings, os.environ, stop, rest=memory.Rests())
 
 
 async def serve(
@@ -102,17 +102,19 @@ async def serve(
     tempo: Tempo | None = None,
     metrics: AgentMetrics | None = None,
     listening: Callable[[int], None] = lambda _: None,
+    rest: Callable[[], None] = lambda: None,
 ) -> None:
     """Follow the node and publish its state until ``stop`` is set; then flush and release.
 
-    ``listening`` learns the port of the metrics server.
+    ``listening`` learns the port of the metrics server, ``rest`` is called while a new state is on
+    its way.
 
     Raises:
         ExceptionGroup: of errors.RteError; the settings do not work here.
     """
     async with AsyncExitStack() as stack:
         agent = await _Agent.assemble(
-            settings, environ, stack, tempo or Tempo(), metrics or AgentMetrics()
+            settings, environ, stack, tempo or Tempo(), metrics or AgentMetrics(), rest
         )
         try:
             async with asyncio.TaskGroup() as group:
@@ -152,6 +154,7 @@ class _Agent:
         stack: AsyncExitStack,
         tempo: Tempo,
         metrics: AgentMetrics,
+        rest: Callable[[], None],
     ) -> _Agent:
         self = cls(settings, tempo, metrics)
         if settings.sink.kind is SinkKind.KUBE or settings.kubeconfig is not None:
@@ -173,7 +176,7 @@ class _Agent:
                 podresources=podresources,
                 socket=self._socket,
                 pods=self._pods,
-                rest=memory.Rests(),
+                rest=rest,
             ),
             self._signals,
             self._mailbox,
