@@ -6,10 +6,10 @@ import shlex
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from tests.cluster import agents
 from tests.cluster.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tests.cluster.node import Node
 
 NRTS = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
-CRD = Path(__file__).parent.parent / "manifests/crd/noderesourcetopologies.yaml"
 
 #: Our agent, as a DaemonSet pod would run it: the node's namespace makes every default right.
 OURS = (
@@ -67,18 +66,7 @@ def one_node(**options: Any) -> Iterator[Node]:
     """A cluster with the CRD and one node."""
     cluster = Cluster.start()
     try:
-        cluster.kubectl("create", "-f", CRD)
-        cluster.api.wait(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            "noderesourcetopologies.topology.node.k8s.io",
-            lambda crd: (
-                crd is not None
-                and any(
-                    condition["type"] == "Established" and condition["status"] == "True"
-                    for condition in crd.get("status", {}).get("conditions") or []
-                )
-            ),
-        )
+        agents.install_crd(cluster)
         yield cluster.add_node(**options)
     finally:
         cluster.stop()

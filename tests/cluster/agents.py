@@ -37,19 +37,24 @@ def install(cluster: Cluster) -> Object:
 
     Waits until the CRD is served and the policy in force. Done once for a cluster.
     """
-    cluster.apply(MANIFESTS / "crd")
+    install_crd(cluster)
     rendered = cluster.kubectl("kustomize", MANIFESTS / "default")
     objects = [obj for obj in yaml.safe_load_all(rendered) if obj]
     daemonset = next(obj for obj in objects if obj["kind"] == "DaemonSet")
     rest = [obj for obj in objects if obj["kind"] != "DaemonSet"]
     cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(rest))
-    crd = "crd/noderesourcetopologies.topology.node.k8s.io"
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", crd)
-    processes.wait_until(lambda: _is_served(cluster), 30, "reports to be served")
     cluster.ensure_namespace(NAMESPACE)
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     cluster.api.wait(path, ACCOUNT, lambda account: account is not None)
     return daemonset
+
+
+def install_crd(cluster: Cluster) -> None:
+    """Apply manifests/crd and wait until reports are served."""
+    cluster.apply(MANIFESTS / "crd")
+    crd = "crd/noderesourcetopologies.topology.node.k8s.io"
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", crd)
+    processes.wait_until(lambda: _is_served(cluster), 30, "reports to be served")
 
 
 def _is_served(cluster: Cluster) -> bool:
