@@ -43,7 +43,7 @@ def read_listing(view: KubeletView, reference: tuple[str, str, str] | None) -> L
     if view.pods is None:
         return None
     shared = 0
-    for pod in view.pods:
+    for pod in view.pods if reference else ():
         for container in pod.containers:
             if (pod.namespace, pod.name, container.name) == reference:
                 shared |= container.cpus

@@ -112,15 +112,17 @@ def build_reading(
     state = settle(state, active)
     names = _names(active_pods, listing, uids, state)
     excluded = frozenset(
-        uid for uid, name in names.items() if _is_excluded(name, options.exclude_pods)
+        uid
+        for uid, name in (names.items() if options.exclude_pods else ())
+        if _is_excluded(name, options.exclude_pods)
     )
     return NodeReading(
         node_name=node_name,
         machine=hardware,
         state=state,
         pods=tuple(
-            PodRef(uid=uid, namespace=name[0], name=name[1], exclusive=_is_exclusive(state, uid))
-            for uid, name in sorted(names.items(), key=lambda item: (item[1], item[0]))
+            PodRef(uid, namespace, name, _is_exclusive(state, uid))
+            for namespace, name, uid in sorted((*name, uid) for uid, name in names.items())
             if uid not in excluded
         ),
         disagreements=tuple(notes),
@@ -256,13 +258,11 @@ def _is_excluded(name: Name, globs: Sequence[tuple[str, str]]) -> bool:
 
 def _is_exclusive(state: NodeState, uid: str) -> bool:
     """Holds CPUs, memory or devices of a zone (filter ``with-exclusive-resources``)."""
-    return any(
-        holding.cpus
-        or any(block.zones for block in holding.memory)
-        or any(
-            state.devices[resource].zones[position]
-            for resource, mask in holding.devices.items()
-            for position in bits.members(mask)
-        )
-        for holding in state.holdings.get(uid, {}).values()
-    )
+    for cpus, memory, devices in state.holdings.get(uid, {}).values():
+        if cpus or any(block.zones for block in memory):
+            return True
+        for resource, mask in devices.items():
+            zones = state.devices[resource].zones
+            if any(zones[position] for position in bits.members(mask)):
+                return True
+    return False

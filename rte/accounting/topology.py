@@ -7,16 +7,19 @@ Sources: cadvisor utils/sysinfo (GetNodesInfo, getCoresInfo, addCacheInfo) and m
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits
 from rte.model.node import CPUInfo, Topology, ZoneInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rte.model.bits import CPUSet
-    from rte.model.machine import CPU, Machine
+    from rte.model.machine import Machine
+
+#: A core as cadvisor tells it from others: zone, package id, core id.
+_Core: TypeAlias = tuple[int, int, int]
 
 
 def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
@@ -34,25 +37,27 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     if known is None:
         known = machine.online
     ids = set(bits.members(known))
-    cpus = [
-        cpu
-        for cpu in machine.cpus
-        if cpu.id in ids and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0
-    ]
-    cores: dict[tuple[int, int, int], list[CPU]] = {}
-    for cpu in cpus:
-        core = cpu.core if cpu.core_id is None else cpu.core_id
-        cores.setdefault((cpu.zone, _socket(cpu), core), []).append(cpu)
-    caches = _uncore_caches(cores, cpus) if machine.l3_ids_told else {}
-    infos = {}
-    for (zone, socket, _), threads in cores.items():
-        first = threads[0].id
-        cache = caches.get(first, socket)
-        for cpu in threads:
-            infos[cpu.id] = CPUInfo(cpu.id, first, socket, zone, cache)
+    places: dict[int, _Core] = {}
+    caches: dict[int, int | None] = {}
+    for number, core, _, socket, zone, l3, _, _, _, core_id, package_id in machine.cpus:
+        if number in ids and zone >= 0 and socket >= 0 and core >= 0:
+            places[number] = (
+                zone,
+                socket if package_id is None else package_id,
+                core if core_id is None else core_id,
+            )
+            caches[number] = l3
+    # The lowest CPU of a core comes last here, and stays.
+    firsts = {place: number for number, place in reversed(places.items())}
+    uncore = _uncore_caches(places, firsts, caches) if machine.l3_ids_told else {}
     order = [zone.id for zone in machine.zones]
     return Topology(
-        cpus=tuple(infos[cpu.id] for cpu in cpus),
+        cpus=tuple(
+            [
+                CPUInfo(number, firsts[place], place[1], place[0], uncore.get(place, place[1]))
+                for number, place in places.items()
+            ]
+        ),
         zones=tuple(
             ZoneInfo(
                 id=zone.id,
@@ -64,24 +69,21 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
             )
             for zone in machine.zones
         ),
-        sockets=machine.sockets or len({_socket(cpu) for cpu in cpus}),
-        uncore_reported=bool(caches),
+        sockets=machine.sockets or len({socket for _, socket, _ in firsts}),
+        uncore_reported=bool(uncore),
     )
 
 
-def _socket(cpu: CPU) -> int:
-    return cpu.socket if cpu.package_id is None else cpu.package_id
-
-
 def _uncore_caches(
-    cores: Mapping[tuple[int, int, int], list[CPU]], cpus: Iterable[CPU]
-) -> dict[int, int]:
-    """Core (lowest CPU) -> its L3 cache, but for caches that serve exactly a zone."""
-    sizes = Counter(cpu.l3 for cpu in cpus)
-    cores_in = Counter(zone for zone, _, _ in cores)
-    caches = {}
-    for (zone, _, _), threads in cores.items():
-        cache = threads[0].l3
-        if cache is not None and sizes[cache] != cores_in[zone] * len(threads):
-            caches[threads[0].id] = cache
-    return caches
+    places: Mapping[int, _Core], firsts: Mapping[_Core, int], caches: Mapping[int, int | None]
+) -> dict[_Core, int]:
+    """Core -> its L3 cache (its first CPU's), but for caches that serve exactly a zone."""
+    sizes = Counter(caches.values())
+    threads = Counter(places.values())
+    cores_in = Counter(zone for zone, _, _ in firsts)
+    found = {}
+    for core, first in firsts.items():
+        cache = caches[first]
+        if cache is not None and sizes[cache] != cores_in[core[0]] * threads[core]:
+            found[core] = cache
+    return found

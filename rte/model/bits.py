@@ -123,16 +123,13 @@ def parse_hex(text: str, what: str = "CPU map") -> Mask:
 @lru_cache(maxsize=1024)
 def format_list(mask: Mask) -> str:
     """The kernel's list format, adjacent members merged: ``0-3,8``; the empty set is ``""``."""
-    if mask and not mask & (mask - 1):
-        return str(mask.bit_length() - 1)
-    out: list[str] = []
-    base = 0
+    runs: list[str] = []
     while mask:
-        skip = (mask & -mask).bit_length() - 1
-        mask >>= skip
-        base += skip
-        run = (~mask & (mask + 1)).bit_length() - 1
-        out.append(str(base) if run == 1 else f"{base}-{base + run - 1}")
-        mask >>= run
-        base += run
-    return ",".join(out)
+        low = mask & -mask
+        # The carry clears the lowest run and sets the bit after it.
+        carried = mask + low
+        first = low.bit_length() - 1
+        last = (carried & -carried).bit_length() - 2
+        runs.append(str(first) if first == last else f"{first}-{last}")
+        mask &= carried
+    return ",".join(runs)

@@ -41,8 +41,7 @@ class AllocatedPods:
     pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHolding:
+class DeviceHolding(NamedTuple):
     """Devices of one resource: device id -> its zones, None where no zone is recorded."""
 
     resource: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -154,13 +155,12 @@ class DevicePool:
     complete: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """What one container holds exclusively. ``devices``: resource -> mask over its DevicePool."""
 
     cpus: CPUSet = 0
     memory: tuple[MemoryBlock, ...] = ()
-    devices: Mapping[str, Mask] = field(default_factory=dict)
+    devices: Mapping[str, Mask] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,8 +203,7 @@ class Amounts(NamedTuple):
     available: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodRef:
+class PodRef(NamedTuple):
     """A pod on the node: its identity, and whether it holds zone-bound resources (CPUs, memory or
     devices with a zone), which is what the fingerprint method ``with-exclusive-resources`` counts.
     """

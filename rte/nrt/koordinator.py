@@ -17,7 +17,7 @@ from rte.model import bits
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.model.node import NodeReading, NodeState
+    from rte.model.node import CPUInfo, NodeReading, NodeState
 
 CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 CPU_SHARED_POOLS = "node.koordinator.sh/cpu-shared-pools"
@@ -25,13 +25,10 @@ POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
 CPU_MANAGER_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 ANNOTATIONS = (CPU_TOPOLOGY, CPU_SHARED_POOLS, POD_CPU_ALLOCS, CPU_MANAGER_POLICY)
 
-#: CPU, core, socket, zone. The core id is unique over the machine: its smallest CPU.
-_CPURow = tuple[int, int, int, int]
-
 
 def encode(reading: NodeReading) -> dict[str, str]:
     """The four annotations of a node."""
-    cpus = _cpu_rows(reading)
+    cpus = _cpus(reading)
     held = _held_cpus(reading.state)
     exclusive = 0
     for mask in held.values():
@@ -40,7 +37,7 @@ def encode(reading: NodeReading) -> dict[str, str]:
         CPU_TOPOLOGY: {
             "detail": [
                 {"id": cpu, "core": core, "socket": socket, "node": zone}
-                for cpu, core, socket, zone in cpus
+                for cpu, core, socket, zone, _ in cpus
             ]
         },
         CPU_SHARED_POOLS: _shared_pools(cpus, exclusive),
@@ -50,10 +47,9 @@ def encode(reading: NodeReading) -> dict[str, str]:
     return {key: orjson.dumps(document).decode() for key, document in documents.items()}
 
 
-def _cpu_rows(reading: NodeReading) -> list[_CPURow]:
+def _cpus(reading: NodeReading) -> Sequence[CPUInfo]:
     """The CPUs as the kubelet knows them, or as it would."""
-    topology = reading.state.topology if reading.state else kubelet_topology(reading.machine)
-    return [(info.cpu, info.core, info.socket, info.zone) for info in topology.cpus]
+    return (reading.state.topology if reading.state else kubelet_topology(reading.machine)).cpus
 
 
 def _held_cpus(state: NodeState | None) -> dict[str, int]:
@@ -61,17 +57,17 @@ def _held_cpus(state: NodeState | None) -> dict[str, int]:
     held: dict[str, int] = {}
     for uid, containers in (state.holdings if state else {}).items():
         mask = 0
-        for holding in containers.values():
-            mask |= holding.cpus
+        for cpus, _, _ in containers.values():
+            mask |= cpus
         if mask:
             held[uid] = mask
     return held
 
 
-def _shared_pools(cpus: Sequence[_CPURow], exclusive: int) -> list[dict[str, Any]]:
+def _shared_pools(cpus: Sequence[CPUInfo], exclusive: int) -> list[dict[str, Any]]:
     """CPUs that no pod holds, by zone; reserved ones stay in, as koordlet has it."""
     pools: dict[int, tuple[int, int]] = {}
-    for cpu, _, socket, zone in cpus:
+    for cpu, _, socket, zone, _ in cpus:
         if not exclusive >> cpu & 1:
             first_socket, mask = pools.get(zone, (socket, 0))
             pools[zone] = (first_socket, mask | 1 << cpu)

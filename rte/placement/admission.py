@@ -78,7 +78,7 @@ def start(state: NodeState, pod: Pod) -> NodeState:
         holding = containers.get(container.name)
         if container.kind is ContainerKind.INIT and holding is not None and holding.memory:
             rows = memory.release(rows, holding.memory)
-            containers[container.name] = replace(holding, memory=())
+            containers[container.name] = holding._replace(memory=())
     if rows is state.memory:
         return state
     return replace(state, memory=rows, holdings={**state.holdings, pod.uid: containers})

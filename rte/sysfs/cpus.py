@@ -49,6 +49,7 @@ class Sources:
         self.sys = sys
         self.proc = proc
         self.notes = notes
+        self._core_ids: dict[str, str | None] = {}
 
     @cached_property
     def root(self) -> str:
@@ -68,6 +69,19 @@ class Sources:
     def topology_dir(self, cpu: int) -> str:
         """Where the ids and siblings of a CPU are."""
         return f"{self.root}/cpu{cpu}/topology"
+
+    def core_list(self, directory: str, file: str) -> str | None:
+        """A file in a topology directory that names the siblings."""
+        text, self._core_ids[directory] = self.sys.read_beside(directory, file, "core_id")
+        return text
+
+    def core_id(self, cpu: int) -> int | None:
+        """What the kernel calls the CPU's core, as :meth:`id_of`."""
+        directory = self.topology_dir(cpu)
+        if directory not in self._core_ids:
+            self._core_ids[directory] = self.sys.read_in(directory, "core_id")
+        value = parse(self._core_ids[directory], parse_int)
+        return None if value is None or value < 0 else value
 
     def id_of(self, cpu: int, file: str) -> int | None:
         """An id file of a CPU; None if it is missing, damaged or negative (not told)."""
@@ -161,7 +175,8 @@ def _guess_online(sources: Sources, present: CPUSet, in_zones: CPUSet) -> CPUSet
 
 def read_topology(sources: Sources, online: CPUSet) -> Topology:
     """The groups of on-line CPUs and their ids."""
-    cores = _split_modules(sources, _groups(sources, online, CORE_FILES))
+    lists = groups.Lists(sources.core_list, sources.topology_dir, CORE_FILES, online)
+    cores = _split_modules(sources, groups.partition(online, lists))
     package_ids, socket_ids = _socket_ids(sources, online)
     die_ids = _die_ids(sources, online)
     core_ids = _core_ids(sources, online, cores)
@@ -215,7 +230,7 @@ def _others(told: Mapping[int, int], used: Mapping[int, int]) -> Mapping[int, in
 
 
 def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[int, CPUSet]:
-    lists = groups.Lists(sources.sys, sources.topology_dir, names, online)
+    lists = groups.Lists(sources.sys.read_in, sources.topology_dir, names, online)
     return groups.partition(online, lists)
 
 
@@ -228,7 +243,7 @@ def _split_modules(sources: Sources, cores: Mapping[int, CPUSet]) -> Mapping[int
     differ = False
     for mask in dict.fromkeys(cores.values()):
         if mask.bit_count() > 1:
-            ids = [sources.id_of(cpu, "core_id") for cpu in bits.members(mask)]
+            ids = [sources.core_id(cpu) for cpu in bits.members(mask)]
             if None in ids:
                 continue
             if len(set(ids)) < len(ids):
@@ -295,7 +310,7 @@ def _socket_key(sources: Sources, cpu: int) -> _SocketKey | None:
         return None
     book = sources.id_of(cpu, "book_id")
     if book is None:
-        lists = groups.Lists(sources.sys, sources.topology_dir, BOOK_FILES, ~0)
+        lists = groups.Lists(sources.sys.read_in, sources.topology_dir, BOOK_FILES, ~0)
         mates = lists(cpu)
         book = 0 if mates is None else bits.lowest(mates)
     return sources.id_of(cpu, "drawer_id") or 0, book, package
@@ -327,10 +342,10 @@ def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> 
     ids: dict[int, int] = {}
     unlisted = bits.members(online & ~groups.union(cores))
     for mask in (*groups.distinct(cores), *(1 << cpu for cpu in unlisted)):
-        core = sources.id_of(bits.lowest(mask), "core_id")
+        core = sources.core_id(bits.lowest(mask))
         if core is None:
             found = itertools.chain(
-                (sources.id_of(cpu, "core_id") for cpu in bits.members(mask)),
+                (sources.core_id(cpu) for cpu in bits.members(mask)),
                 (sources.told(cpu, "core id", "core") for cpu in bits.members(mask)),
             )
             core = next((value for value in found if value is not None), None)
@@ -406,7 +421,7 @@ def _l3_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], bool]:
 
 
 def _l3_groups(sources: Sources, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
-    shared = groups.partition(online, groups.Lists(sources.sys, finder, L3_FILES, online))
+    shared = groups.partition(online, groups.Lists(sources.sys.read_in, finder, L3_FILES, online))
     lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
     alike = groups.by_value(
         {cpu: value for cpu in bits.members(lost) if (value := finder.id_of(cpu)) is not None}

@@ -11,26 +11,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rte.model.bits import CPUSet
-    from rte.sysfs.tree import Tree
-
     T = TypeVar("T")
 
 
 class Lists:
     """Reads the set that a CPU says it belongs to, from the first of several files that helps.
 
-    ``names`` are files in ``directory(cpu)``; those that end in ``_list`` hold lists, others hold
+    ``names`` are files in ``directory(cpu)``, which ``read(directory, name)`` reads; those that end in ``_list`` hold lists, others hold
     hexadecimal maps. A set that lacks its own CPU is damaged and counts as missing.
     """
 
     def __init__(
         self,
-        tree: Tree,
+        read: Callable[[str, str], str | None],
         directory: Callable[[int], str | None],
         names: Sequence[str],
         online: CPUSet,
     ) -> None:
-        self._tree = tree
+        self._read = read
         self._directory = directory
         self._files = [(name, _parser(name)) for name in names]
         self._online = online
@@ -41,7 +39,7 @@ class Lists:
         if directory is None:
             return None
         for position, (name, parser) in enumerate(self._files):
-            found = parse(self._tree.read_in(directory, name), parser)
+            found = parse(self._read(directory, name), parser)
             if found is not None and found >> cpu & 1:
                 if position:
                     # One kernel has one set of names: ask the one that helped first from now on.
@@ -69,15 +67,13 @@ def partition(online: CPUSet, own: Callable[[int], CPUSet | None]) -> dict[int, 
     groups: dict[int, CPUSet] = {}
     claimed = 0
     for cpu in bits.members(online):
-        if claimed >> cpu & 1:
-            continue
-        mask = own(cpu)
-        if mask is None:
+        if cpu in groups or (mask := own(cpu)) is None:
             continue
         if mask & claimed:
             return _settle({cpu: own(cpu) for cpu in bits.members(online)})
         claimed |= mask
-        groups.update(dict.fromkeys(bits.members(mask), mask))
+        for member in bits.members(mask):
+            groups[member] = mask
     return groups
 
 

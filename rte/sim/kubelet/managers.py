@@ -95,7 +95,7 @@ class Managers:
             for holding in before.holdings[uid].values():
                 shared |= holding.cpus
             holdings[uid] = {
-                name: replace(holding, cpus=0) for name, holding in before.holdings[uid].items()
+                name: holding._replace(cpus=0) for name, holding in before.holdings[uid].items()
             }
         self.state = replace(before, shared=shared, holdings=holdings)
 

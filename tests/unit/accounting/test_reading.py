@@ -583,7 +583,7 @@ def test_podresources_alone_is_a_source() -> None:
 
 def without_devices(state: NodeState) -> dict[str, dict[str, Holding]]:
     return {
-        uid: {name: replace(held, devices={}) for name, held in containers.items()}
+        uid: {name: held._replace(devices={}) for name, held in containers.items()}
         for uid, containers in state.holdings.items()
     }
 

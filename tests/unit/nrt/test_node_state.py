@@ -32,9 +32,8 @@ def canonical(state: NodeState) -> NodeState:
         devices=devices,
         holdings={
             uid: {
-                container: replace(
-                    held,
-                    devices={name: _moved(m, orders[name]) for name, m in held.devices.items()},
+                container: held._replace(
+                    devices={name: _moved(m, orders[name]) for name, m in held.devices.items()}
                 )
                 for container, held in containers.items()
             }
