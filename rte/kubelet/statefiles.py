@@ -2,15 +2,17 @@
 
 The kubelet replaces these files atomically (pkg/kubelet/util/store), so text that does not parse
 was damaged, or cut short by whoever copied it. Checksums are hashes of Go's in-memory layout and
-are not verified; structure and types are, down to every id and amount.
+are not verified; structure and types are, down to every id and amount. Go writes an empty map or
+list as null, or leaves it out.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
-import orjson
+import msgspec
+from msgspec import Meta, Raw, Struct, field
 
 from rte import errors
 from rte.model import bits
@@ -25,7 +27,9 @@ from rte.model.kubelet import (
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+_T = TypeVar("_T")
 
 CPU_STATE = "cpu_manager_state"
 MEMORY_STATE = "memory_manager_state"
@@ -40,26 +44,109 @@ MOST_BYTES = 1 << 60
 _NO_ZONE = "-1"
 
 
+_Amount: TypeAlias = Annotated[int, Meta(ge=0, lt=MOST_BYTES)]
+_Zone: TypeAlias = Annotated[int, Meta(ge=0, le=bits.MAX_ID)]
+#: By UID and container.
+_ByContainer: TypeAlias = dict[str, dict[str, _T] | None]
+
+
+class _PodCPUs(Struct, rename="camel"):
+    cpu_set: str = ""
+
+
+class _CPUDocument(Struct, rename="camel"):
+    policy_name: str
+    default_cpu_set: str
+    entries: _ByContainer[str] | None = None
+    pod_entries: dict[str, _PodCPUs | None] | None = None
+
+
+class _Block(Struct, rename="camel"):
+    type: str
+    size: _Amount
+    numa_affinity: list[_Zone] | None = None
+
+
+class _Amounts(Struct, rename="camel"):
+    total: _Amount
+    system_reserved: _Amount
+    allocatable: _Amount
+    reserved: _Amount
+    free: _Amount
+
+
+class _Row(Struct, rename="camel"):
+    number_of_assignments: _Amount
+    memory_map: dict[str, _Amounts] | None = None
+    cells: list[_Zone] | None = None
+
+
+class _PodBlocks(Struct, rename="camel"):
+    memory_blocks: list[_Block] | None = None
+
+
+class _MemoryDocument(Struct, rename="camel"):
+    policy_name: str
+    machine_state: dict[str, _Row] | None = None
+    entries: _ByContainer[list[_Block] | None] | None = None
+    pod_entries: dict[str, _PodBlocks | None] | None = None
+
+
+class _AllocatedDocument(Struct):
+    data: str
+
+
+class _Allocated(Struct, rename="pascal"):
+    container_resources: dict[str, Raw] | None = None
+
+
+class _AllocatedData(Struct):
+    entries: dict[str, _Allocated | None] | None = None
+
+
+class _DeviceEntry(Struct, rename="pascal"):
+    pod_uid: str = field(name="PodUID")
+    container_name: str
+    resource_name: str
+    #: By zone; kubelets before 1.20 recorded no zones.
+    device_ids: dict[str, list[str] | None] | list[str] | None = field(
+        name="DeviceIDs", default=None
+    )
+
+
+class _DeviceData(Struct, rename="pascal"):
+    pod_device_entries: list[_DeviceEntry] | None = None
+    registered_devices: dict[str, list[str] | None] | None = None
+
+
+class _DeviceDocument(Struct):
+    data: _DeviceData | None = field(name="Data")
+
+
+_CPU_DECODER = msgspec.json.Decoder(_CPUDocument)
+_MEMORY_DECODER = msgspec.json.Decoder(_MemoryDocument)
+_ALLOCATED_DECODER = msgspec.json.Decoder(_AllocatedDocument)
+_ALLOCATED_DATA_DECODER = msgspec.json.Decoder(_AllocatedData)
+_DEVICE_DECODER = msgspec.json.Decoder(_DeviceDocument)
+
+
 def parse_cpu_state(text: str | bytes, what: str = CPU_STATE) -> CPUManagerState:
     """Parse ``cpu_manager_state`` (pkg/kubelet/cm/cpumanager/state/checkpoint.go, v2 and v3).
 
     Raises:
         errors.ParseError: not such a file.
     """
-    document = _document(text, what)
+    document = _decode(_CPU_DECODER, text, what)
     entries = {
-        uid: {
-            name: _cpus(_text(cpus, what, "a CPU list"), what)
-            for name, cpus in _table(containers, what, "entries by pod UID and container").items()
-        }
-        for uid, containers in _table(document.get("entries"), what, "entries").items()
+        uid: {name: _cpus(cpus, what) for name, cpus in (containers or {}).items()}
+        for uid, containers in (document.entries or {}).items()
     }
-    for uid, entry in _table(document.get("podEntries"), what, "podEntries").items():
-        cpus = _text(_table(entry, what, "podEntries").get("cpuSet", ""), what, "a CPU list")
+    for uid, entry in (document.pod_entries or {}).items():
+        cpus = entry.cpu_set if entry else ""
         entries.setdefault(uid, {})[WHOLE_POD] = bits.parse_list(cpus, what)
     return CPUManagerState(
-        policy=_required_text(document, "policyName", what),
-        default=bits.parse_list(_required_text(document, "defaultCpuSet", what), what),
+        policy=document.policy_name,
+        default=bits.parse_list(document.default_cpu_set, what),
         entries=entries,
     )
 
@@ -70,23 +157,20 @@ def parse_memory_state(text: str | bytes, what: str = MEMORY_STATE) -> MemoryMan
     Raises:
         errors.ParseError: not such a file.
     """
-    document = _document(text, what)
+    document = _decode(_MEMORY_DECODER, text, what)
     zones = {}
-    for key, row in _table(document.get("machineState"), what, "machineState").items():
+    for key, row in (document.machine_state or {}).items():
         zone = _zone_key(key, what)
-        zones[zone] = _zone_memory(zone, _table(row, what, "machineState"), what)
+        zones[zone] = _zone_memory(zone, row)
     entries = {
-        uid: {
-            name: _blocks(blocks, what)
-            for name, blocks in _table(containers, what, "entries by pod UID and container").items()
-        }
-        for uid, containers in _table(document.get("entries"), what, "entries").items()
+        uid: {name: _blocks(blocks or ()) for name, blocks in (containers or {}).items()}
+        for uid, containers in (document.entries or {}).items()
     }
-    for uid, entry in _table(document.get("podEntries"), what, "podEntries").items():
-        blocks = _table(entry, what, "podEntries").get("memoryBlocks")
-        entries.setdefault(uid, {})[WHOLE_POD] = _blocks(blocks, what)
+    for uid, entry in (document.pod_entries or {}).items():
+        blocks = entry.memory_blocks if entry else None
+        entries.setdefault(uid, {})[WHOLE_POD] = _blocks(blocks or ())
     return MemoryManagerState(
-        policy=_required_text(document, "policyName", what),
+        policy=document.policy_name,
         zones=dict(sorted(zones.items())),
         entries=entries,
     )
@@ -100,13 +184,14 @@ def parse_allocated_pods(text: str | bytes, what: str = ALLOCATED_PODS) -> Alloc
     Raises:
         errors.ParseError: not such a file.
     """
-    document = _document(text, what)
-    data = _document(_required_text(document, "data", what), what)
-    pods = {}
-    for uid, entry in _table(data.get("entries"), what, "entries").items():
-        containers = _table(entry, what, "entries").get("ContainerResources")
-        pods[uid] = frozenset(_table(containers, what, "ContainerResources"))
-    return AllocatedPods(pods=pods)
+    document = _decode(_ALLOCATED_DECODER, text, what)
+    data = _decode(_ALLOCATED_DATA_DECODER, document.data, what)
+    return AllocatedPods(
+        pods={
+            uid: frozenset((entry and entry.container_resources) or ())
+            for uid, entry in (data.entries or {}).items()
+        }
+    )
 
 
 def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) -> DeviceCheckpoint:
@@ -117,28 +202,16 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
     Raises:
         errors.ParseError: not such a file.
     """
-    document = _document(text, what)
-    if "Data" not in document:
-        raise errors.ParseError(what, text, "no Data")
-    data = _table(document["Data"], what, "Data")
+    data = _decode(_DEVICE_DECODER, text, what).data or _DeviceData()
     entries: dict[str, dict[str, tuple[DeviceHolding, ...]]] = {}
-    for item in _rows(data.get("PodDeviceEntries"), what, "PodDeviceEntries"):
-        entry = _table(item, what, "PodDeviceEntries")
-        containers = entries.setdefault(_required_text(entry, "PodUID", what), {})
-        name = _required_text(entry, "ContainerName", what)
-        holding = DeviceHolding(
-            _required_text(entry, "ResourceName", what),
-            _device_zones(entry.get("DeviceIDs"), what),
-        )
+    for entry in data.pod_device_entries or ():
+        containers = entries.setdefault(entry.pod_uid, {})
+        name = entry.container_name
+        holding = DeviceHolding(entry.resource_name, _device_zones(entry.device_ids or {}, what))
         containers[name] = (*containers.get(name, ()), holding)
     registered = {
-        resource: frozenset(
-            _text(device, what, "a device id")
-            for device in _rows(devices, what, "RegisteredDevices")
-        )
-        for resource, devices in _table(
-            data.get("RegisteredDevices"), what, "RegisteredDevices"
-        ).items()
+        resource: frozenset(devices or ())
+        for resource, devices in (data.registered_devices or {}).items()
     }
     return DeviceCheckpoint(entries=entries, registered=registered)
 
@@ -147,102 +220,59 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
 _cpus = lru_cache(maxsize=8192)(bits.parse_list)
 
 
-def _device_zones(value: object, what: str) -> Mapping[str, int | None]:
-    if isinstance(value, list):  # kubelets before 1.20 recorded no zones
-        return {_text(device, what, "a device id"): None for device in value}
-    zones: dict[str, int | None] = {}
-    for key, devices in _table(value, what, "DeviceIDs by zone").items():
-        zone = None if key == _NO_ZONE else _zone_key(key, what)
-        for device in _rows(devices, what, "DeviceIDs"):
-            name = _text(device, what, "a device id")
-            if zone is None:
-                zones.setdefault(name, None)
-            else:
-                zones[name] = (zones.get(name) or 0) | 1 << zone
-    return zones
-
-
-def _zone_memory(zone: int, row: Mapping[str, Any], what: str) -> ZoneMemory:
-    amounts = {}
-    for resource, table in _table(row.get("memoryMap"), what, "memoryMap").items():
-        numbers = _table(table, what, "memoryMap")
-        amounts[resource] = MemoryAmounts(
-            *(
-                _amount(numbers.get(key), what, key)
-                for key in ("total", "systemReserved", "allocatable", "reserved", "free")
-            )
-        )
-    cells = _rows(row.get("cells"), what, "cells")
-    return ZoneMemory(
-        assignments=_amount(row.get("numberOfAssignments"), what, "numberOfAssignments"),
-        group=bits.of(_zone(cell, what) for cell in cells) or 1 << zone,
-        amounts=dict(sorted(amounts.items())),
-    )
-
-
-def _blocks(value: object, what: str) -> tuple[MemoryBlock, ...]:
-    blocks = []
-    for item in _rows(value, what, "memory blocks"):
-        block = _table(item, what, "memory blocks")
-        zones = 0
-        for zone in _rows(block.get("numaAffinity"), what, "numaAffinity"):
-            zones |= 1 << _zone(zone, what)
-        resource = _required_text(block, "type", what)
-        blocks.append(MemoryBlock(resource, zones, _amount(block.get("size"), what, "size")))
-    return tuple(blocks)
-
-
-def _document(text: str | bytes, what: str) -> Mapping[str, Any]:
+def _decode(decoder: msgspec.json.Decoder[_T], text: str | bytes, what: str) -> _T:
     if not text.strip():
         raise errors.ParseError(what, text, "empty")
     try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise errors.ParseError(what, text, f"not JSON: {error}") from error
-    return _table(document, what, "the whole")
+        return decoder.decode(text)
+    # Text that is not UTF-8 is a ValueError too.
+    except (ValueError, RecursionError) as error:
+        raise errors.ParseError(what, text, str(error)) from error
 
 
-def _table(value: object, what: str, part: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise errors.ParseError(what, value, f"{part}: expected an object")
-    return value
+def _device_zones(
+    ids: dict[str, list[str] | None] | list[str], what: str
+) -> Mapping[str, int | None]:
+    if isinstance(ids, list):
+        return dict.fromkeys(ids)
+    zones: dict[str, int | None] = {}
+    for key, devices in ids.items():
+        zone = None if key == _NO_ZONE else _zone_key(key, what)
+        for device in devices or ():
+            if zone is None:
+                zones.setdefault(device, None)
+            else:
+                zones[device] = (zones.get(device) or 0) | 1 << zone
+    return zones
 
 
-def _rows(value: object, what: str, part: str) -> list[object]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise errors.ParseError(what, value, f"{part}: expected a list")
-    return value
+def _zone_memory(zone: int, row: _Row) -> ZoneMemory:
+    return ZoneMemory(
+        assignments=row.number_of_assignments,
+        group=bits.of(row.cells or ()) or 1 << zone,
+        amounts={
+            resource: MemoryAmounts(
+                amounts.total,
+                amounts.system_reserved,
+                amounts.allocatable,
+                amounts.reserved,
+                amounts.free,
+            )
+            for resource, amounts in sorted((row.memory_map or {}).items())
+        },
+    )
 
 
-def _text(value: object, what: str, part: str) -> str:
-    if not isinstance(value, str):
-        raise errors.ParseError(what, value, f"expected {part}")
-    return value
-
-
-def _required_text(document: Mapping[str, Any], key: str, what: str) -> str:
-    if key not in document:
-        raise errors.ParseError(what, document, f"no {key}")
-    return _text(document[key], what, key)
-
-
-def _amount(value: object, what: str, part: str) -> int:
-    if type(value) is not int or not 0 <= value < MOST_BYTES:
-        raise errors.ParseError(what, value, f"{part}: expected a number from 0 to 2^60")
-    return value
+def _blocks(blocks: Iterable[_Block]) -> tuple[MemoryBlock, ...]:
+    return tuple(
+        [
+            MemoryBlock(block.type, bits.of(block.numa_affinity or ()), block.size)
+            for block in blocks
+        ]
+    )
 
 
 def _zone_key(key: str, what: str) -> int:
-    if not (key.isascii() and key.isdigit() and len(key) <= 6):
+    if not (key.isascii() and key.isdigit() and len(key) <= 6 and int(key) <= bits.MAX_ID):
         raise errors.ParseError(what, key, "expected a zone id")
-    return _zone(int(key), what)
-
-
-def _zone(value: object, what: str) -> int:
-    if type(value) is not int or not 0 <= value <= bits.MAX_ID:
-        raise errors.ParseError(what, value, "expected a zone id")
-    return value
+    return int(key)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rte.model.bits import CPUSet
+
     T = TypeVar("T")
 
 

@@ -24,6 +24,8 @@ PARSERS = {
     "devices": (statefiles.parse_device_checkpoint, samples.DEVICE_CHECKPOINT),
 }
 
+ROW = samples.MEMORY_STATE["machineState"]["0"]
+
 every_parser = pytest.mark.parametrize("parser", PARSERS)
 
 
@@ -140,29 +142,29 @@ def test_devices_of_kubelets_before_1_20_have_no_zones() -> None:
         ("cpu", ("defaultCpuSet",), None, "defaultCpuSet"),
         ("cpu", ("defaultCpuSet",), "0-4000000000", "bad"),
         ("cpu", ("policyName",), 1, "policyName"),
-        ("cpu", ("entries",), [], "entries: expected an object"),
-        ("cpu", ("entries", "uid-a"), "2-3", "by pod UID and container"),
-        ("cpu", ("entries", "uid-a", "main"), [2, 3], "expected a CPU list"),
+        ("cpu", ("entries",), [], "`$.entries`"),
+        ("cpu", ("entries", "uid-a"), "2-3", "`$.entries[...]`"),
+        ("cpu", ("entries", "uid-a", "main"), [2, 3], "`$.entries[...][...]`"),
         ("cpu", ("entries", "uid-a", "main"), "3-2", "backwards"),
-        ("memory", ("machineState", "x"), {}, "expected a zone id"),
-        ("memory", ("machineState", "9" * 5000), {}, "expected a zone id"),
-        ("memory", ("machineState", "0", "cells"), [-1], "expected a zone id"),
-        ("memory", ("machineState", "0", "cells"), [True], "expected a zone id"),
+        ("memory", ("machineState", "x"), ROW, "expected a zone id"),
+        ("memory", ("machineState", "9" * 5000), ROW, "expected a zone id"),
+        ("memory", ("machineState", "0", "cells"), [-1], "cells[0]"),
+        ("memory", ("machineState", "0", "cells"), [True], "cells[0]"),
         ("memory", ("machineState", "0", "numberOfAssignments"), -1, "numberOfAssignments"),
         ("memory", ("machineState", "0", "memoryMap", "memory"), {}, "total"),
         ("memory", ("machineState", "0", "memoryMap", "memory", "free"), 1.5, "free"),
         ("memory", ("machineState", "0", "memoryMap", "memory", "free"), "1", "free"),
         ("memory", ("machineState", "0", "memoryMap", "memory", "free"), 1 << 64, "free"),
-        ("memory", ("entries", "uid-a", "main", 0), {}, "no type"),
-        ("memory", ("entries", "uid-a", "main", 0, "numaAffinity"), [70000], "zone id"),
+        ("memory", ("entries", "uid-a", "main", 0), {}, "`type`"),
+        ("memory", ("entries", "uid-a", "main", 0, "numaAffinity"), [70000], "numaAffinity[0]"),
         ("allocated", ("data",), {}, "data"),
         ("allocated", ("data",), "", "empty"),
         ("allocated", ("data",), '{"entries":[]}', "entries"),
         ("devices", ("Data",), [], "Data"),
         ("devices", ("Data", "PodDeviceEntries"), {}, "PodDeviceEntries"),
-        ("devices", ("Data", "PodDeviceEntries", 0), {}, "no PodUID"),
+        ("devices", ("Data", "PodDeviceEntries", 0), {}, "`PodUID`"),
         ("devices", ("Data", "PodDeviceEntries", 0, "DeviceIDs"), {"-2": ["a"]}, "zone id"),
-        ("devices", ("Data", "PodDeviceEntries", 0, "DeviceIDs"), {"0": [1]}, "device id"),
+        ("devices", ("Data", "PodDeviceEntries", 0, "DeviceIDs"), {"0": [1]}, "DeviceIDs[...][0]"),
         ("devices", ("Data", "RegisteredDevices"), {"r": "a"}, "RegisteredDevices"),
     ],
 )
