@@ -60,9 +60,10 @@ def check_memory(state: MemoryManagerState) -> None:
         )
     counts = dict.fromkeys(state.zones, 0)
     held: dict[str, int] = {}
-    for (resource, zones, size), number in _blocks(state).items():
-        held[resource] = held.get(resource, 0) + size * number
-        for zone in bits.members(zones):
+    for block, number in _blocks(state).items():
+        resource = block.resource
+        held[resource] = held.get(resource, 0) + block.size * number
+        for zone in bits.members(block.zones):
             row = state.zones.get(zone)
             if row is None or resource not in row.amounts:
                 raise errors.InconsistentStateError(

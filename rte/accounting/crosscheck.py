@@ -39,12 +39,12 @@ def disagreements(
             "cpu_manager_state",
             view.cpu.default,
         )
-    for namespace, pod, containers in listing.pods:
-        entries = view.cpu.entries.get(uids[namespace, pod], {})
-        for container in containers:
+    for pod in listing.pods:
+        entries = view.cpu.entries.get(uids[pod.namespace, pod.name], {})
+        for container in pod.containers:
             known = entries.get(container.name, 0)
             if container.cpus != known:
-                name = f"{namespace}/{pod}/{container.name}"
+                name = f"{pod.namespace}/{pod.name}/{container.name}"
                 lines += _differ(
                     f"podresources' CPUs of {name}", container.cpus, "cpu_manager_state", known
                 )

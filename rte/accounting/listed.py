@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import structs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -51,11 +53,12 @@ def read_listing(view: KubeletView, reference: tuple[str, str, str] | None) -> L
         return Listing(view.pods)
     return Listing(
         tuple(
-            pod._replace(
+            structs.replace(
+                pod,
                 containers=tuple(
-                    container._replace(cpus=container.cpus & ~shared)
+                    structs.replace(container, cpus=container.cpus & ~shared)
                     for container in pod.containers
-                )
+                ),
             )
             for pod in view.pods
         ),

@@ -258,10 +258,10 @@ def _is_excluded(name: Name, globs: Sequence[tuple[str, str]]) -> bool:
 
 def _is_exclusive(state: NodeState, uid: str) -> bool:
     """Holds CPUs, memory or devices of a zone (filter ``with-exclusive-resources``)."""
-    for cpus, memory, devices in state.holdings.get(uid, {}).values():
-        if cpus or any(block.zones for block in memory):
+    for holding in state.holdings.get(uid, {}).values():
+        if holding.cpus or any(block.zones for block in holding.memory):
             return True
-        for resource, mask in devices.items():
+        for resource, mask in holding.devices.items():
             zones = state.devices[resource].zones
             if any(zones[position] for position in bits.members(mask)):
                 return True

@@ -39,14 +39,14 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     ids = set(bits.members(known))
     places: dict[int, _Core] = {}
     caches: dict[int, int | None] = {}
-    for number, core, _, socket, zone, l3, _, _, _, core_id, package_id in machine.cpus:
-        if number in ids and zone >= 0 and socket >= 0 and core >= 0:
-            places[number] = (
-                zone,
-                socket if package_id is None else package_id,
-                core if core_id is None else core_id,
+    for cpu in machine.cpus:
+        if cpu.id in ids and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0:
+            places[cpu.id] = (
+                cpu.zone,
+                cpu.socket if cpu.package_id is None else cpu.package_id,
+                cpu.core if cpu.core_id is None else cpu.core_id,
             )
-            caches[number] = l3
+            caches[cpu.id] = cpu.l3
     # The lowest CPU of a core comes last here, and stays.
     firsts = {place: number for number, place in reversed(places.items())}
     uncore = _uncore_caches(places, firsts, caches) if machine.l3_ids_told else {}

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rte import errors
 from rte.model import bits
 from rte.sysfs import document, read_machine
@@ -172,8 +174,8 @@ def _readable(value: Any, key: str = "") -> Any:
     """Values of ours as mappings, sets as the kernel's lists, tuples as lists."""
     if dataclasses.is_dataclass(value):
         value = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
+    elif isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
         # Device ids are keys with a zone set each; fields of ours have names of ours.
         return {

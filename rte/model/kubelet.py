@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rte.model.bits import CPUSet, ZoneSet
+from rte.model.node import MemoryBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rte.model.bits import CPUSet, ZoneSet
-    from rte.model.node import KubeletConfig, MemoryBlock, ZoneMemory
-
+    from rte.model.node import KubeletConfig, ZoneMemory
 
 #: The container name under which pod-level assignments (kubelet >= 1.36) are kept.
 WHOLE_POD = ""
@@ -41,7 +43,7 @@ class AllocatedPods:
     pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-class DeviceHolding(NamedTuple):
+class DeviceHolding(Struct, frozen=True):
     """Devices of one resource: device id -> its zones, None where no zone is recorded."""
 
     resource: str
@@ -70,7 +72,7 @@ class ClaimedDevice:
     device: str
 
 
-class ListedContainer(NamedTuple):
+class ListedContainer(Struct, frozen=True):
     """A container as podresources lists it; ordinary init containers are never listed.
 
     ``devices`` are merged: the kubelet sends one entry per device and zone.
@@ -83,7 +85,7 @@ class ListedContainer(NamedTuple):
     claimed: tuple[ClaimedDevice, ...] = ()
 
 
-class ListedPod(NamedTuple):
+class ListedPod(Struct, frozen=True):
     """A pod as podresources lists it: no UID, and shown before it is admitted."""
 
     namespace: str

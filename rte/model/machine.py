@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rte.model.bits import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.model.bits import CPUSet
 
-
-class CPU(NamedTuple):
+class CPU(Struct, frozen=True):
     """One logical CPU. Ids are the kernel's; they may have holes and are unique only where said.
 
     Attributes:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from msgspec import Struct
 
-    from rte.model.bits import CPUSet, Mask, ZoneSet
+from rte.model.bits import CPUSet, Mask, ZoneSet
+
+if TYPE_CHECKING:
     from rte.model.machine import Machine
 
 
@@ -132,7 +133,7 @@ class ZoneMemory:
     amounts: Mapping[str, MemoryAmounts]
 
 
-class MemoryBlock(NamedTuple):
+class MemoryBlock(Struct, frozen=True):
     """Memory held by a container: ``size`` bytes of ``resource`` over ``zones`` (counted once)."""
 
     resource: str
@@ -155,12 +156,12 @@ class DevicePool:
     complete: bool = True
 
 
-class Holding(NamedTuple):
+class Holding(Struct, frozen=True):
     """What one container holds exclusively. ``devices``: resource -> mask over its DevicePool."""
 
     cpus: CPUSet = 0
     memory: tuple[MemoryBlock, ...] = ()
-    devices: Mapping[str, Mask] = MappingProxyType({})
+    devices: Mapping[str, Mask] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +204,7 @@ class Amounts(NamedTuple):
     available: int
 
 
-class PodRef(NamedTuple):
+class PodRef(Struct, frozen=True):
     """A pod on the node: its identity, and whether it holds zone-bound resources (CPUs, memory or
     devices with a zone), which is what the fingerprint method ``with-exclusive-resources`` counts.
     """

@@ -57,8 +57,8 @@ def _held_cpus(state: NodeState | None) -> dict[str, int]:
     held: dict[str, int] = {}
     for uid, containers in (state.holdings if state else {}).items():
         mask = 0
-        for cpus, _, _ in containers.values():
-            mask |= cpus
+        for holding in containers.values():
+            mask |= holding.cpus
         if mask:
             held[uid] = mask
     return held

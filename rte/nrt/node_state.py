@@ -387,17 +387,16 @@ def _decode_pool(document: _Node, resource: str) -> tuple[DevicePool, list[list[
 
 
 def _encode_holding(holding: Holding, places: Mapping[str, _Places]) -> dict[str, Any]:
-    cpus, memory, devices = holding
     document: dict[str, Any] = {}
-    if cpus:
-        document["cpus"] = bits.format_list(cpus)
-    if memory:
+    if holding.cpus:
+        document["cpus"] = bits.format_list(holding.cpus)
+    if holding.memory:
         document["memory"] = [
-            [resource, bits.format_list(zones), size] for resource, zones, size in memory
+            [block.resource, bits.format_list(block.zones), block.size] for block in holding.memory
         ]
-    if devices:
+    if holding.devices:
         document["devices"] = {
-            name: _encode_held(name, mask, places) for name, mask in devices.items()
+            name: _encode_held(name, mask, places) for name, mask in holding.devices.items()
         }
     return document
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rte.model.node import Holding, NodeState
 from rte.model.pod import QOS, ContainerKind
 from rte.placement import cpus, devices, layout, memory, merge, outcome, versions
@@ -78,7 +80,7 @@ def start(state: NodeState, pod: Pod) -> NodeState:
         holding = containers.get(container.name)
         if container.kind is ContainerKind.INIT and holding is not None and holding.memory:
             rows = memory.release(rows, holding.memory)
-            containers[container.name] = holding._replace(memory=())
+            containers[container.name] = structs.replace(holding, memory=())
     if rows is state.memory:
         return state
     return replace(state, memory=rows, holdings={**state.holdings, pod.uid: containers})
@@ -372,7 +374,7 @@ class _Managers:
                     if (old.zones, old.resource) == (block.zones, block.resource):
                         part = min(left, old.size)
                     left -= part
-                    shrunk.append(old._replace(size=old.size - part) if part else old)
+                    shrunk.append(structs.replace(old, size=old.size - part) if part else old)
                 self.blocks[earlier.name] = tuple(shrunk)
 
     # The answer.

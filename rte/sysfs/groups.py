@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Lists:
     """Reads the set that a CPU says it belongs to, from the first of several files that helps.
 
-    ``names`` are files in ``directory(cpu)``, which ``read(directory, name)`` reads; those that end in ``_list`` hold lists, others hold
-    hexadecimal maps. A set that lacks its own CPU is damaged and counts as missing.
+    ``names`` are files in ``directory(cpu)``, read by ``read(directory, name)``; those that end in
+    ``_list`` hold lists, others hold hexadecimal maps. A set that lacks its own CPU is damaged and
+    counts as missing.
     """
 
     def __init__(

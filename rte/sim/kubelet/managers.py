@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rte import placement
 from rte.model.kubelet import CPUManagerState, MemoryManagerState
 from rte.model.node import Holding
@@ -95,7 +97,8 @@ class Managers:
             for holding in before.holdings[uid].values():
                 shared |= holding.cpus
             holdings[uid] = {
-                name: holding._replace(cpus=0) for name, holding in before.holdings[uid].items()
+                name: structs.replace(holding, cpus=0)
+                for name, holding in before.holdings[uid].items()
             }
         self.state = replace(before, shared=shared, holdings=holdings)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rte import accounting, errors, placement
 from rte.accounting import Options
@@ -218,7 +219,7 @@ def test_init_blocks_that_have_not_shrunk_yet_mean_a_change_under_way() -> None:
     memory = kubelet.view().memory
     assert memory is not None
     held = memory.entries["uid-a"]
-    grown = {"i": (held["i"][0]._replace(size=2 * GIB),), "c": held["c"]}
+    grown = {"i": (structs.replace(held["i"][0], size=2 * GIB),), "c": held["c"]}
     with pytest.raises(errors.InconsistentStateError, match="reserved"):
         read(
             kubelet,
@@ -443,8 +444,11 @@ def old_kubelet(kubelet: Kubelet) -> KubeletView:
     shared = kubelet.state.shared
     pods = (
         *(
-            pod._replace(
-                containers=tuple(item._replace(cpus=item.cpus or shared) for item in pod.containers)
+            structs.replace(
+                pod,
+                containers=tuple(
+                    structs.replace(item, cpus=item.cpus or shared) for item in pod.containers
+                ),
             )
             for pod in view.pods or ()
         ),
@@ -496,7 +500,7 @@ def test_podresources_that_lists_other_cpus_than_the_file_is_a_disagreement() ->
     kubelet.admit(guaranteed("a", container("c", 2)))
     view = kubelet.view()
     (pod,) = view.pods or ()
-    other = pod._replace(containers=(pod.containers[0]._replace(cpus=0b11),))
+    other = structs.replace(pod, containers=(structs.replace(pod.containers[0], cpus=0b11),))
     lines = read(kubelet, replace(view, pods=(other,))).disagreements
     assert len(lines) == 1
     assert lines[0].startswith("podresources' CPUs of default/a/c: 0-1; by cpu_manager_state: ")
@@ -512,9 +516,9 @@ def with_online(kubelet: Kubelet, online: int) -> Kubelet:
     kubelet.machine = replace(
         machine,
         cpus=tuple(
-            cpu._replace(online=bool(online >> cpu.id & 1))
+            structs.replace(cpu, online=bool(online >> cpu.id & 1))
             if online >> cpu.id & 1
-            else cpu._replace(online=False, core=-1, socket=-1)
+            else structs.replace(cpu, online=False, core=-1, socket=-1)
             for cpu in machine.cpus
         ),
     )
@@ -583,7 +587,7 @@ def test_podresources_alone_is_a_source() -> None:
 
 def without_devices(state: NodeState) -> dict[str, dict[str, Holding]]:
     return {
-        uid: {name: held._replace(devices={}) for name, held in containers.items()}
+        uid: {name: structs.replace(held, devices={}) for name, held in containers.items()}
         for uid, containers in state.holdings.items()
     }
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from rte.accounting import kubelet_topology
 from rte.model import bits
 from rte.model.machine import CPU, Machine, Zone
@@ -48,7 +50,7 @@ def test_dies_of_one_zone_with_equal_core_ids_are_one_core_to_the_kubelet() -> N
 def test_cores_and_sockets_are_what_the_kernel_calls_so() -> None:
     """GetNodesInfo reads core_id and physical_package_id, and neither lists nor books."""
     ids = {"core_id": 0, "package_id": -1}
-    told = machine(*(cpu(n, n, socket=n)._replace(**ids) for n in range(2)))
+    told = machine(*(structs.replace(cpu(n, n, socket=n), **ids) for n in range(2)))
     assert cores(told) == [0, 0]
     assert [info.socket for info in kubelet_topology(told).cpus] == [-1, -1]
     assert kubelet_topology(told).sockets == 1
@@ -66,7 +68,7 @@ def test_a_cpu_of_no_zone_is_unknown_to_the_kubelet() -> None:
 
 
 def test_the_cpus_of_a_running_kubelet_may_differ_from_those_on_line() -> None:
-    grown = machine(cpu(0, 0), cpu(1, 0), cpu(2, 1)._replace(online=False))
+    grown = machine(cpu(0, 0), cpu(1, 0), structs.replace(cpu(2, 1), online=False))
     assert [info.cpu for info in kubelet_topology(grown, 0b110).cpus] == [1, 2]
     assert [info.core for info in kubelet_topology(grown, 0b110).cpus] == [1, 2]
 

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rte import errors
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeState, Topology
@@ -32,8 +33,9 @@ def canonical(state: NodeState) -> NodeState:
         devices=devices,
         holdings={
             uid: {
-                container: held._replace(
-                    devices={name: _moved(m, orders[name]) for name, m in held.devices.items()}
+                container: structs.replace(
+                    held,
+                    devices={name: _moved(m, orders[name]) for name, m in held.devices.items()},
                 )
                 for container, held in containers.items()
             }
