@@ -13,13 +13,13 @@ from rte.model import bits
 from rte.model.node import CPUInfo, Topology, ZoneInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from rte.model.bits import CPUSet
     from rte.model.machine import Machine
 
-#: A core as cadvisor tells it from others: zone, package id, core id.
-_Core: TypeAlias = tuple[int, int, int]
+#: CPU, lowest CPU of its core, socket, zone, L3 cache.
+_Row: TypeAlias = "tuple[int, int, int, int, int | None]"
 
 
 def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
@@ -37,25 +37,21 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     if known is None:
         known = machine.online
     ids = set(bits.members(known))
-    places: dict[int, _Core] = {}
-    caches: dict[int, int | None] = {}
+    firsts: dict[tuple[int, int, int], int] = {}
+    rows: list[_Row] = []
     for cpu in machine.cpus:
         if cpu.id in ids and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0:
-            places[cpu.id] = (
-                cpu.zone,
-                cpu.socket if cpu.package_id is None else cpu.package_id,
-                cpu.core if cpu.core_id is None else cpu.core_id,
-            )
-            caches[cpu.id] = cpu.l3
-    # The lowest CPU of a core comes last here, and stays.
-    firsts = {place: number for number, place in reversed(places.items())}
-    uncore = _uncore_caches(places, firsts, caches) if machine.l3_ids_told else {}
+            socket = cpu.socket if cpu.package_id is None else cpu.package_id
+            core = cpu.core if cpu.core_id is None else cpu.core_id
+            first = firsts.setdefault((cpu.zone, socket, core), cpu.id)
+            rows.append((cpu.id, first, socket, cpu.zone, cpu.l3))
+    caches = _uncore_caches(rows) if machine.l3_ids_told else {}
     order = [zone.id for zone in machine.zones]
     return Topology(
         cpus=tuple(
             [
-                CPUInfo(number, firsts[place], place[1], place[0], uncore.get(place, place[1]))
-                for number, place in places.items()
+                CPUInfo(cpu, first, socket, zone, caches.get(first, socket))
+                for cpu, first, socket, zone, _ in rows
             ]
         ),
         zones=tuple(
@@ -70,20 +66,18 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
             for zone in machine.zones
         ),
         sockets=machine.sockets or len({socket for _, socket, _ in firsts}),
-        uncore_reported=bool(uncore),
+        uncore_reported=bool(caches),
     )
 
 
-def _uncore_caches(
-    places: Mapping[int, _Core], firsts: Mapping[_Core, int], caches: Mapping[int, int | None]
-) -> dict[_Core, int]:
-    """Core -> its L3 cache (its first CPU's), but for caches that serve exactly a zone."""
-    sizes = Counter(caches.values())
-    threads = Counter(places.values())
-    cores_in = Counter(zone for zone, _, _ in firsts)
-    found = {}
-    for core, first in firsts.items():
-        cache = caches[first]
-        if cache is not None and sizes[cache] != cores_in[core[0]] * threads[core]:
-            found[core] = cache
-    return found
+def _uncore_caches(rows: Sequence[_Row]) -> dict[int, int]:
+    """Core (lowest CPU) -> its L3 cache, but for caches that serve exactly a zone."""
+    sizes = Counter([cache for _, _, _, _, cache in rows])
+    threads = Counter([first for _, first, _, _, _ in rows])
+    cores = [(first, zone, cache) for cpu, first, _, zone, cache in rows if cpu == first]
+    cores_in = Counter([zone for _, zone, _ in cores])
+    return {
+        first: cache
+        for first, zone, cache in cores
+        if cache is not None and sizes[cache] != cores_in[zone] * threads[first]
+    }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rte.model.machine import Machine
 
 
-class CPUInfo(NamedTuple):
+class CPUInfo(Struct, frozen=True):
     """One CPU as the kubelet's topology knows it.
 
     ``core`` is the smallest CPU id among the core's threads (cadvisor's identification), ``uncore``

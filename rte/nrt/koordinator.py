@@ -36,8 +36,8 @@ def encode(reading: NodeReading) -> dict[str, str]:
     documents = {
         CPU_TOPOLOGY: {
             "detail": [
-                {"id": cpu, "core": core, "socket": socket, "node": zone}
-                for cpu, core, socket, zone, _ in cpus
+                {"id": cpu.cpu, "core": cpu.core, "socket": cpu.socket, "node": cpu.zone}
+                for cpu in cpus
             ]
         },
         CPU_SHARED_POOLS: _shared_pools(cpus, exclusive),
@@ -67,10 +67,10 @@ def _held_cpus(state: NodeState | None) -> dict[str, int]:
 def _shared_pools(cpus: Sequence[CPUInfo], exclusive: int) -> list[dict[str, Any]]:
     """CPUs that no pod holds, by zone; reserved ones stay in, as koordlet has it."""
     pools: dict[int, tuple[int, int]] = {}
-    for cpu, _, socket, zone, _ in cpus:
-        if not exclusive >> cpu & 1:
-            first_socket, mask = pools.get(zone, (socket, 0))
-            pools[zone] = (first_socket, mask | 1 << cpu)
+    for cpu in cpus:
+        if not exclusive >> cpu.cpu & 1:
+            first_socket, mask = pools.get(cpu.zone, (cpu.socket, 0))
+            pools[cpu.zone] = (first_socket, mask | 1 << cpu.cpu)
     return [
         {"socket": socket, "node": zone, "cpuset": bits.format_list(mask)}
         for socket, zone, mask in sorted(

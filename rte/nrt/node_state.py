@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
+from msgspec import structs
 
 from rte import errors
 from rte.model import bits
@@ -170,7 +171,8 @@ def _decode_config(document: _Node) -> KubeletConfig:
 
 
 def _encode_topology(topology: Topology) -> dict[str, Any]:
-    columns = zip(*topology.cpus, strict=True) if topology.cpus else [()] * len(_COLUMNS)
+    rows = map(structs.astuple, topology.cpus)
+    columns = zip(*rows, strict=True) if topology.cpus else [()] * len(_COLUMNS)
     return {
         **dict(zip(_COLUMNS, map(_encode_runs, columns), strict=True)),
         "sockets": topology.sockets,

@@ -72,7 +72,7 @@ class Sources:
 
     def core_list(self, directory: str, file: str) -> str | None:
         """A file in a topology directory that names the siblings."""
-        text, self._core_ids[directory] = self.sys.read_beside(directory, file, "core_id")
+        text, self._core_ids[directory] = self.sys.read_together(directory, file, "core_id")
         return text
 
     def core_id(self, cpu: int) -> int | None:

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from msgspec import structs
 
 from rte import errors, placement
 from rte.model import bits
@@ -242,7 +243,7 @@ def test_align_by_socket_needs_zones_as_large_as_sockets():
         policy="single-numa-node", cpu_options=options
     )
     machine = build.topology(sockets=2)
-    cpus = tuple(cpu._replace(zone=0) for cpu in machine.cpus)
+    cpus = tuple(structs.replace(cpu, zone=0) for cpu in machine.cpus)
     joined = dataclasses.replace(machine, cpus=cpus, zones=machine.zones[:1])
     assert "number of sockets are more than number of NUMA" in refusal(
         joined, "restricted", cpu_options=options
