@@ -4,6 +4,8 @@
 
 The bar is 15 ms for all of it, hardware included, with the caches of rte empty, as in the first
 reading of a process. ``again`` is a later reading: the hardware is known, the caches are full.
+``floor`` is the baseline: the same files read, the same documents and messages decoded by the same
+C libraries, the same object written as JSON, and nothing made of it.
 """
 
 from __future__ import annotations
@@ -11,14 +13,19 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
+import os
 import pstats
 import statistics
 import sys
+import sysconfig
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import orjson
 
 from rte import accounting
 from rte.agent import memory
@@ -32,6 +39,8 @@ from rte.sysfs import read_machine
 from tests.machines import Shape, generate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rte.model.machine import Machine
 
 BAR_MS = 15.0
@@ -170,6 +179,32 @@ def write_kubelet(machine: Machine, directory: Path) -> tuple[bytes, bytes, list
     return listing.SerializeToString(), answer.SerializeToString(), pods
 
 
+def files_of(action: Callable[[], object]) -> list[str]:
+    """The files that an action opens."""
+    really_open = os.open
+    places: dict[int, str] = {}
+    files = []
+
+    def record(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        fd = really_open(path, flags, mode, dir_fd=dir_fd)
+        places[fd] = path if dir_fd is None else f"{places[dir_fd]}/{path}"
+        if not flags & os.O_DIRECTORY:
+            files.append(places[fd])
+        return fd
+
+    with mock.patch.object(os, "open", record):
+        action()
+    return files
+
+
+def read_only(files: list[str]) -> None:
+    for file in files:
+        fd = os.open(file, os.O_RDONLY)
+        while len(os.read(fd, 1 << 16)) == 1 << 16:
+            pass
+        os.close(fd)
+
+
 class Stopwatch:
     """Milliseconds of each stage: on the clock, and of the processor."""
 
@@ -262,9 +297,26 @@ def main() -> int:
         assert ended.state is not None
         assert len(ended.state.holdings) == PINNED - 20
         pods = shown
+        files = files_of(lambda: read(hardware))
+        states = [path for path in directory.rglob("*") if path.is_file()]
+        written = encode(result)
+
+        def floor() -> None:
+            watch.restart()
+            read_only(files)
+            for path in states:
+                document = orjson.loads(path.read_bytes())
+                if "data" in document:
+                    orjson.loads(document["data"])
+            pb.ListPodResourcesResponse.FromString(listing)
+            pb.AllocatableResourcesResponse.FromString(allocatable)
+            orjson.dumps(written)
+            watch.lap("floor")
+
         watch = Stopwatch()
         profiler = cProfile.Profile()
         for _ in range(options.runs):
+            floor()
             if options.profile:
                 profiler.enable()
             result = once()
@@ -276,8 +328,15 @@ def main() -> int:
     for label in sorted(watch.wall, key=lambda label: not label.startswith("first")):
         wall, cpu = watch.wall[label], statistics.median(watch.cpu[label])
         print(f"{label:28} {statistics.median(wall):6.2f} ms {min(wall):6.2f} ms {cpu:14.2f} ms")
-    over = statistics.median(watch.wall["first: together"]) > BAR_MS
-    print(f"bar: {BAR_MS:g} ms: {'MISSED' if over else 'met'}")
+    first, floor_ms = (statistics.median(watch.wall[name]) for name in ("first: together", "floor"))
+    over = first > BAR_MS
+    print(
+        f"bar: {BAR_MS:g} ms: {'MISSED' if over else 'met'}, {first / floor_ms:.1f} times the floor"
+    )
+    if "--enable-optimizations" not in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        print(
+            "this Python was built without --enable-optimizations; the image's is a quarter faster"
+        )
     return int(over)
 
 

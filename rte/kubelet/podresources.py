@@ -259,8 +259,12 @@ def _devices(entries: Iterable[pb.ContainerDevices]) -> tuple[DeviceHolding, ...
 
 
 def _zones(topology: pb.TopologyInfo) -> int:
+    nodes = topology.nodes
+    # Nearly always: several times quicker than going through them.
+    if len(nodes) == 1 and 0 <= (zone := nodes[0].ID) <= bits.MAX_ID:
+        return 1 << zone
     mask = 0
-    for node in topology.nodes:
+    for node in nodes:
         zone = node.ID
         if zone > bits.MAX_ID:
             raise errors.ParseError("podresources zone", zone, "id out of range")
