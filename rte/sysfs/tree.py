@@ -58,6 +58,8 @@ class Tree:
         """Files of a directory that is not read otherwise, each as :meth:`read`; quicker."""
         parent, _, last = directory.rpartition("/")
         place = self._places.get(parent) or self._place(parent)
+        if place is None:
+            return [None] * len(names)
         try:
             here = os.open(f"{self._root}/{place}/{last}", _DIRECTORY_FLAGS)
         except OSError:  # there is none, or it is behind a link
