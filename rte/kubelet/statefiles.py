@@ -224,8 +224,8 @@ def _decode(decoder: msgspec.json.Decoder[_T], text: str | bytes, what: str) -> 
     if not text.strip():
         raise errors.ParseError(what, text, "empty")
     try:
-        return decoder.decode(text)
-    # Text that is not UTF-8 is a ValueError too.
+        # The decoder passes over what it does not look at, so over damaged keys too.
+        return decoder.decode(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
         raise errors.ParseError(what, text, str(error)) from error
 

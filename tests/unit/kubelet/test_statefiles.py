@@ -185,6 +185,22 @@ def test_an_empty_file_is_no_state(parser: str, text: str | bytes) -> None:
 
 
 @every_parser
+def test_a_key_that_is_no_text_is_not_passed_over(parser: str) -> None:
+    parse_text, document = PARSERS[parser]
+    text = json.dumps(document).encode()
+    for key in (
+        b'"entries"',
+        b'"machineState"',
+        b'"RegisteredDevices"',
+        b'"checksum"',
+        b'"Checksum"',
+    ):
+        if key in text:
+            with pytest.raises(errors.ParseError):
+                parse_text(text.replace(key, key[:3] + b"\xdd" + key[4:]))
+
+
+@every_parser
 def test_a_half_written_file_is_never_taken_for_a_whole_one(parser: str) -> None:
     parse_text, document = PARSERS[parser]
     text = json.dumps(document)
