@@ -57,11 +57,6 @@ class Sources:
         return first_dir(self.sys, "devices/system/cpu", "bus/cpu/devices")
 
     @cached_property
-    def dirs(self) -> CPUSet:
-        """The CPUs that have a directory."""
-        return numbered(self.sys.names(self.root), "cpu")
-
-    @cached_property
     def cpuinfo(self) -> Mapping[int, Mapping[str, str]]:
         """The blocks of /proc/cpuinfo."""
         return procfs.read_cpuinfo(self.proc)
@@ -141,9 +136,13 @@ def numbered(names: Iterable[str], prefix: str) -> bits.Mask:
 def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
     """Which CPUs are present and on-line. ``in_zones``: all CPUs that the zones' lists name."""
     sys, root, notes = sources.sys, sources.root, sources.notes
-    dirs = sources.dirs
+    # Of use in any case: the tree knows from now on which cpuN are directories.
+    names = sys.names(root)
     online = parse(sys.read(f"{root}/online"), bits.parse_list)
     present = parse(sys.read(f"{root}/present"), bits.parse_list)
+    if online and present:
+        return Presence(present=present | online, online=online)
+    dirs = numbered(names, "cpu")
     if not online:
         online = _guess_online(sources, present or dirs, in_zones())
         notes.add("cpu/online", "missing or unreadable; judged each CPU by its other files")
