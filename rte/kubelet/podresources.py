@@ -260,7 +260,7 @@ def _devices(entries: Iterable[pb.ContainerDevices]) -> tuple[DeviceHolding, ...
 
 def _zones(topology: pb.TopologyInfo) -> int:
     nodes = topology.nodes
-    # Nearly always: several times quicker than going through them.
+    # Nearly always; going through them takes nearly twice as long.
     if len(nodes) == 1 and 0 <= (zone := nodes[0].ID) <= bits.MAX_ID:
         return 1 << zone
     mask = 0

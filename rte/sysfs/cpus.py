@@ -75,19 +75,17 @@ class Sources:
         directory = self.topology_dir(cpu)
         if directory not in self._core_ids:
             self._core_ids[directory] = self.sys.read_in(directory, "core_id")
-        value = parse(self._core_ids[directory], parse_int)
-        return None if value is None or value < 0 else value
+        return _parse_id(self._core_ids[directory])
 
     def id_of(self, cpu: int, file: str) -> int | None:
         """An id file of a CPU; None if it is missing, damaged or negative (not told)."""
-        value = parse(self.sys.read_in(self.topology_dir(cpu), file), parse_int)
-        return None if value is None or value < 0 else value
+        return _parse_id(self.sys.read_in(self.topology_dir(cpu), file))
 
     def told(self, cpu: int, *keys: str) -> int | None:
         """A number from the CPU's block of /proc/cpuinfo."""
         block = self.cpuinfo.get(cpu, {})
-        values = (parse(block.get(key), parse_int) for key in keys)
-        return next((value for value in values if value is not None and value >= 0), None)
+        values = (_parse_id(block.get(key)) for key in keys)
+        return next((value for value in values if value is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +113,12 @@ class Topology:
     socket_ids: Mapping[int, int]
     l3_ids: Mapping[int, int]
     l3_ids_told: bool
+
+
+def _parse_id(text: str | None) -> int | None:
+    """An id; None if it is missing, damaged or negative (not told)."""
+    value = parse(text, parse_int)
+    return None if value is None or value < 0 else value
 
 
 def first_dir(tree: Tree, *paths: str) -> str:
@@ -464,8 +468,7 @@ class _L3Finder:
     def id_of(self, cpu: int) -> int | None:
         """The id of the CPU's L3 cache; None if it has none, or one that cannot be."""
         place = self.found.get(cpu) or self(cpu)
-        value = parse(self._sources.sys.read(f"{place}/id"), parse_int) if place else None
-        return None if value is None or value < 0 else value
+        return _parse_id(self._sources.sys.read(f"{place}/id")) if place else None
 
     def _is_l3(self, index: str) -> bool:
         return parse(self._sources.sys.read(f"{index}/level"), parse_int) == 3

@@ -41,7 +41,7 @@ class Tree:
         self.mount = mount
         self._root = os.fspath(root)
         # sysfs hands out an attribute in one piece, /proc in pieces of any size.
-        self._read_file = _read_attribute if mount == "/sys" else _read_all
+        self._read_text = _read_attribute if mount == "/sys" else _read_all
         self._places: dict[str, str | None] = {"": ""}
 
     def read(self, path: str) -> str | None:
@@ -51,8 +51,7 @@ class Tree:
 
     def read_in(self, directory: str, name: str) -> str | None:
         """The text of a file in a directory, as :meth:`read`."""
-        data = self.use(directory, name, self._read_file)
-        return None if data is None else data.decode("utf-8", "replace")
+        return self.use(directory, name, self._read_text)
 
     def read_together(self, directory: str, *names: str) -> list[str | None]:
         """Files of a directory that is not read otherwise, each as :meth:`read`; quicker."""
@@ -73,18 +72,10 @@ class Tree:
                     linked = error.errno == errno.ELOOP
                     texts.append(self.read_in(directory, name) if linked else None)
                 else:
-                    texts.append(self._text(fd))
+                    texts.append(_take(fd, self._read_text))
         finally:
             os.close(here)
         return texts
-
-    def _text(self, fd: int) -> str | None:
-        try:
-            return self._read_file(fd).decode("utf-8", "replace")
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
 
     def use(
         self, directory: str, name: str, reader: Callable[[int], T], links: int = 0
@@ -101,12 +92,7 @@ class Tree:
                 return None
             parent, _, name = target.rpartition("/")
             return self.use(parent, name, reader, links + 1)
-        try:
-            return reader(fd)
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
+        return _take(fd, reader)
 
     def names(self, path: str) -> list[str]:
         """Sorted names in a directory; none if it is missing or unreadable."""
@@ -238,13 +224,25 @@ def pieces(fd: int) -> Iterator[bytes]:
         left -= len(data)
 
 
-def _read_attribute(fd: int) -> bytes:
+def _read_attribute(fd: int) -> str:
     data = os.read(fd, _PAGE)
-    return data if len(data) < _PAGE else data + _read_all(fd)
+    if len(data) == _PAGE:
+        data = b"".join((data, *pieces(fd)))
+    return data.decode("utf-8", "replace")
 
 
-def _read_all(fd: int) -> bytes:
-    return b"".join(pieces(fd))
+def _read_all(fd: int) -> str:
+    return b"".join(pieces(fd)).decode("utf-8", "replace")
+
+
+def _take(fd: int, reader: Callable[[int], T]) -> T | None:
+    """What ``reader`` makes of an open file, None if it cannot be read; closes it."""
+    try:
+        return reader(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def _shorten(members: list[str]) -> str:
