@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rte import errors
@@ -11,9 +9,8 @@ from rte.model import bits
 from rte.model.kubelet import WHOLE_POD
 
 if TYPE_CHECKING:
-    from rte.model.bits import CPUSet
+    from rte.model.bits import CPUSet, ZoneSet
     from rte.model.kubelet import CPUManagerState, MemoryManagerState
-    from rte.model.node import MemoryBlock
 
 
 def assigned_cpus(state: CPUManagerState) -> CPUSet:
@@ -60,17 +57,16 @@ def check_memory(state: MemoryManagerState) -> None:
         )
     counts = dict.fromkeys(state.zones, 0)
     held: dict[str, int] = {}
-    for block, number in _blocks(state).items():
-        resource = block.resource
-        held[resource] = held.get(resource, 0) + block.size * number
-        for zone in bits.members(block.zones):
+    for (resource, zones), listed in _sizes(state).items():
+        held[resource] = held.get(resource, 0) + sum(listed)
+        for zone in bits.members(zones):
             row = state.zones.get(zone)
             if row is None or resource not in row.amounts:
                 raise errors.InconsistentStateError(
                     f"memory_manager_state: {resource} is held in zone {zone}, which "
                     "has no row of it; read again"
                 )
-            counts[zone] += number
+            counts[zone] += len(listed)
     if any(WHOLE_POD in containers for containers in state.entries.values()):
         return  # how a pod's own blocks and its containers' add up is not settled upstream
     for zone, row in state.zones.items():
@@ -92,7 +88,11 @@ def check_memory(state: MemoryManagerState) -> None:
             )
 
 
-def _blocks(state: MemoryManagerState) -> Counter[MemoryBlock]:
-    """How many there are of each block."""
-    of_containers = chain.from_iterable(held.values() for held in state.entries.values())
-    return Counter(chain.from_iterable(of_containers))
+def _sizes(state: MemoryManagerState) -> dict[tuple[str, ZoneSet], list[int]]:
+    """The sizes of all blocks, by resource and zones."""
+    sizes: dict[tuple[str, ZoneSet], list[int]] = {}
+    for containers in state.entries.values():
+        for blocks in containers.values():
+            for block in blocks:
+                sizes.setdefault((block.resource, block.zones), []).append(block.size)
+    return sizes

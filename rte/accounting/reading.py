@@ -112,9 +112,7 @@ def build_reading(
     state = settle(state, active)
     names = _names(active_pods, listing, uids, state)
     excluded = frozenset(
-        uid
-        for uid, name in (names.items() if options.exclude_pods else ())
-        if _is_excluded(name, options.exclude_pods)
+        uid for uid, name in names.items() if _is_excluded(name, options.exclude_pods)
     )
     return NodeReading(
         node_name=node_name,

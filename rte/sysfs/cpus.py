@@ -206,7 +206,7 @@ def build_cpus(
     """All present CPUs in id order."""
     kinds = _read_kinds(sources, presence.online, topology)
     core_ids = _unique_core_ids(sources, topology, zone_of)
-    present, cores = list(bits.members(presence.present)), topology.cores
+    present = list(bits.members(presence.present))
     unknown = itertools.repeat(-1)
     return tuple(
         # In the order of the fields.
@@ -218,7 +218,7 @@ def build_cpus(
             map(topology.socket_ids.get, present, unknown),
             map(zone_of.get, present, unknown),
             map(topology.l3_ids.get, present),
-            [cores[cpu] if cpu in cores else 1 << cpu for cpu in present],
+            (topology.cores.get(cpu, 1 << cpu) for cpu in present),
             map(set(bits.members(presence.online)).__contains__, present),
             map(kinds.get, present, itertools.repeat("")),
             map(_others(topology.core_ids, core_ids).get, present),
@@ -229,8 +229,6 @@ def build_cpus(
 
 def _others(told: Mapping[int, int], used: Mapping[int, int]) -> Mapping[int, int]:
     """What is told where something else is used."""
-    if told == used:
-        return {}
     return {cpu: value for cpu, value in told.items() if value != used.get(cpu)}
 
 
