@@ -20,7 +20,8 @@ from rte import placement
 from rte.model import bits
 from rte.model.node import CPUInfo, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, Pod
-from rte.placement import layout, pickers, places, scores, screen
+from rte.placement.fleet import places, scores, screen
+from rte.placement.kubelet import layout, pickers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from rte import placement
 from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, Pod
-from rte.placement import scores
+from rte.placement.fleet import scores
 
 GIB = 2**30
 

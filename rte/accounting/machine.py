@@ -10,7 +10,7 @@ from rte.accounting import consistency
 from rte.accounting.topology import kubelet_topology
 from rte.model import bits, quantity
 from rte.model.node import ZoneInfo
-from rte.placement import startup, versions
+from rte.placement.kubelet import startup, versions
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet

@@ -18,8 +18,8 @@ from rte.accounting.globs import matches
 from rte.accounting.holdings import read_holdings
 from rte.model import bits
 from rte.model.node import KubeletConfig, NodeReading, NodeState, PodRef, ZoneMemory
-from rte.placement.admission import settle
-from rte.placement.memory import initial_rows
+from rte.placement.kubelet.admission import settle
+from rte.placement.kubelet.memory import initial_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.node import Amounts
 from rte.model.quantity import hugepage_resource
-from rte.placement.admission import settle
+from rte.placement.kubelet.admission import settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -181,6 +181,9 @@ class NodeState:
         admitted: UIDs that passed the whole admission chain.
         holdings: UID -> container name -> holding. May contain UIDs that are not in ``admitted``:
             half-admitted pods, or residues of refused ones.
+        pod_holdings: UID -> CPUs and memory that a pod with pod-level resources holds as a whole
+            (the managers' ``podEntries``, gate PodLevelResourceManagers). What its containers hold
+            are parts of it: count one or the other, never both.
     """
 
     topology: Topology
@@ -194,6 +197,7 @@ class NodeState:
     devices: Mapping[str, DevicePool] = field(default_factory=dict)
     admitted: frozenset[str] = frozenset()
     holdings: Mapping[str, Mapping[str, Holding]] = field(default_factory=dict)
+    pod_holdings: Mapping[str, Holding] = field(default_factory=dict)
 
 
 class Amounts(NamedTuple):

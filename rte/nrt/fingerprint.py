@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.zones import is_memory, is_native
+from rte.placement.foreign.zones import is_memory, is_native
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

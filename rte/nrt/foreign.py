@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.nrt import policies
-from rte.placement import zones
+from rte.placement.foreign import zones
 
 if TYPE_CHECKING:
     from rte.nrt.reader import NRT

@@ -3,7 +3,14 @@
 The public names are here; docs/placement.md shows them at work.
 """
 
-from rte.placement.admission import (
+from rte.placement.inflight.futures import (
+    certain_under_endings,
+    fit_together,
+    fits_under_every_outcome,
+    is_monotone,
+    outcomes,
+)
+from rte.placement.kubelet.admission import (
     admit,
     execute,
     possible_states,
@@ -11,15 +18,8 @@ from rte.placement.admission import (
     settle,
     start,
 )
-from rte.placement.futures import (
-    certain_under_endings,
-    fit_together,
-    fits_under_every_outcome,
-    is_monotone,
-    outcomes,
-)
-from rte.placement.outcome import Admission, Hint, Merge, Verdict
-from rte.placement.startup import initial_state
+from rte.placement.kubelet.outcome import Admission, Hint, Merge, Verdict
+from rte.placement.kubelet.startup import initial_state
 
 __all__ = [
     "Admission",

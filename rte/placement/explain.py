@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.pod import ContainerKind
-from rte.placement import scores
-from rte.placement.admission import admit, settle
+from rte.placement.fleet import scores
+from rte.placement.kubelet.admission import admit, settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
-    from rte.placement.outcome import Admission
+    from rte.placement.kubelet.outcome import Admission
 
 #: How many holders are tried one by one, and removed at most, to find whose end would help.
 MAX_HOLDERS = 64

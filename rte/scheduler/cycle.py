@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rte.placement.scores import NextFit
+from rte.placement.fleet.scores import NextFit
 from rte.scheduler import preferences, surroundings
 from rte.scheduler.node import Check, NodeEntry
 from rte.scheduler.table import Table

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte.model import bits, quantity
-from rte.placement.koordinator import Allocated, Ledger, constrained_burst_place
-from rte.placement.koordinator_node import (
+from rte.placement.koordinator.cpus import Allocated, Ledger, constrained_burst_place
+from rte.placement.koordinator.node import (
     Allocation,
     AllocationError,
     KoordinatorNode,
@@ -21,8 +21,8 @@ from rte.placement.koordinator_node import (
     allocate,
     hints,
 )
-from rte.placement.koordinator_pod import KoordinatorPod, read_koordinator_pod
-from rte.placement.koordinator_policy import merge
+from rte.placement.koordinator.pod import KoordinatorPod, read_koordinator_pod
+from rte.placement.koordinator.policy import merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
 from rte.model import bits
-from rte.placement import zones
-from rte.placement.koordinator_node import AllocationError
+from rte.placement.foreign import zones
+from rte.placement.koordinator.node import AllocationError
 from rte.scheduler import koordinator, predicates, state
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Which of the nodes that would take a pod is the best one.
 
 Pods that need a zone go where they leave most room for the pods to come
-(:class:`rte.placement.scores.NextFit`). Ordinary pods go where they do the least harm to those:
-nodes that align nothing, then zones that are broken up already. Soft rules of the pod come on top
+(:class:`rte.placement.fleet.scores.NextFit`). Ordinary pods go where they do the least harm to
+those: nodes that align nothing, then zones that are broken up already. Soft rules of the pod come on top
 with kube-scheduler's weights.
 """
 
@@ -15,7 +15,7 @@ from rte.scheduler import predicates, surroundings, terms
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.placement.scores import NextFit
+    from rte.placement.fleet.scores import NextFit
     from rte.scheduler.cluster import Cluster
     from rte.scheduler.node import Check, NodeEntry
     from rte.scheduler.objects import PodView

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rte import placement
-from rte.placement import scores, zone_scores, zones
 from rte.placement.explain import lands
+from rte.placement.fleet import scores
+from rte.placement.foreign import zone_scores, zones
 from rte.scheduler import predicates
 from rte.scheduler.cycle import Cycle
 from rte.scheduler.node import Report, predict

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rte.model import bits
 from rte.model.node import CPUInfo, Topology, ZoneInfo
-from rte.placement import koordinator, koordinator_policy
+from rte.placement.koordinator import cpus as koordinator
+from rte.placement.koordinator import policy as koordinator_policy
 
 TAKE_FIELDS = {
     "cpus", "alloc", "maxref", "avail", "pref", "need", "bind", "excl", "strat", "res", "err",

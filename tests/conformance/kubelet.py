@@ -6,7 +6,7 @@ from rte import errors, placement
 from rte.model import bits
 from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement import layout, merge, outcome, pickers
+from rte.placement.kubelet import layout, merge, outcome, pickers
 
 #: The recording enables the alpha options of the CPU manager; everything else is at its default.
 VERSION = "v1.35.4"

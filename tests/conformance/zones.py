@@ -7,7 +7,7 @@ import itertools
 from rte import nrt as nrt_room
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind
-from rte.placement import zone_scores, zones
+from rte.placement.foreign import zone_scores, zones
 
 FIELDS = {"alloc", "cache", "cfg", "i", "nrt", "pod", "want", "strategy", "weights"}
 CACHE_FIELDS = {"mode", "reserved", "foreign", "api_down"}

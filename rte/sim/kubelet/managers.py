@@ -15,7 +15,7 @@ from msgspec import structs
 from rte import placement
 from rte.model.kubelet import CPUManagerState, MemoryManagerState
 from rte.model.node import Holding
-from rte.placement import memory as memory_rules
+from rte.placement.kubelet import memory as memory_rules
 from rte.sim.kubelet import views
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Zone arithmetic for reports of other exporters."""

@@ -1,0 +1,1 @@
+"""What may have happened on a node meanwhile: endings, pods in flight."""

@@ -1,0 +1,445 @@
+"""Predictions when the kubelet may know more than we do (design §8).
+
+A pod that we see may have ended already, and the kubelet is then *freer* than the state we know. An
+admission is **monotone** when no such ending can turn it into a refusal. It often is: what is free
+only grows, so each provider offers at least the hints it offered, and widths that make a hint
+preferred depend on sizes alone. docs/placement.md lists the counter-examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations, islice, permutations
+from operator import or_
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.model.node import Holding, MemoryAmounts, ZoneMemory
+from rte.model.pod import QOS, ContainerKind
+from rte.placement.kubelet import cpus, devices, layout, memory, merge, versions
+from rte.placement.kubelet.admission import admit, possible_states, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from rte.model.bits import CPUSet
+    from rte.model.node import NodeState
+    from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.outcome import Admission
+
+#: Endings that are tried one by one, where no rule says that they do no harm.
+MAX_ENDINGS = 64
+#: Zones that are followed before a game counts as lost.
+MAX_MOVES = 4096
+#: More pods than this are not looked at together: each costs an admission.
+MOST_TOGETHER = 8
+#: So many are tried in every order.
+MOST_PERMUTED = 3
+
+
+def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
+    """Whether the pod is admitted now, and also when any of the endable pods have ended.
+
+    ``endable`` are UIDs of held pods that may be gone before the API shows it. False also where
+    this cannot be told: no rule covers the case, and there are too many sets of endings to try.
+    """
+    admission = admit(state, pod)
+    if not admission.admitted:
+        return False
+    if is_monotone(state, pod, admission) or finds_zones(state, pod, endable):
+        return True
+    endings = _endings(state, endable)
+    return endings is not None and all(admit(ended, pod).admitted for ended in endings)
+
+
+def fits_under_every_outcome(
+    states: Iterable[NodeState], pod: Pod, endable: Collection[str] = ()
+) -> bool:
+    """Whether the pod is admitted in each of the states, whichever endable pods end before.
+
+    False when there is no state at all. ``states`` are most often the :func:`outcomes` of the pods
+    that were bound before and are not confirmed yet.
+    """
+    verdicts = [certain_under_endings(state, pod, endable) for state in states]
+    return bool(verdicts) and all(verdicts)
+
+
+def outcomes(
+    state: NodeState, pods: Iterable[Pod], endable: Collection[str] = ()
+) -> tuple[NodeState, ...] | None:
+    """Every state that the pods may leave behind, admitted in this order while any of the endable
+    pods end before each of them. None when one of them may be refused, or when there are more
+    states than it is worth to list.
+    """
+    states = [state]
+    for pod in pods:
+        after: list[NodeState] = []
+        for before in states:
+            for ended in _endings(before, endable) or (None,):
+                possible = possible_states(ended, pod) if ended is not None else None
+                if possible is None or len(after) + len(possible) > MAX_ENDINGS:
+                    return None
+                after += possible
+        states = after
+    return tuple(states)
+
+
+def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
+    """Whether a rule says that this admission stands whatever held pods have ended.
+
+    The rule: one merge decides (only one container asks for anything, or pod scope), its result was
+    preferred, and the memory manager had an opinion. A freer node then offers the same preferred
+    affinities and maybe more, and whichever is best has room for the whole request. Where nothing
+    but sums counts, nothing can go wrong either: they only grow.
+    """
+    rules = versions.rules_of(state.config, state.kubelet_version)
+    asking = _asking(state, pod, rules)
+    alone = len(asking) <= 1
+    # What a later container finds to reuse depends on what was picked for an earlier one.
+    reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
+    pinned = [name for name, holding in admission.holdings.items() if holding.memory]
+    if not _picks_always_succeed(state, rules, alone=alone):
+        return False
+    if not alone and reuses:
+        return False
+    if rules.policy in (merge.NONE, merge.BEST_EFFORT) and not pinned:
+        return True
+    if rules.policy == merge.NONE:
+        return alone
+    if not alone and not (rules.pod_scope and _merge_sees_all(pod)):
+        return False
+    return all(
+        merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
+        for merged in admission.merges
+    )
+
+
+def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
+    """Whether each container finds a zone, whichever endable pods end before or between them.
+
+    Answers without trying endings where each container (or the pod, under pod scope) belongs into a
+    single zone: it goes to the lowest zone that holds it, so at the latest to the first that
+    *surely* does, which is one with room in the state as we know it. All zones up to there are
+    followed. False where this reasoning does not apply.
+    """
+    rules = versions.rules_of(state.config, state.kubelet_version)
+    if not _goes_to_one_zone(state, rules):
+        return False
+    asking = _asking(state, pod, rules)
+    if any(container.kind is ContainerKind.INIT for container in asking):
+        return False
+    if rules.pod_scope and not _merge_sees_all(pod):
+        return False
+    units: list[Mapping[str, int]] = [
+        _zonal_demand(state, pod, container, rules) for container in asking
+    ]
+    if rules.pod_scope:
+        units = [_sum(units)]
+    everywhere = _sum(units)
+    room = _room(state)
+    for name, pool in state.devices.items():
+        if not devices.has_zones(pool) and everywhere.get(name, 0) > room[-1].get(name, 0):
+            return False
+    freest = _room(settle(state, (frozenset(state.holdings) | state.admitted).difference(endable)))
+    game = _Game(units, room[:-1], freest[:-1], in_order=not rules.prefer_closest)
+    return game.is_won(0, [{} for _ in room[:-1]])
+
+
+def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False) -> bool:
+    """Whether all the pods are admitted in any order, whatever zones each of them takes.
+
+    This is the question for pods in flight: the kubelet may be freer than ``state``, or may have
+    been fuller when it admitted some of them, so nobody knows where they are. Each is tried against
+    a node where all the others hold their share in **every** zone: that leaves less than any real
+    outcome, and what is admitted there is admitted where more is free, as far as its admission is
+    monotone. False where outcomes do not differ by zone alone, or for too many pods.
+
+    ``steady``: nothing has ended and nothing can, so only the order is open: all orders are tried.
+    """
+    if steady and len(pods) <= MOST_PERMUTED:
+        return all(_admits_all(state, order) for order in permutations(pods))
+    if len(pods) > MOST_TOGETHER or not _is_zonewise(state):
+        return False
+    shares = []
+    for pod in pods:
+        alone = admit(state, pod)
+        if alone.verdict != "admitted":
+            return False
+        shares.append(alone.holdings)
+    for index, pod in enumerate(pods):
+        crowded = state
+        for other, share in enumerate(shares):
+            if other != index:
+                crowded = _hold_everywhere(crowded, f"together-{other}", share.values())
+        if admit(crowded, pod).verdict != "admitted":
+            return False
+    return True
+
+
+class _Game:
+    """Containers in turn against a kubelet that may be freer than known."""
+
+    def __init__(
+        self,
+        units: Sequence[Mapping[str, int]],
+        room: Sequence[Mapping[str, int]],
+        freest: Sequence[Mapping[str, int]],
+        *,
+        in_order: bool,
+    ) -> None:
+        self.units = units
+        self.room = room
+        self.freest = freest
+        self.in_order = in_order
+        self.moves = MAX_MOVES
+
+    def is_won(self, turn: int, loads: list[Mapping[str, int]]) -> bool:
+        """Whether all units from this one on find a zone, whatever the kubelet knows."""
+        if turn == len(self.units):
+            return True
+        unit = self.units[turn]
+        zonal = {name: amount for name, amount in unit.items() if name in self.room[0]}
+        if not zonal:
+            return self.is_won(turn + 1, loads)
+        sure = [place for place, free in enumerate(self.room) if _holds(free, loads[place], zonal)]
+        if not sure:
+            return False
+        for place, free in enumerate(self.freest):
+            if self.in_order and place > sure[0]:
+                break
+            self.moves -= 1
+            if self.moves < 0:
+                return False
+            if _holds(free, loads[place], zonal):
+                after = list(loads)
+                after[place] = _sum([loads[place], zonal])
+                if not self.is_won(turn + 1, after):
+                    return False
+        return True
+
+
+def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, int]) -> bool:
+    return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
+
+
+def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
+    """Whether a unit that some zone holds gets its resources from exactly one zone."""
+    return (
+        rules.policy != merge.NONE
+        and bool(state.topology.zones)
+        and not (rules.cpu is not None and rules.cpu.align_by_socket)
+        and _picks_always_succeed(state, rules, alone=False)
+        and all(row.group == 1 << zone for zone, row in state.memory.items())
+        and not any(
+            zones is not None and zones & (zones - 1)
+            for pool in state.devices.values()
+            for zones in pool.zones
+        )
+    )
+
+
+def _zonal_demand(
+    state: NodeState, pod: Pod, container: Container, rules: versions.Rules
+) -> dict[str, int]:
+    demand = dict(devices.requested(container, state.devices))
+    if _is_served(pod, rules):
+        if rules.memory:
+            demand |= memory.requested(container)
+        if rules.cpu:
+            demand["cpu"] = cpus.exclusive_cpus(pod, container)
+    return {name: amount for name, amount in demand.items() if amount}
+
+
+def _room(state: NodeState) -> list[dict[str, int]]:
+    """What is free in each zone; last, devices that belong to none."""
+    assignable = state.shared & ~state.reserved
+    rows = []
+    for zone in state.topology.zones:
+        amounts = state.memory[zone.id].amounts if state.memory else {}
+        row = {name: part.free for name, part in amounts.items()}
+        row["cpu"] = (state.topology.zone_cpus[zone.id] & assignable).bit_count()
+        rows.append(row)
+    rows.append({})
+    places = {zone.id: row for zone, row in zip(state.topology.zones, rows, strict=False)}
+    for name, pool in state.devices.items():
+        unused = pool.healthy & ~devices.held(state, name)
+        if not devices.has_zones(pool):
+            rows[-1][name] = unused.bit_count()
+            continue
+        for row in places.values():
+            row[name] = 0
+        for place in bits.members(unused):
+            home = bits.lowest(pool.zones[place] or 0)
+            if home in places:
+                places[home][name] += 1
+    return rows
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _merge_sees_all(pod: Pod) -> bool:
+    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
+    asked = {name for container in pod.containers for name in memory.requested(container)}
+    return asked <= memory.pod_requested(pod).keys()
+
+
+def _is_served(pod: Pod, rules: versions.Rules) -> bool:
+    """Whether CPU and memory manager serve the pod at all."""
+    ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
+    return pod.qos is QOS.GUARANTEED and not ignored
+
+
+def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container]:
+    """Containers for which the managers have anything to do."""
+    served = _is_served(pod, rules)
+    return [
+        container
+        for container in pod.containers
+        if devices.requested(container, state.devices)
+        or (served and rules.memory)
+        or (served and rules.cpu and cpus.exclusive_cpus(pod, container))
+    ]
+
+
+def _picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: bool) -> bool:
+    """Whether enough CPUs are all that a pick needs."""
+    if rules.cpu is None:
+        return True
+    machine = layout.of(state.topology)
+    if not machine.is_regular:
+        return False
+    if rules.cpu.across_numa and len(machine.zones) > 4:
+        # Slice sharing can make the kubelet use zones that lack the CPUs.
+        return False
+    if rules.cpu.full_pcpus_only and (rules.cpu.across_numa or not alone):
+        return all(
+            machine.siblings(part) == part
+            for part in (
+                state.reserved,
+                state.shared,
+                *(
+                    reduce(or_, (holding.cpus for holding in containers.values()), 0)
+                    for containers in state.holdings.values()
+                ),
+            )
+        )
+    return True
+
+
+def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | None:
+    """The state after each set of endings, the empty one included; None when they are too many."""
+    held = sorted(uid for uid in endable if state.holdings.get(uid))
+    if 1 << len(held) > MAX_ENDINGS:
+        return None
+    present = frozenset(state.holdings) | state.admitted
+    return [
+        settle(state, present.difference(gone))
+        for count in range(len(held) + 1)
+        for gone in combinations(held, count)
+    ]
+
+
+def _admits_all(state: NodeState, pods: Iterable[Pod]) -> bool:
+    for pod in pods:
+        admission = admit(state, pod)
+        if admission.verdict != "admitted":
+            return False
+        state = admission.state
+    return True
+
+
+def _hold_everywhere(state: NodeState, uid: str, share: Iterable[Holding]) -> NodeState:
+    """The node as if a pod held its share in each zone at once, as far as there is any.
+
+    CPUs are taken whole cores first; memory is taken from every row that has the type.
+    """
+    held = list(share)
+    cpus = sum(holding.cpus.bit_count() for holding in held)
+    memory: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    for holding in held:
+        for block in holding.memory:
+            memory[block.resource] = memory.get(block.resource, 0) + block.size
+        for name, mask in holding.devices.items():
+            devices[name] = devices.get(name, 0) + mask.bit_count()
+    taken = 0
+    for zone in state.topology.zone_cpus.values():
+        taken |= _whole_cores_first(state, zone & state.shared & ~state.reserved, cpus)
+    ghost = Holding(cpus=taken, devices=_free_devices(state, devices))
+    return replace(
+        state,
+        shared=state.shared & ~taken,
+        memory={zone: _drained(zone, row, memory) for zone, row in state.memory.items()},
+        admitted=state.admitted | {uid},
+        holdings={**state.holdings, uid: {"": ghost}},
+    )
+
+
+def _is_zonewise(state: NodeState) -> bool:
+    """Whether outcomes differ by zone only: a memory manager that may bind zones into groups makes
+    outcomes that "every zone" does not cover.
+    """
+    return (
+        state.config.memory_policy != "Static"
+        or state.config.topology_policy == "single-numa-node"
+        or len(state.topology.zones) == 1
+    )
+
+
+def _whole_cores_first(state: NodeState, free: CPUSet, count: int) -> CPUSet:
+    """``count`` free CPUs (all where there are less), those of wholly free cores first.
+
+    They are what a kubelet with ``full-pcpus-only`` needs.
+    """
+    cores: dict[int, CPUSet] = {}
+    for info in state.topology.cpus:
+        if free >> info.cpu & 1:
+            cores[info.core] = cores.get(info.core, 0) | 1 << info.cpu
+    ordered = sorted(cores.values(), key=lambda core: -core.bit_count())
+    return bits.of(islice((cpu for core in ordered for cpu in bits.members(core)), count))
+
+
+def _free_devices(state: NodeState, wanted: Mapping[str, int]) -> dict[str, int]:
+    """For each resource, that many free devices of each exact zone set, as far as there are."""
+    out: dict[str, int] = {}
+    for name, count in wanted.items():
+        pool = state.devices[name]
+        held = 0
+        for containers in state.holdings.values():
+            for holding in containers.values():
+                held |= holding.devices.get(name, 0)
+        by_zones: dict[int | None, int] = {}
+        for position in bits.members(pool.healthy & ~held):
+            zones = pool.zones[position]
+            if by_zones.get(zones, 0) < count:
+                by_zones[zones] = by_zones.get(zones, 0) + 1
+                out[name] = out.get(name, 0) | 1 << position
+    return out
+
+
+def _drained(zone: int, row: ZoneMemory, wanted: Mapping[str, int]) -> ZoneMemory:
+    """The row with the amounts reserved, as far as they are free."""
+    touched = {name: wanted[name] for name in wanted if name in row.amounts}
+    if not touched:
+        return row
+    amounts = dict(row.amounts)
+    for name, size in touched.items():
+        old = amounts[name]
+        part = min(size, old.free)
+        amounts[name] = MemoryAmounts(
+            total=old.total,
+            system_reserved=old.system_reserved,
+            allocatable=old.allocatable,
+            reserved=old.reserved + part,
+            free=old.free - part,
+        )
+    return ZoneMemory(
+        assignments=row.assignments + 1, group=row.group or 1 << zone, amounts=amounts
+    )

@@ -1,0 +1,134 @@
+"""The CPU manager's static policy (pkg/kubelet/cm/cpumanager/policy_static.go)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.model.pod import QOS, ContainerKind
+from rte.placement.kubelet import outcome, pickers
+from rte.placement.kubelet.combinations import sums
+
+if TYPE_CHECKING:
+    from rte.model.bits import CPUSet, ZoneSet
+    from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.layout import Layout
+    from rte.placement.kubelet.outcome import Hint
+    from rte.placement.kubelet.versions import CPUOptions
+
+
+def exclusive_cpus(pod: Pod, container: Container) -> int:
+    """CPUs that a container gets for itself: a whole request in a Guaranteed pod, else 0."""
+    milli = container.requests.get("cpu", 0)
+    return milli // 1000 if pod.qos is QOS.GUARANTEED and milli % 1000 == 0 else 0
+
+
+def pod_exclusive_cpus(pod: Pod) -> int:
+    """CPUs that the pod needs at its peak: its long-running containers, or the ordinary init
+    container that needs most together with the sidecars started before it (KEP-753).
+    """
+    sidecars = peak = apps = 0
+    for container in pod.containers:
+        cpus = exclusive_cpus(pod, container)
+        if container.kind is ContainerKind.APP:
+            apps += cpus
+        elif container.kind is ContainerKind.SIDECAR:
+            sidecars += cpus
+        else:
+            peak = max(peak, sidecars + cpus)
+    return max(peak, apps + sidecars)
+
+
+def hints(
+    layout: Layout, options: CPUOptions, available: CPUSet, reusable: CPUSet, count: int
+) -> list[Hint]:
+    """Combinations of zones that have the CPUs (generateCPUTopologyHints).
+
+    ``available`` are the assignable CPUs, ``reusable`` those of the pod's ordinary init containers.
+    A combination must hold all the reusable ones.
+    """
+    fewest = layout.fewest_zones(count)
+    free = sums((zone.cpus & available).bit_count() for zone in layout.zones)
+    missing = count - reusable.bit_count()
+    reused = layout.zones_with(reusable) if reusable else 0
+    offered: list[Hint] = [
+        (mask, width == fewest)
+        for mask, width, index in layout.combinations
+        if free[index] >= missing and mask & reused == reused
+    ]
+    if not options.align_by_socket:
+        return offered
+    return [
+        (mask, preferred or (mask is not None and _is_socket_aligned(layout, mask, fewest)))
+        for mask, preferred in offered
+    ]
+
+
+def _is_socket_aligned(layout: Layout, mask: ZoneSet, fewest: int) -> bool:
+    zones_per_socket = len(layout.zones) // layout.reported_sockets
+    if zones_per_socket == 0:
+        return False
+    return len(layout.sockets_with(layout.cpus_in(mask))) == -(-fewest // zones_per_socket)
+
+
+def check_full_cores(layout: Layout, shared: CPUSet, reserved: CPUSet, count: int) -> None:
+    """full-pcpus-only, checked at allocation and never in hints.
+
+    Raises:
+        outcome.Refused: the request splits a core, or too few whole cores are left.
+    """
+    threads = layout.cpus_per_core
+    if count % threads:
+        raise outcome.Refused(
+            outcome.SMT_ALIGNMENT_ERROR,
+            f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {threads}",
+        )
+    physical = (shared & ~layout.siblings(reserved)).bit_count()
+    if count > physical:
+        raise outcome.Refused(
+            outcome.SMT_ALIGNMENT_ERROR,
+            "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = "
+            f"{physical}, requested CPUs = {count}, CPUs per core = {threads}",
+        )
+
+
+def allocate(
+    layout: Layout, options: CPUOptions, allocatable: CPUSet, count: int, affinity: ZoneSet | None
+) -> CPUSet:
+    """The CPUs a container gets: as many as possible inside the hint, the rest anywhere.
+
+    ``allocatable`` are the assignable and the reusable CPUs.
+
+    Raises:
+        outcome.Refused: not enough CPUs.
+        outcome.Breaks: the kubelet would loop for ever.
+    """
+    taken = 0
+    if affinity is not None:
+        aligned = allocatable & _aligned_cpus(layout, options, affinity)
+        taken = take(layout, options, aligned, min(count, aligned.bit_count()))
+    return taken | take(layout, options, allocatable & ~taken, count - taken.bit_count())
+
+
+def _aligned_cpus(layout: Layout, options: CPUOptions, affinity: ZoneSet) -> CPUSet:
+    cpus = layout.cpus_in(affinity)
+    if options.align_by_socket:
+        for socket in layout.sockets_with(cpus):
+            cpus |= socket.cpus
+    return cpus
+
+
+def take(layout: Layout, options: CPUOptions, available: CPUSet, count: int) -> CPUSet:
+    """Pick CPUs with the algorithm that the options choose (takeByTopology).
+
+    Raises:
+        outcome.Refused: not enough CPUs.
+        outcome.Breaks: the kubelet would loop for ever.
+    """
+    if options.across_numa:
+        group = layout.cpus_per_core if options.full_pcpus_only else 1
+        return pickers.take_distributed(
+            layout, available, count, group, spread=options.across_cores
+        )
+    return pickers.take_packed(
+        layout, available, count, spread=options.across_cores, uncore=options.prefer_uncore
+    )

@@ -1,0 +1,226 @@
+"""The device manager (pkg/kubelet/cm/devicemanager: topology_hints.go, manager.go).
+
+Inside each of its classes (reusable, aligned, other zones, no zone) the kubelet picks at random,
+and a plugin may have preferences of its own. Devices with the same zone set are interchangeable;
+where a choice is between zone sets, a :class:`Choices` says which one is followed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.model.pod import ContainerKind
+from rte.placement.kubelet import combinations, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from rte.model.bits import Mask, ZoneSet
+    from rte.model.node import DevicePool, NodeState
+    from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.outcome import Hint
+
+
+class Choices:
+    """Which of the kubelet's possible picks an execution follows.
+
+    The script names the option at each choice; beyond its end the first one is taken: ascending
+    ids. ``options`` counts the options at each choice met.
+    """
+
+    def __init__(self, script: tuple[int, ...] = ()) -> None:
+        self.script = script
+        self.options: list[int] = []
+
+    def next_script(self) -> tuple[int, ...] | None:
+        """The script of the next execution, depth first; None after the last one."""
+        taken = [*self.script, *[0] * len(self.options)][: len(self.options)]
+        while taken:
+            if taken[-1] + 1 < self.options[len(taken) - 1]:
+                return (*taken[:-1], taken[-1] + 1)
+            taken.pop()
+        return None
+
+    def pick(self, pool: DevicePool, candidates: Mask, count: int) -> Mask:
+        """Some ``count`` of the candidates (all, where they are not more)."""
+        ascending = _lowest(candidates, count)
+        if ascending in (0, candidates):
+            return ascending
+        groups = list(_by_zones(pool, candidates).values())
+        if len(groups) == 1:
+            return ascending
+        picks = {_counts(groups, ascending): ascending}
+        for pick in _picks(groups, count):
+            picks.setdefault(_counts(groups, pick), pick)
+        place = len(self.options)
+        self.options.append(len(picks))
+        wanted = self.script[place] if place < len(self.script) else 0
+        return list(picks.values())[wanted]
+
+
+def requested(container: Container, pools: Collection[str]) -> dict[str, int]:
+    """Limits on resources that have a device pool, by resource name."""
+    return {name: amount for name, amount in sorted(container.limits.items()) if name in pools}
+
+
+def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
+    """Peak of the pod, as for CPUs (resource helpers, PodLimits)."""
+    sidecars: dict[str, int] = {}
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.containers:
+        for name, amount in requested(container, pools).items():
+            if container.kind is ContainerKind.INIT:
+                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
+                continue
+            running[name] = running.get(name, 0) + amount
+            if container.kind is ContainerKind.SIDECAR:
+                sidecars[name] = sidecars.get(name, 0) + amount
+    return {
+        name: max(running.get(name, 0), peak.get(name, 0)) for name in sorted({*running, *peak})
+    }
+
+
+def held(state: NodeState, resource: str) -> Mask:
+    """Devices that any container holds."""
+    mask = 0
+    for containers in state.holdings.values():
+        for holding in containers.values():
+            mask |= holding.devices.get(resource, 0)
+    return mask
+
+
+def has_zones(pool: DevicePool) -> bool:
+    """Whether any device names a zone; else the resource has no opinion on zones."""
+    return any(pool.zones)
+
+
+def hints(
+    pool: DevicePool,
+    zones: tuple[int, ...],
+    in_use: Mask,
+    reusable: Mask,
+    count: int,
+    *,
+    device_zones_only: bool,
+) -> list[Hint] | None:
+    """Combinations of zones that have the devices; None: no opinion, empty: impossible.
+
+    ``zones`` are the machine's, ``reusable`` the devices of the pod's ordinary init containers.
+
+    Raises:
+        outcome.Unpredictable: unseen unhealthy devices may narrow the preferred width.
+    """
+    if not has_zones(pool):
+        return None
+    available = pool.healthy & ~in_use
+    if (available | reusable).bit_count() < count:
+        return []
+    groups = [
+        (zone_set, group.bit_count(), (group & available).bit_count())
+        for zone_set, group in _by_zones(pool, (1 << len(pool.ids)) - 1).items()
+        if zone_set
+    ]
+    reused = [
+        (pool.zones[place] or 0)
+        for place in bits.members(reusable)
+        if pool.zones[place] is not None
+    ]
+    if device_zones_only:
+        having = bits.of(zone for zone_set, _, _ in groups for zone in bits.members(zone_set))
+        zones = tuple(zone for zone in zones if having >> zone & 1) or zones
+    fewest = len(zones)
+    offered: list[tuple[ZoneSet, int]] = []
+    for mask, width, _ in combinations.of(zones):
+        total = free = 0
+        for zone_set, members, unused in groups:
+            if zone_set & mask:
+                total += members
+                free += unused
+        if total >= count and width < fewest:
+            fewest = width
+        if len(reused) + free >= count and all(zone_set & mask for zone_set in reused):
+            offered.append((mask, width))
+    if fewest > 1 and not pool.complete:
+        raise outcome.Unpredictable(
+            outcome.DEVICES_INCOMPLETE,
+            "unhealthy devices count for hints, and the kubelet does not show them",
+        )
+    return [(mask, width == fewest) for mask, width in offered]
+
+
+def allocate(
+    resource: str,
+    pool: DevicePool,
+    in_use: Mask,
+    reusable: Mask,
+    count: int,
+    affinity: ZoneSet | None,
+    choices: Choices,
+) -> Mask:
+    """The devices that a container gets (devicesToAllocate).
+
+    Raises:
+        outcome.Refused: no healthy device at all, or too few available.
+    """
+    if not pool.healthy:
+        raise outcome.Refused.unexpected(
+            f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+        )
+    taken = choices.pick(pool, reusable, count)
+    count -= taken.bit_count()
+    available = pool.healthy & ~in_use
+    if available.bit_count() < count:
+        raise outcome.Refused.unexpected(
+            f"requested number of devices unavailable for {resource}. "
+            f"Requested: {count}, Available: {available.bit_count()}"
+        )
+    for candidates in _classes(pool, available, affinity):
+        pick = choices.pick(pool, candidates, count)
+        taken |= pick
+        count -= pick.bit_count()
+    return taken
+
+
+def _classes(pool: DevicePool, available: Mask, affinity: ZoneSet | None) -> tuple[Mask, ...]:
+    """Available devices in the order in which they are considered (filterByAffinity)."""
+    if affinity is None:
+        return (available,)
+    aligned = bits.of(
+        place for place in bits.members(available) if (pool.zones[place] or 0) & affinity
+    )
+    elsewhere = bits.of(place for place in bits.members(available & ~aligned) if pool.zones[place])
+    return aligned, elsewhere, available & ~aligned & ~elsewhere
+
+
+def _by_zones(pool: DevicePool, devices: Mask) -> dict[ZoneSet | None, Mask]:
+    groups: dict[ZoneSet | None, Mask] = {}
+    for place in bits.members(devices):
+        zone_set = pool.zones[place]
+        groups[zone_set] = groups.get(zone_set, 0) | 1 << place
+    return groups
+
+
+def _lowest(devices: Mask, count: int) -> Mask:
+    if devices.bit_count() <= count:
+        return devices
+    left = devices
+    for _ in range(count):
+        left &= left - 1
+    return devices & ~left
+
+
+def _counts(groups: list[Mask], devices: Mask) -> tuple[int, ...]:
+    return tuple((group & devices).bit_count() for group in groups)
+
+
+def _picks(groups: list[Mask], count: int) -> Iterator[Mask]:
+    """Every way to take ``count`` out of the groups, by how many of each."""
+    if not groups:
+        if count == 0:
+            yield 0
+        return
+    for part in range(min(count, groups[0].bit_count()), -1, -1):
+        for rest in _picks(groups[1:], count - part):
+            yield _lowest(groups[0], part) | rest

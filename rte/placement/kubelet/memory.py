@@ -1,0 +1,286 @@
+"""The memory manager's Static policy (pkg/kubelet/cm/memorymanager/policy_static.go).
+
+Rows (zone id -> :class:`rte.model.node.ZoneMemory`) are never changed in place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
+from rte.model.pod import ContainerKind
+from rte.model.quantity import hugepage_resource
+from rte.placement.kubelet import combinations, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rte.model.bits import ZoneSet
+    from rte.model.node import KubeletConfig, Topology
+    from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.outcome import Hint
+
+    Rows = Mapping[int, ZoneMemory]
+    #: Memory of the pod's ordinary init containers: (affinity, resource) -> bytes.
+    Reusable = Mapping[tuple[ZoneSet, str], int]
+
+MEMORY = "memory"
+_HUGEPAGES = "hugepages-"
+_UINT64 = (1 << 64) - 1
+
+
+def initial_rows(topology: Topology, config: KubeletConfig) -> dict[int, ZoneMemory]:
+    """The state before any pod (getDefaultMachineState): huge pages are taken off memory.
+
+    Like the kubelet's unsigned numbers, an amount below zero wraps around.
+    """
+    rows = {}
+    for zone in topology.zones:
+        reserved = config.reserved_memory.get(zone.id, {})
+        pages = {hugepage_resource(size): size * count for size, count in zone.hugepages.items()}
+        amounts = {
+            name: _initial_amounts(total, total, reserved.get(name, 0))
+            for name, total in pages.items()
+        }
+        amounts[MEMORY] = _initial_amounts(
+            zone.memory_bytes, zone.memory_bytes - sum(pages.values()), reserved.get(MEMORY, 0)
+        )
+        rows[zone.id] = ZoneMemory(assignments=0, group=1 << zone.id, amounts=amounts)
+    return rows
+
+
+def _initial_amounts(total: int, usable: int, reserved: int) -> MemoryAmounts:
+    allocatable = (usable - reserved) & _UINT64
+    return MemoryAmounts(
+        total=total,
+        system_reserved=reserved,
+        allocatable=allocatable,
+        reserved=0,
+        free=allocatable,
+    )
+
+
+def requested(container: Container) -> dict[str, int]:
+    """What a container of a Guaranteed pod asks of the memory manager, by resource name."""
+    return {
+        name: amount
+        for name, amount in sorted(container.requests.items())
+        if name == MEMORY or name.startswith(_HUGEPAGES)
+    }
+
+
+def pod_requested(pod: Pod) -> dict[str, int]:
+    """Peak of the pod, as for CPUs; resources that only init containers ask for are left out."""
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    apps: dict[str, int] = {}
+    for container in pod.containers:
+        for name, amount in requested(container).items():
+            if container.kind is ContainerKind.APP:
+                apps[name] = apps.get(name, 0) + amount
+            elif container.kind is ContainerKind.SIDECAR:
+                sidecars[name] = sidecars.get(name, 0) + amount
+            else:
+                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
+    return {
+        name: max(amount + sidecars.get(name, 0), peak.get(name, 0))
+        for name, amount in sorted(apps.items())
+    }
+
+
+def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> list[Hint]:
+    """Combinations of zones that have the memory; the same for every resource (calculateHints).
+
+    A zone serves either allocations of its own or those of one group of zones. The preferred
+    width counts combinations that are large enough by their size, even when they are not offered.
+
+    Raises:
+        outcome.Breaks: a zone knows nothing of a resource; the kubelet dies of it.
+    """
+    _check_known(rows, wanted)
+    zones = tuple(rows)
+    totals = [
+        (
+            name,
+            amount,
+            combinations.sums(row.amounts[name].allocatable for row in rows.values()),
+            combinations.sums(row.amounts[name].free for row in rows.values()),
+        )
+        for name, amount in wanted.items()
+    ]
+    fewest = len(zones)
+    offered: list[tuple[ZoneSet, int]] = []
+    grouped, used, groups = _groups(rows)
+    for mask, width, index in combinations.of(zones):
+        large_enough = fits = True
+        for name, amount, allocatable, free in totals:
+            if allocatable[index] < amount:
+                large_enough = False
+                break
+            if free[index] < amount:
+                fits = fits and free[index] + reusable.get((mask, name), 0) >= amount
+        if not large_enough:
+            continue
+        fewest = min(fewest, width)
+        if width == 1:
+            allowed = not mask & grouped
+        else:
+            # Every member in use must be bound to exactly this group.
+            allowed = not mask & used or (mask in groups and groups[mask] == mask & used)
+        if allowed and fits:
+            offered.append((mask, width))
+    return [(mask, width == fewest) for mask, width in offered]
+
+
+def _groups(rows: Rows) -> tuple[ZoneSet, ZoneSet, dict[ZoneSet, ZoneSet]]:
+    """Zones in a group of several, zones in use, and for each group its zones in use."""
+    grouped = used = 0
+    groups: dict[ZoneSet, ZoneSet] = {}
+    for zone, row in rows.items():
+        if row.group & (row.group - 1):
+            grouped |= 1 << zone
+        if row.assignments > 0:
+            used |= 1 << zone
+            if row.group & (row.group - 1):
+                groups[row.group] = groups.get(row.group, 0) | 1 << zone
+    return grouped, used, groups
+
+
+def allocate(
+    rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: Hint
+) -> tuple[dict[int, ZoneMemory], tuple[MemoryBlock, ...]]:
+    """The rows afterwards, and the container's blocks.
+
+    Raises:
+        outcome.Refused: no combination that contains the hint has the memory.
+        outcome.Breaks: a zone knows nothing of a resource; the kubelet dies of it.
+    """
+    mask = _affinity(rows, wanted, reusable, hint)
+    if _violates_groups(rows, mask):
+        raise outcome.Refused.unexpected(
+            "[memorymanager] preferred hint violates NUMA node allocation"
+        )
+    after = dict(rows)
+    for name, amount in wanted.items():
+        _fill(after, mask, name, max(0, amount - reusable.get((mask, name), 0)))
+    return after, tuple(MemoryBlock(name, mask, amount) for name, amount in wanted.items())
+
+
+def _affinity(rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: Hint) -> ZoneSet:
+    mask, preferred = hint
+    if mask is None:
+        own = hints(rows, wanted, reusable) if wanted else []
+        if not own:
+            raise outcome.Refused.unexpected(
+                "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with "
+                "enough memory is available"
+            )
+        best, best_preferred = _best(own)
+        if preferred and not best_preferred:
+            raise outcome.Refused.unexpected(
+                "[memorymanager] failed to find the default preferred hint"
+            )
+        mask, preferred = best, best_preferred
+    _check_known({zone: rows[zone] for zone in bits.members(mask)}, wanted)
+    if all(
+        sum(rows[zone].amounts[name].free for zone in bits.members(mask)) >= amount
+        for name, amount in wanted.items()
+    ):
+        return mask
+    wider = [
+        (other, chosen)
+        for other, chosen in hints(rows, wanted, reusable)
+        if other is not None and other & mask == mask
+    ]
+    if not wider:
+        raise outcome.Refused.unexpected(
+            "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
+        )
+    best, best_preferred = _best(wider)
+    if preferred and not best_preferred:
+        raise outcome.Refused.unexpected(
+            "[memorymanager] failed to find the extended preferred hint"
+        )
+    return best
+
+
+def _best(candidates: Iterable[Hint]) -> tuple[ZoneSet, bool]:
+    """Preferred first, then narrower, then the smaller mask (findBestHint)."""
+    not_preferred, _, mask = min(
+        (not preferred, mask.bit_count(), mask)
+        for mask, preferred in candidates
+        if mask is not None
+    )
+    return mask, not not_preferred
+
+
+def _violates_groups(rows: Rows, mask: ZoneSet) -> bool:
+    """Several zones, one of which serves itself alone or another group (a single zone passes)."""
+    return mask & (mask - 1) != 0 and any(
+        rows[zone].assignments > 0 and rows[zone].group != mask for zone in bits.members(mask)
+    )
+
+
+def _fill(rows: dict[int, ZoneMemory], mask: ZoneSet, name: str, amount: int) -> None:
+    for zone in bits.members(mask):
+        row = rows[zone]
+        old = row.amounts[name]
+        part = min(amount, old.free)
+        amount -= part
+        rows[zone] = _with_amounts(
+            row, row.assignments + 1, mask, name, old, reserved=old.reserved + part
+        )
+
+
+def release(rows: Rows, blocks: Iterable[MemoryBlock]) -> dict[int, ZoneMemory]:
+    """The rows after a container's blocks are given back (RemoveContainer).
+
+    Each zone gives back what it can, whoever it was reserved for, before the next one does.
+    """
+    after = dict(rows)
+    for block in blocks:
+        left = block.size
+        for zone in bits.members(block.zones):
+            row = after[zone]
+            old = row.amounts[block.resource]
+            part = min(left, old.reserved)
+            left -= part
+            assignments = row.assignments - 1
+            group = row.group if assignments else 1 << zone
+            after[zone] = _with_amounts(
+                row, assignments, group, block.resource, old, reserved=old.reserved - part
+            )
+    return after
+
+
+def _with_amounts(
+    row: ZoneMemory,
+    assignments: int,
+    group: ZoneSet,
+    name: str,
+    old: MemoryAmounts,
+    *,
+    reserved: int,
+) -> ZoneMemory:
+    amounts = row.amounts
+    if reserved != old.reserved:
+        changed = MemoryAmounts(
+            old.total,
+            old.system_reserved,
+            old.allocatable,
+            reserved,
+            old.free + old.reserved - reserved,
+        )
+        amounts = {**amounts, name: changed}
+    return ZoneMemory(assignments, group, amounts)
+
+
+def _check_known(rows: Rows, wanted: Mapping[str, int]) -> None:
+    for zone, row in rows.items():
+        for name in wanted:
+            if name not in row.amounts:
+                raise outcome.Breaks(
+                    outcome.KUBELET_PANICS,
+                    f"the kubelet's memory manager would die: NUMA zone {zone} has no {name}",
+                )

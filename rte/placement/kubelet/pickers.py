@@ -1,0 +1,382 @@
+"""The CPU manager's picking algorithms (pkg/kubelet/cm/cpumanager/cpu_assignment.go).
+
+An accumulator claims units (zones, sockets, cores ...) out of the free CPUs until the need is met.
+Everywhere the unit with fewest free CPUs comes first, ties by id, nested: outer level, then inner.
+Each stage works out its list before it claims anything, and a unit that is reached through two
+parents is in that list twice; a claim is always the whole unit and lowers the need by its size. On
+machines with off-line threads that hands out CPUs that are not free, as the kubelet does.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations as choose
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.placement.kubelet import outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rte.model.bits import CPUSet
+    from rte.placement.kubelet.layout import Layout, Unit
+
+
+def take_packed(
+    layout: Layout, available: CPUSet, count: int, *, spread: bool = False, uncore: bool = False
+) -> CPUSet:
+    """Pick CPUs as close together as possible (takeByTopologyNUMAPacked).
+
+    Args:
+        layout: the machine.
+        available: CPUs that may be picked.
+        count: CPUs wanted.
+        spread: distribute-cpus-across-cores.
+        uncore: prefer-align-cpus-by-uncorecache.
+
+    Raises:
+        outcome.Refused: not enough CPUs.
+    """
+    if count < 1:
+        return 0
+    _check_enough(available, count)
+    need = _Accumulator(layout, available, count)
+    if layout.zones_first:
+        need.take_full_zones()
+        need.take_full_sockets()
+    else:
+        need.take_full_sockets()
+        need.take_full_zones()
+    if uncore and need.count > 0:
+        need.take_uncore_caches()
+    if not spread and need.count > 0:
+        need.take_full_cores()
+    if need.count > 0:
+        # Always enough: no claim used up more free CPUs than it lowered the need.
+        need.take_single_cpus(spread=spread)
+    return need.result
+
+
+def take_distributed(
+    layout: Layout, available: CPUSet, count: int, group: int, *, spread: bool = False
+) -> CPUSet:
+    """Spread CPUs evenly over as few zones as possible (takeByTopologyNUMADistributed, KEP-2902).
+
+    ``group`` is the number of CPUs that stay together; a count that is no multiple of it is packed.
+
+    Raises:
+        outcome.Refused: not enough CPUs, or none in the zones that slice sharing led to.
+        outcome.Breaks: the kubelet would deal out the remainder for ever.
+    """
+    if count % group:
+        return take_packed(layout, available, count, spread=spread)
+    if count < 1:
+        return 0
+    _check_enough(available, count)
+    need = _Accumulator(layout, available, count)
+    zones = need.zone_order()
+    free = {zone.id: (zone.cpus & available).bit_count() for zone in zones}
+    fewest, most = _zones_needed(layout, len(zones), count, group)
+    for width in range(fewest, most + 1):
+        winner = _best_distribution([zone.id for zone in zones], free, width, count, group)
+        if winner:
+            return _deal(need, winner, count, group, spread=spread)
+    return take_packed(layout, available, count, spread=spread)
+
+
+def _check_enough(available: CPUSet, count: int) -> None:
+    free = available.bit_count()
+    if count > free:
+        raise outcome.Refused.unexpected(
+            f"not enough cpus available to satisfy request: requested={count}, available={free}"
+        )
+
+
+class _Accumulator:
+    """CPUs claimed so far (``result``), CPUs left (``free``) and ``count`` still needed."""
+
+    __slots__ = ("count", "free", "layout", "result")
+
+    def __init__(self, layout: Layout, available: CPUSet, count: int) -> None:
+        self.layout = layout
+        self.free = available
+        self.count = count
+        self.result = 0
+
+    def take(self, cpus: CPUSet, size: int) -> None:
+        self.result |= cpus
+        self.free &= ~cpus
+        self.count -= size
+
+    # Orders: units with at least one free CPU, fewest free CPUs first, then by id.
+
+    def zone_order(self) -> list[Unit]:
+        if self.layout.zones_first:
+            return self._sorted(self.layout.zones)
+        return [
+            zone
+            for socket in self._sorted(self.layout.sockets)
+            for zone in self._sorted_parts(self.layout.zones_of[socket.id])
+        ]
+
+    def socket_order(self) -> list[Unit]:
+        if not self.layout.zones_first:
+            return self._sorted(self.layout.sockets)
+        return [
+            socket
+            for zone in self._sorted(self.layout.zones)
+            for socket in self._sorted_parts(self.layout.sockets_of[zone.id])
+        ]
+
+    def uncore_order(self) -> list[Unit]:
+        return [
+            cache
+            for zone in self.zone_order()
+            for cache in self._sorted_parts(self.layout.uncores_of[zone.id])
+        ]
+
+    def core_groups(self) -> Iterator[tuple[Unit, ...]]:
+        """The cores of each socket or zone; their own order is the caller's."""
+        parents = self.socket_order() if self.layout.zones_first else self.zone_order()
+        for parent in parents:
+            yield self.layout.cores_of[parent.id]
+
+    def _sorted(self, units: Iterable[Unit]) -> list[Unit]:
+        free = self.free
+        return [
+            unit
+            for _, _, unit in sorted(
+                ((unit.cpus & free).bit_count(), unit.id, unit)
+                for unit in units
+                if unit.cpus & free
+            )
+        ]
+
+    def _sorted_parts(self, parts: Sequence[tuple[Unit, CPUSet]]) -> list[Unit]:
+        return self._sorted(unit for unit, common in parts if common & self.free)
+
+    # Stages.
+
+    def take_full_zones(self) -> None:
+        if self.count >= self.layout.smallest_zone:
+            self._take_full(
+                [z for z in self.zone_order() if (z.cpus & self.free).bit_count() == z.size]
+            )
+
+    def take_full_sockets(self) -> None:
+        if self.count >= self.layout.smallest_socket:
+            whole = self.layout.cpus_per_socket
+            self._take_full(
+                [s for s in self.socket_order() if (s.cpus & self.free).bit_count() == whole]
+            )
+
+    def take_full_uncore_caches(self) -> None:
+        self._take_full(
+            [c for c in self.uncore_order() if (c.cpus & self.free).bit_count() == c.size]
+        )
+
+    def take_full_cores(self) -> None:
+        whole = self.layout.cpus_per_core
+        free = self.free
+        for cores in self.core_groups():
+            # Whole cores have equally many free CPUs, which leaves their order to their ids.
+            for core in cores:
+                if (core.cpus & free).bit_count() == whole and core.size <= self.count:
+                    self.take(core.cpus, core.size)
+            if self.count < self.layout.smallest_core:
+                return
+
+    def take_single_cpus(self, *, spread: bool) -> None:
+        free = self.free
+        if spread:
+            order: Iterable[CPUSet] = (socket.cpus & free for socket in self.socket_order())
+        else:
+            # The accumulator changes while the generator runs, hence the second one.
+            before = _Accumulator(self.layout, free, 0)
+            order = (
+                core.cpus & free for cores in before.core_groups() for core in before._sorted(cores)
+            )
+        for cpus in order:
+            for cpu in bits.members(cpus):
+                self.take(1 << cpu, 1)
+                if self.count < 1:
+                    return
+
+    def take_uncore_caches(self) -> None:
+        """Whole caches while the need is at least an average one, then part of a single cache."""
+        for cache in self.uncore_order():
+            if self.count >= self.layout.cpus_per_uncore:
+                self.take_full_uncore_caches()
+                if self.count < 1:
+                    return
+            self._take_partial(cache)
+            if self.count < 1:
+                return
+
+    def _take_partial(self, cache: Unit) -> None:
+        threads = self.layout.cpus_per_core
+        wanted_cores = -(-self.count // threads)
+        in_cache = cache.cpus & self.free
+        cpus = 0
+        for core in self.layout.cores:
+            if wanted_cores and core.cpus & in_cache:
+                cpus |= core.cpus & self.free
+                wanted_cores -= 1
+        if self.count % 2 and threads > 1 and cpus.bit_count() > self.count:
+            cpus ^= 1 << (cpus.bit_length() - 1)
+        if cpus.bit_count() == self.count:
+            self.take(cpus, self.count)
+
+    def _take_full(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            if unit.size <= self.count:
+                self.take(unit.cpus, unit.size)
+
+
+def _zones_needed(layout: Layout, zones: int, count: int, group: int) -> tuple[int, int]:
+    """Smallest and largest number of zones to try (rangeNUMANodesNeededToSatisfy)."""
+    groups = -(-layout.all_cpus.bit_count() // group)
+    groups_per_zone = -(-groups // len(layout.zones))
+    groups_needed = -(-count // group)
+    return -(-groups_needed // groups_per_zone), min(groups_needed, zones)
+
+
+def _best_distribution(
+    zones: list[int], free: dict[int, int], width: int, count: int, group: int
+) -> tuple[list[int], list[int]] | None:
+    """Zones that leave the free CPUs most even, and those of them that give the remainder."""
+    best_score = float("inf")
+    best: tuple[list[int], list[int]] | None = None
+    for combination in _shared_combinations(zones, width):
+        if best_score == 0:
+            break
+        share = count // width // group * group
+        if (
+            sum(free[zone] for zone in combination) < count
+            or sum(free[zone] // group for zone in combination) * group < count
+            or any(free[zone] < share for zone in combination)
+        ):
+            continue
+        left = dict(free)
+        for zone in combination:
+            left[zone] -= share
+        remainder = count - share * width
+        if remainder == 0:
+            givers: list[int] = []
+            score = _unevenness(left.values())
+        else:
+            score, givers = _best_remainder(
+                [zone for zone in combination if left[zone] >= group], left, remainder, group
+            )
+        if score < best_score:
+            best_score, best = score, (combination, givers)
+    return best
+
+
+def _best_remainder(
+    candidates: list[int], left: dict[int, int], remainder: int, group: int
+) -> tuple[float, list[int]]:
+    best_score = float("inf")
+    best: list[int] = []
+    for size in range(len(candidates), 0, -1):
+        for subset in _shared_combinations(candidates, size):
+            if sum(left[zone] for zone in subset) < remainder:
+                continue
+            after = dict(left)
+            for zone in _round_robin(subset, after, remainder, group):
+                after[zone] -= group
+            score = _unevenness(after.values())
+            if score < best_score:
+                best_score, best = score, subset
+    return best_score, best
+
+
+def _round_robin(
+    zones: Sequence[int], left: dict[int, int], remainder: int, group: int
+) -> Iterator[int]:
+    """Whose turn it is to give one group, until the remainder is met; the caller takes it.
+
+    Raises:
+        outcome.Breaks: no zone has a whole group left; the kubelet's loop has no way out.
+    """
+    while remainder > 0:
+        before = remainder
+        for zone in zones:
+            if remainder > 0 and left[zone] >= group:
+                remainder -= group
+                yield zone
+        if remainder == before:
+            raise outcome.Breaks(
+                outcome.KUBELET_HANGS,
+                "distribute-cpus-across-numa with full-pcpus-only: the kubelet would never end "
+                "dealing out CPUs, because half-used cores leave too few whole ones",
+            )
+
+
+def _deal(
+    need: _Accumulator, winner: tuple[list[int], list[int]], count: int, group: int, *, spread: bool
+) -> CPUSet:
+    zones, givers = winner
+    cpus_of = {zone.id: zone.cpus for zone in need.layout.zones}
+
+    def take_from(zone: int, number: int) -> None:
+        # The kubelet drops this error: a zone may have too few CPUs after slice sharing.
+        try:
+            cpus = take_packed(need.layout, need.free & cpus_of[zone], number, spread=spread)
+        except outcome.Refused:
+            return
+        need.take(cpus, cpus.bit_count())
+
+    share = count // len(zones) // group * group
+    for zone in zones:
+        take_from(zone, share)
+    remainder = count - share * len(zones)
+    left: dict[int, int] = {}
+
+    def count_left() -> None:
+        left.update((zone, (need.free & cpus_of[zone]).bit_count()) for zone in givers)
+
+    count_left()
+    for zone in _round_robin(givers, left, remainder, group):
+        take_from(zone, group)
+        count_left()
+    if need.count > 0:
+        raise outcome.Refused.unexpected(
+            f"accounting error, not enough CPUs allocated, remaining: {need.count}"
+        )
+    return need.result
+
+
+def _shared_combinations(items: list[int], size: int) -> Iterator[list[int]]:
+    """Combinations in lexicographic order, **sharing lists as the kubelet's slices share memory**.
+
+    iterateCombinations grows a slice by append; capacities are 1, 2, 4, 8, 16, and siblings write
+    into the same array while there is room. A combination that the caller remembers is thus
+    overwritten by the later ones that begin with the same elements: three of them for size 4, five
+    for 6 to 8, nine for 10 to 16. Other sizes are copied as they grow.
+    """
+    kept = {4: 3, 6: 5, 7: 5, 8: 5}.get(size, min(size, 9))
+    shared: list[int] = []
+    for combination in choose(items, size):
+        if shared[:kept] == list(combination[:kept]):
+            shared[kept:] = combination[kept:]
+        else:
+            shared = list(combination)
+        yield shared
+
+
+def _unevenness(values: Iterable[int]) -> float:
+    """Standard deviation as the kubelet rounds it: the mean to three decimals, the result too."""
+    numbers = list(values)
+    mean = _round3(sum(numbers) / len(numbers))
+    return _round3(
+        sqrt(sum((number - mean) * (number - mean) for number in numbers) / len(numbers))
+    )
+
+
+def _round3(value: float) -> float:
+    """math.Round(value * 1000) / 1000 of Go: halves away from zero."""
+    scaled = value * 1000
+    whole = int(scaled)
+    return (whole + (scaled - whole >= 0.5)) / 1000
