@@ -25,10 +25,11 @@ from bench.lib import rejections
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.cache.cluster import Cluster
+from rte.scheduler.cache.intake import Intake
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.report.metrics import SchedulerMetrics
+from rte.scheduler.loop.messages import Gone, Listed, Seen
 from rte.scheduler.settings import AGENT_LEASE_LABELS, SchedulerSettings
-from rte.scheduler.shell.feeds import Feeds, Listener
+from rte.scheduler.shell.feeds import Feeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +115,7 @@ class Late:
 
 def takers(cluster: Cluster, cycle: Cycle, pod: PodView) -> list[str]:
     """Nodes that take the pod now: nothing in flight and no reservation forbids it."""
-    if cycle.problem(pod):
+    if cycle.problem(pod).reason:
         return []
     around = cycle.around(pod)
     return [
@@ -195,6 +196,17 @@ class Watch:
         return due
 
 
+def _take(intake: Intake, event: Seen | Gone | Listed) -> None:
+    now = time.monotonic()
+    match event:
+        case Seen():
+            intake.seen(event.collection, event.obj, now, age_s=event.age_s)
+        case Gone():
+            intake.gone(event.collection, event.key, now)
+        case Listed():
+            intake.listed(event.collection, event.keys, event.version, now)
+
+
 class Witness:
     """Runs in a thread of its own.
 
@@ -240,16 +252,14 @@ class Witness:
         cluster = Cluster()
         watch = Watch(cluster, self._suspect.name)
         self.late = watch.found
-        listener = Listener(
-            pod=lambda _before, _now: None, report=lambda _name: None, woken=lambda: None
-        )
+        intake = Intake(cluster)
         agents = (SchedulerSettings.agent_namespace, AGENT_LEASE_LABELS)
         async with (
             Client(credentials.load(self._suspect.kubeconfig, {})) as client,
             aiohttp.ClientSession() as session,
             asyncio.TaskGroup() as group,
         ):
-            feeds = Feeds(client, cluster, listener, SchedulerMetrics(), time.monotonic, agents)
+            feeds = Feeds(client, lambda event: _take(intake, event), agents)
             feeds.start(group)
             await feeds.wait_synced()
             with self._suspect.log.open() as log:
@@ -258,7 +268,8 @@ class Witness:
                 rest = ""
                 while True:
                     await asyncio.sleep(_LOOK_S)
-                    feeds.judge_leases()
+                    intake.judge_leases(time.monotonic())
+                    cluster.drain()
                     *lines, rest = (rest + log.read()).split("\n")
                     for decision in rejections.decisions(lines):
                         watch.decided(decision.uid, decision.node)

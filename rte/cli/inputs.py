@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rte import errors
-from rte.scheduler.cache.cluster import Cluster, read_namespace
+from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node as node_entry
 from rte.scheduler.framework import objects
 
@@ -87,7 +87,7 @@ def _add(cluster: Cluster, item: dict[str, Any], now: float) -> None:
     elif kind == "NodeResourceTopology":
         cluster.set_report(item["metadata"]["name"], node_entry.read_report(item), now)
     elif kind == "Namespace":
-        cluster.set_namespace(*read_namespace(item))
+        cluster.set_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
     else:
         cluster.set_pod(read_pod(cluster, item), now)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 #: The server keeps idle connections for 90 s; a warm one saves the TLS handshake.
 _KEEPALIVE_S = 75.0

@@ -15,9 +15,13 @@ from rte import placement
 from rte.placement.explain import lands
 from rte.placement.fleet import scores
 from rte.placement.foreign import zone_scores, zones
-from rte.scheduler.framework import predicates
 from rte.scheduler.framework.node import Report, predict
+from rte.scheduler.framework.profile import Profile
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.plugins.node_affinity import NodeAffinity
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from rte.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from rte.scheduler.plugins.taint_toleration import TaintToleration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +36,9 @@ ZONE_ARITHMETIC = "zone-arithmetic"
 NODE_TOTALS = "node-totals"
 EXACT = (NEXT_FIT, *scores.CLASSIC)
 STRATEGIES = (*EXACT, ZONE_ARITHMETIC, NODE_TOTALS)
+
+#: What schedulers that know nothing of zones look at.
+_BY_TOTALS = Profile([NodeUnschedulable(), NodeAffinity(), TaintToleration(), NodeResourcesFit()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +144,7 @@ def _rate(cycle: Cycle, entry: NodeEntry, pod: PodView, strategy: str) -> tuple[
 def _totals(entry: NodeEntry, pod: PodView) -> str:
     if entry.info is None:
         return "node(s) that have no Node object"
-    return (
-        predicates.constraints(pod.shape, entry.info)
-        or predicates.resources(pod.shape.totals, entry.info.allocatable, entry.used)
-        or ""
-    )
+    return _BY_TOTALS.check(pod.shape, entry).reason
 
 
 def _emptiness(entry: NodeEntry, pod: PodView) -> float:

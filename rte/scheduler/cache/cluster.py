@@ -7,60 +7,74 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rte.scheduler.cache import terms
-from rte.scheduler.cache.volumes import Volumes
 from rte.scheduler.framework import node
+from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.shape import Shapes
+from rte.scheduler.framework.storage import Storage
+from rte.scheduler.framework.terms import MatchIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.scheduler.cache.budgets import Budget
+    from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.objects import NodeInfo, PodView
+    from rte.scheduler.framework.terms import Term
 
 
 class Cluster:
-    """Nodes, pods and reports; every change gets a sequence number.
+    """Nodes, pods and reports; every change gets a sequence number and leaves an event.
 
     Attributes:
         sequence: number of the latest change of any node.
-        pod_sequence: number of the latest change that inter-pod rules can see.
+        topology_version: grows whenever a node comes or goes, or its labels or taints change.
         nodes: by name. An entry without ``info`` stands for a node that does not exist (any more).
+        rows: the entries by their row in the table of columns.
         pods: API UID -> view, of all pods that are not terminal.
         assumed: API UID -> node, for our binds that the API has not shown yet.
         nominations: API UID -> node that makes room for the pod.
         namespaces: name -> labels.
         budgets: ``namespace/name`` -> PodDisruptionBudget.
         priorities: number of pods on nodes by priority.
-        storage: claims, volumes and classes.
+        storage: claims, volumes, classes and drivers.
+        events: what has changed since somebody took them (see :meth:`drain`).
     """
 
-    def __init__(self, options: node.Options | None = None) -> None:
-        self._options = options or node.Options()
+    def __init__(self) -> None:
         self.sequence = 0
-        self.pod_sequence = 0
+        self.topology_version = 0
         self.nodes: dict[str, node.NodeEntry] = {}
         self.rows: list[node.NodeEntry] = []
         self.pods: dict[str, PodView] = {}
         self.assumed: dict[str, str] = {}
         self.nominations: dict[str, str] = {}
         self.shapes = Shapes()
-        self.matches = terms.MatchIndex()
+        self.matches = MatchIndex()
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.budgets: dict[str, Budget] = {}
         self.priorities: Counter[int] = Counter()
-        self.storage = Volumes()
+        self.storage = Storage()
+        self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
+
+    def drain(self) -> list[ClusterEvent]:
+        """Take the events so far."""
+        events, self.events = self.events, []
+        return events
+
+    def _tell(
+        self, kind: Kind, name: str = "", pod: PodView | None = None, old: PodView | None = None
+    ) -> None:
+        self.events.append(ClusterEvent(kind, name, pod, old))
 
     def entry(self, name: str) -> node.NodeEntry:
         """The entry of a node, made when it is not there."""
         found = self.nodes.get(name)
         if found is None:
             row = self._free_rows.pop() if self._free_rows else len(self.rows)
-            found = self.nodes[name] = node.NodeEntry(name, row, self._options)
+            found = self.nodes[name] = node.NodeEntry(name, row)
             if row == len(self.rows):
                 self.rows.append(found)
             else:
@@ -89,20 +103,32 @@ class Cluster:
     def set_node(self, info: NodeInfo) -> None:
         """A Node was added or changed."""
         entry = self.entry(info.name)
-        if entry.info == info:
+        old = entry.info
+        if old == info:
             return
-        if entry.info is None or entry.info.labels != info.labels:
-            self.pod_sequence += 1
-        entry.set_info(info)
+        kinds = Kind.NODE_ADDED
+        if old is not None:
+            kinds = Kind(0)
+            if old.labels != info.labels:
+                kinds |= Kind.NODE_LABELS
+            if (old.taints, old.unschedulable) != (info.taints, info.unschedulable):
+                kinds |= Kind.NODE_TAINTS
+            if old.allocatable != info.allocatable or old.uid != info.uid:
+                kinds |= Kind.NODE_ALLOCATABLE
+        if kinds & (Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.NODE_TAINTS):
+            self.topology_version += 1
+        entry.info = info
         self.touch(entry)
+        self._tell(kinds, info.name)
 
     def remove_node(self, name: str) -> None:
         """A Node is gone. Its pods stay until the API deletes them."""
         entry = self.nodes.get(name)
-        if entry is not None:
-            entry.set_info(None)
-            self.pod_sequence += 1
+        if entry is not None and entry.info is not None:
+            entry.info = None
+            self.topology_version += 1
             self.touch(entry)
+            self._tell(Kind.NODE_GONE, name)
             self._discard(entry)
 
     def set_report(self, name: str, report: node.Report | None, now: float) -> None:
@@ -110,10 +136,12 @@ class Cluster:
         entry = self.entry(name)
         entry.report = report
         entry.forget_buried(now)
+        if report is not None:
+            entry.evidence = None
         if report is not None and report.table is not None:
             # Another exporter says nothing of whom it counts; what runs is taken as counted.
             entry.unseen = {uid for uid in entry.unseen if not entry.pods[uid].started}
-        self.touch(entry)
+        self._known_anew(entry)
         self._discard(entry)
 
     def set_alive(self, name: str, alive: bool | None) -> None:
@@ -121,14 +149,25 @@ class Cluster:
         entry = self.nodes.get(name)
         if entry is not None and entry.alive != alive:
             entry.alive = alive
-            self.touch(entry)
+            self._known_anew(entry)
 
     def hold_off(self, name: str, why: str) -> None:
         """Place nothing that needs a zone there for the time being; empty: go on."""
         entry = self.nodes.get(name)
         if entry is not None and entry.held_off != why:
             entry.held_off = why
-            self.touch(entry)
+            self._known_anew(entry)
+
+    def set_evidence(self, name: str, evidence: node.Evidence | None) -> None:
+        """What refusals tell of a node whose zones are not known."""
+        entry = self.nodes.get(name)
+        if entry is not None and entry.evidence != evidence:
+            entry.evidence = evidence
+            self._known_anew(entry)
+
+    def _known_anew(self, entry: node.NodeEntry) -> None:
+        self.touch(entry)
+        self._tell(Kind.REPORT, entry.name)
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A Namespace was added, changed, or is gone (None)."""
@@ -136,15 +175,37 @@ class Cluster:
             self.namespaces.pop(name, None)
         elif self.namespaces.get(name) != labels:
             self.namespaces[name] = labels
-            self.pod_sequence += 1
+            self._tell(Kind.NAMESPACE)
 
     def storage_changed(self) -> None:
-        """A claim, a volume or a class was added, changed, or is gone."""
-        self.pod_sequence += 1
+        """A claim, a volume, a class or a driver was added, changed, or is gone."""
+        self._tell(Kind.STORAGE)
+
+    def set_budget(self, key: str, budget: Budget | None) -> None:
+        """A PodDisruptionBudget was added, changed, or is gone (None).
+
+        What we have evicted stays counted until the API no longer shows it: then the status,
+        which follows the pods, has it.
+        """
+        old = self.budgets.pop(key, None)
+        if budget is not None:
+            taken = frozenset(
+                uid
+                for uid in (old.taken if old else ())
+                if uid in self.pods and self.pods[uid].name not in budget.disrupted
+            )
+            self.budgets[key] = replace(budget, taken=taken)
+
+    def evicting(self, uid: str) -> None:
+        """We evict the pod: its budgets allow one less, before their status says so."""
+        pod = self.pods.get(uid)
+        for key, budget in self.budgets.items():
+            if pod is not None and budget.covers(pod):
+                self.budgets[key] = replace(budget, taken=budget.taken | {uid})
 
     def _discard(self, entry: node.NodeEntry) -> None:
         """Drop the entry when nothing speaks of the node any more."""
-        if entry.info is None and entry.report is None and not entry.pods:
+        if not (entry.info or entry.report or entry.pods or entry.nominated):
             del self.nodes[entry.name]
             self._changed.pop(entry.name, None)
             self._free_rows.append(entry.row)
@@ -158,6 +219,8 @@ class Cluster:
             return
         if old is None and self._has_ended(pod):
             return
+        if old is not None and old.uid in self.nominations and old.priority != pod.priority:
+            self.unnominate(pod.uid)
         if pod.terminal:
             self._end(pod, now)
         elif pod.node:
@@ -188,9 +251,10 @@ class Cluster:
             entry = self.entry(name)
             held = entry.drop(pod.uid)
             entry.bury(pod, now)
-            if held is not None:
-                self._company(held, entry, -1)
             self.touch(entry)
+            if held is not None:
+                self._count(held, entry, -1)
+                self._tell(Kind.POD_GONE, name, held)
             self._discard(entry)
 
     def _bound(self, pod: PodView, old: PodView | None) -> None:
@@ -206,37 +270,42 @@ class Cluster:
         before = entry.pods.get(pod.uid)
         entry.add(pod)
         if before is None:
-            self._company(pod, entry, 1)
+            self._count(pod, entry, 1)
+            self._tell(Kind.POD_PLACED, name, pod)
         elif before.shape is pod.shape and before.labels == pod.labels:
             if before.deleting != pod.deleting:
                 self.touch(entry)
+                self._tell(Kind.POD_CHANGED, name, pod, before)
             return
         else:
-            self._company(before, entry, -1)
-            self._company(pod, entry, 1)
+            self._count(before, entry, -1)
+            self._count(pod, entry, 1)
+            self._tell(Kind.POD_CHANGED, name, pod, before)
         self.touch(entry)
 
     def _lift(self, uid: str, name: str) -> None:
+        """The pod is not on that node after all."""
         entry = self.entry(name)
         pod = entry.drop(uid)
-        if pod is not None:
-            self._company(pod, entry, -1)
         self.touch(entry)
+        if pod is not None:
+            self._count(pod, entry, -1)
+            self._tell(Kind.POD_GONE, name, pod)
         self._discard(entry)
 
-    def _company(self, pod: PodView, entry: node.NodeEntry, change: int) -> None:
-        """Inter-pod rules see that a pod came to a node (+1) or left it (-1)."""
-        self.pod_sequence += 1
+    def _count(self, pod: PodView, entry: node.NodeEntry, change: int) -> None:
         self.priorities[pod.priority] += change
-        if self.matches.count(pod, entry.name, change):
-            # It refuses company, so every node of its domains may have changed.
-            for other in self.nodes.values():
-                self.touch(other)
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
+        self.matches.count(pod, entry.name, change)
 
     # --- our own decisions -----------------------------------------------------------------------
 
     def assume(self, uid: str, name: str, resource_status: str = "") -> None:
-        """We decide that the pod goes there; it counts from now on."""
+        """We decide that the pod goes there; it counts from now on, and nowhere else."""
+        before = self.assumed.get(uid)
+        if before is not None and before != name:
+            self._lift(uid, before)
         pod = self.pods[uid] = replace(self.pods[uid], resource_status=resource_status)
         self.assumed[uid] = name
         self.unnominate(uid)
@@ -248,13 +317,13 @@ class Cluster:
         if name:
             self._lift(uid, name)
 
-    def nominate(self, uid: str, name: str) -> None:
-        """The pod waits for room on that node, which lower priorities must leave to it."""
+    def nominate(self, uid: str, name: str, *, reserved: bool = False) -> None:
+        """The pod waits for room on that node, which others must leave to it."""
         self.unnominate(uid)
         pod = self.pods.get(uid)
         if pod is not None:
             entry = self.entry(name)
-            entry.nominated[uid] = pod
+            entry.nominated[uid] = node.Nomination(pod=pod, reserved=reserved)
             self.nominations[uid] = name
             self.touch(entry)
 
@@ -262,9 +331,10 @@ class Cluster:
         """The pod waits for no node in particular."""
         name = self.nominations.pop(uid, "")
         entry = self.nodes.get(name)
-        if entry is not None:
-            entry.nominated.pop(uid, None)
+        if entry is not None and entry.nominated.pop(uid, None) is not None:
             self.touch(entry)
+            self._tell(Kind.NOMINATION, name)
+            self._discard(entry)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -276,37 +346,23 @@ class Cluster:
             if not pod.node and pod.scheduler == scheduler and pod.uid not in self.assumed
         )
 
-    def matching(self, term: terms.Term) -> Mapping[str, int]:
-        """Node -> number of its pods that the term matches."""
-        return self.matches.on_nodes(term, self.nodes, self.namespaces)
-
-    def claims_in_use(self, pod: PodView) -> str:
-        """Why a ReadWriteOncePod claim keeps the pod from running, empty when none does."""
-        for name in pod.shape.claims:
-            claim = self.storage.claims.get(f"{pod.namespace}/{name}")
-            if claim is None or "ReadWriteOncePod" not in claim.modes:
-                continue
-            for other in self.pods.values():
-                placed = bool(other.node) or other.uid in self.assumed
-                if (
-                    placed
-                    and other.uid != pod.uid
-                    and other.namespace == pod.namespace
-                    and name in other.shape.claims
-                ):
-                    return "a pod uses the same ReadWriteOncePod PersistentVolumeClaim"
-        return ""
+    def matching(self, *terms: Term) -> Mapping[str, int]:
+        """Node -> number of its pods that every one of the terms matches."""
+        return self.matches.on_nodes(terms, self.nodes, self.namespaces)
 
     def has_lower(self, priority: int) -> bool:
         """Whether some pod on a node has a lower priority."""
-        return any(number > 0 and other < priority for other, number in self.priorities.items())
+        return any(other < priority for other in self.priorities)
 
-    def collect(self) -> None:
-        """Drop shapes that no pod has."""
+    def settle_budgets(self) -> None:
+        """Forget evictions of ours whose pods are gone: the status of their budgets follows."""
+        for key, budget in self.budgets.items():
+            if any(uid not in self.pods for uid in budget.taken):
+                taken = frozenset(uid for uid in budget.taken if uid in self.pods)
+                self.budgets[key] = replace(budget, taken=taken)
+
+    def collect(self, now: float) -> None:
+        """Drop shapes that no pod has, and tombstones that nobody needs."""
         self.shapes.keep(frozenset(pod.shape.key for pod in self.pods.values()))
-
-
-def read_namespace(obj: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
-    """Name and labels of a Namespace."""
-    metadata = obj.get("metadata") or {}
-    return str(metadata.get("name") or ""), dict(metadata.get("labels") or {})
+        for entry in self.nodes.values():
+            entry.forget_buried(now)

@@ -1,26 +1,34 @@
-"""All nodes as columns: which can possibly take a shape, and which are the better ones.
+"""All nodes as columns: which can possibly take a pod, and which are the better ones.
 
 A screen is a *necessary* condition, evaluated over all nodes at once: a node that it drops would
-be refused by :meth:`rte.scheduler.framework.node.NodeEntry.check` too; what it lets through is checked there,
-best candidates first.
+be refused by :meth:`rte.scheduler.framework.profile.Profile.check` too, by a rule that is named;
+what it lets through is checked there, best candidates first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from rte.k8s.tolerations import HARD_EFFECTS, UNSCHEDULABLE, tolerates
 from rte.model.pod import ContainerKind
+from rte.scheduler.framework.node import UNBOUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
+    from rte.k8s.selectors import NodeSelection, Requirement
+    from rte.k8s.tolerations import Taint
     from rte.model.pod import Container
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
+
+    Mask: TypeAlias = NDArray[np.bool_]
+    Column: TypeAlias = NDArray[np.int64]
 
 _FIRST_ROWS = 64
 
@@ -28,41 +36,32 @@ _FIRST_ROWS = 64
 _MANY = 1 << 24
 
 #: So many best rows are sorted first; hardly ever more are needed.
-_SORTED = 16
+_SORTED = 64
+
+#: Of an ordinary pod's score (:mod:`rte.scheduler.plugins.zone_room`), in thousandths.
+_HARMLESS, _BALANCE = 750, 250
 
 
-class Table:
-    """The columns; rows are those of the entries."""
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """Rows that may take a pod with their keys (the smaller, the better), and who ruled others out.
 
-    def __init__(self) -> None:
-        self._rows = 0
-        self._totals: dict[str, NDArray[np.int64]] = {}
-        self._open: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._present: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._zoned: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._single: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._by_pod: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        # One line for each position of a zone: reductions over zones then run along the nodes.
-        self._cpus: NDArray[np.int32] = np.zeros((1, 0), dtype=np.int32)
-        self._memory: NDArray[np.int64] = np.zeros((1, 0), dtype=np.int64)
-        self._cpus_together: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._left: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._in_flight: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    ``dropped``: names of plugins.
+    """
 
-    def refresh(self, entries: Iterable[NodeEntry]) -> None:
-        """Bring the rows of these nodes up to date."""
-        for entry in entries:
-            self._grow(entry.row + 1)
-            self._load(entry)
+    rows: NDArray[np.intp]
+    keys: Column
+    dropped: frozenset[str]
 
-    def clear(self, row: int) -> None:
-        """The row stands for no node."""
-        if row < self._rows:
-            self._present[row] = False
+    def best_first(self, preference: NDArray[np.float64] | None = None) -> Iterator[int]:
+        """The rows in order; ``preference`` (of each, the higher the better) goes before the keys.
 
-    def best_first(self, shape: Shape) -> Iterator[int]:
-        """Rows that may take the shape, best first; only the first ones are sorted at once."""
-        rows, keys = self._screen(shape)
+        Only the first ones are sorted at once.
+        """
+        rows, keys = self.rows, self.keys
+        if preference is not None:
+            yield from rows[np.lexsort((keys, -preference))].tolist()
+            return
         if len(rows) > 4 * _SORTED:
             top = np.argpartition(keys, _SORTED)[:_SORTED]
             top = top[np.argsort(keys[top], kind="stable")]
@@ -72,109 +71,299 @@ class Table:
             rows, keys = rows[rest], keys[rest]
         yield from rows[np.argsort(keys, kind="stable")].tolist()
 
-    def _screen(self, shape: Shape) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        """Rows that may take the shape, and their preference keys (the smaller, the better)."""
-        ok: NDArray[np.bool_] = self._present.copy()
-        if not (shape.spec.get("tolerations") or shape.spec.get("nodeSelector")):
-            ok &= self._open
+
+class _Labels:
+    """One label key over all nodes: the number of the value that each row has, 0 for none."""
+
+    def __init__(self, rows: int) -> None:
+        self.numbers: dict[str, int] = {}
+        self.of_row = np.zeros(rows, dtype=np.int32)
+
+    def put(self, row: int, value: str | None) -> None:
+        self.of_row[row] = (
+            0 if value is None else self.numbers.setdefault(value, len(self.numbers) + 1)
+        )
+
+    def accepting(self, requirement: Requirement) -> Mask:
+        verdicts = [requirement.accepts(None), *map(requirement.accepts, self.numbers)]
+        mask: Mask = np.array(verdicts, dtype=np.bool_)[self.of_row]
+        return mask
+
+
+class Table:
+    """The columns; rows are those of the entries."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._totals: dict[str, Column] = {}
+        self._allocatable: dict[str, Column] = {}
+        self._entries: list[NodeEntry | None] = []
+        self._row_of: dict[str, int] = {}
+        self._labels: dict[str, _Labels] = {}
+        self._taint_sets: dict[tuple[bool, tuple[Taint, ...]], int] = {}
+        self._taints = np.zeros(0, dtype=np.int32)
+        self._present = np.zeros(0, dtype=np.bool_)
+        self._zoned = np.zeros(0, dtype=np.bool_)
+        self._single = np.zeros(0, dtype=np.bool_)
+        self._by_pod = np.zeros(0, dtype=np.bool_)
+        # One line for each position of a zone: reductions over zones then run along the nodes.
+        self._cpus = np.zeros((1, 0), dtype=np.int32)
+        self._memory = np.zeros((1, 0), dtype=np.int64)
+        self._cpus_together = np.zeros(0, dtype=np.int64)
+        self._in_flight = np.zeros(0, dtype=np.int64)
+        self._aligning = np.zeros(0, dtype=np.bool_)
+        self._broken_up = np.zeros(0, dtype=np.int64)
+
+    def refresh(self, entries: Iterable[NodeEntry]) -> None:
+        """Bring the rows of these nodes up to date."""
+        for entry in entries:
+            self._grow(entry.row + 1)
+            self._load(entry)
+
+    def screen(self, shape: Shape) -> Screened:
+        """What is left of all nodes, and which rules dropped the others."""
+        ok = self._present.copy()
+        left = int(np.count_nonzero(ok))
+        dropped: set[str] = set()
+        for name, mask in self._rules(shape):
+            ok &= mask
+            now = int(np.count_nonzero(ok))
+            if now < left:
+                dropped.update(name)
+                left = now
+            if not now:
+                break
+        rows = np.flatnonzero(ok)
+        return Screened(rows, self._preference(shape, rows), frozenset(dropped))
+
+    def _rules(self, shape: Shape) -> Iterator[tuple[tuple[str, ...], Mask]]:
+        yield ("TaintToleration", "NodeUnschedulable"), self._tolerated(shape)
+        if shape.nodes.labels or shape.nodes.terms is not None:
+            yield ("NodeAffinity",), self._selected(shape.nodes)
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:
-                return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
-            ok = ok & (column >= amount)
+                yield ("NodeResourcesFit",), np.zeros(self._rows, dtype=np.bool_)
+                return
+            yield ("NodeResourcesFit",), column >= amount
         if shape.may_need_zone and any(shape.exclusive_cpus):
-            ok = ok & self._fits_zones(shape)
-        rows = np.flatnonzero(ok)
-        return rows, self._preference(shape)[rows]
+            yield ("NodeResourceTopology",), self._fits_zones(shape)
 
-    def _preference(self, shape: Shape) -> NDArray[np.int64]:
-        """Of each row; the smaller, the better."""
-        if not shape.may_need_zone:
-            return -self._left
-        # Best fit: free CPUs of the tightest zone that holds the largest container, then of the
-        # node. A node with a pod in flight costs more predictions and may have to wait for it.
-        need = np.int32(max(shape.exclusive_cpus, default=0))
-        over = (self._cpus - need).view(np.uint32)  # what is too small becomes very large
-        tightest = np.minimum(over.min(axis=0), 1 << 16).astype(np.int64)
-        left = np.minimum(self._left, (1 << 24) - 1)
-        keys: NDArray[np.int64] = (self._in_flight << 44) | (tightest << 24) | left
+    # --- taints and labels -----------------------------------------------------------------------
+
+    def _tolerated(self, shape: Shape) -> Mask:
+        verdicts = [
+            (not cordoned or tolerates(shape.tolerations, UNSCHEDULABLE))
+            and all(
+                taint.effect not in HARD_EFFECTS or tolerates(shape.tolerations, taint)
+                for taint in taints
+            )
+            for cordoned, taints in self._taint_sets
+        ]
+        if not verdicts:
+            return np.zeros(self._rows, dtype=np.bool_)
+        mask: Mask = np.array(verdicts, dtype=np.bool_)[self._taints]
+        return mask
+
+    def _disliked(self, shape: Shape) -> Column | None:
+        """Of each row the PreferNoSchedule taints not tolerated; None where there are none."""
+        counts = [
+            sum(
+                taint.effect == "PreferNoSchedule" and not tolerates(shape.tolerations, taint)
+                for taint in taints
+            )
+            for _, taints in self._taint_sets
+        ]
+        if not any(counts):
+            return None
+        column: Column = np.array(counts, dtype=np.int64)[self._taints]
+        return column
+
+    def _selected(self, asked: NodeSelection) -> Mask:
+        ok = np.ones(self._rows, dtype=np.bool_)
+        for key, value in asked.labels:
+            column = self._column(key)
+            number = column.numbers.get(value, -1)
+            ok &= column.of_row == number
+        if asked.terms is None:
+            return ok
+        some = np.zeros(self._rows, dtype=np.bool_)
+        for term in asked.terms:
+            if not term.expressions and not term.fields:
+                continue
+            each = np.ones(self._rows, dtype=np.bool_)
+            for item in term.expressions:
+                each &= self._column(item.key).accepting(item)
+            for item in term.fields:
+                each &= self._named(item)
+            some |= each
+        return ok & some
+
+    def _named(self, item: Requirement) -> Mask:
+        mask = np.zeros(self._rows, dtype=np.bool_)
+        if item.key != "metadata.name":
+            mask[:] = item.accepts(None)
+            return mask
+        if item.operator == "In":
+            mask[[self._row_of[name] for name in item.values if name in self._row_of]] = True
+            return mask
+        for name, row in self._row_of.items():
+            mask[row] = item.accepts(name)
+        return mask
+
+    def _column(self, key: str) -> _Labels:
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = _Labels(self._rows)
+            for entry in self._entries:
+                if entry is not None and entry.info is not None:
+                    column.put(entry.row, entry.info.labels.get(key))
+        return column
+
+    # --- order -----------------------------------------------------------------------------------
+
+    def _preference(self, shape: Shape, rows: NDArray[np.intp]) -> Column:
+        """Of each of these rows; the smaller, the better."""
+        keys = self._zones_key(shape, rows) if shape.may_need_zone else self._harm(shape, rows)
+        disliked = self._disliked(shape)
+        if disliked is not None:
+            keys = keys + (disliked[rows] << 56)
         return keys
 
-    def _fits_zones(self, shape: Shape) -> NDArray[np.bool_]:
+    def _zones_key(self, shape: Shape, rows: NDArray[np.intp]) -> Column:
+        """Best fit: free CPUs of the tightest zone that holds the largest container, then of the
+        node. A node with a pod in flight costs more predictions and may have to wait for it; one
+        without a report comes last.
+        """
+        need = np.int32(max(shape.exclusive_cpus, default=0))
+        over = (self._cpus[:, rows] - need).view(np.uint32)  # too small becomes very large
+        tightest = np.minimum(over.min(axis=0), 1 << 16).astype(np.int64)
+        cpu = self._totals.get("cpu")
+        left = np.zeros(len(rows), dtype=np.int64) if cpu is None else cpu[rows]
+        left = np.clip(left, 0, (1 << 24) - 1)
+        in_flight = np.minimum(self._in_flight[rows], 255)
+        bare = (~self._zoned[rows]).astype(np.int64)
+        keys: Column = (bare << 52) | (in_flight << 44) | (tightest << 24) | left
+        return keys
+
+    def _harm(self, shape: Shape, rows: NDArray[np.intp]) -> Column:
+        """What :mod:`rte.scheduler.plugins.zone_room` gives an ordinary pod, turned round."""
+        milli = shape.totals.get("cpu", 0)
+        harmless = np.full(len(rows), 100.0)
+        cpu = self._totals.get("cpu")
+        if cpu is not None:
+            ample = cpu[rows] - milli >= 1000 * self._cpus_together[rows]
+            inside = np.where(ample, 90.0, self._broken_up[rows] / 1e6)
+            harmless = np.where(self._aligning[rows], inside, harmless)
+        parts = []
+        for name in ("cpu", "memory"):
+            total, left = self._allocatable.get(name), self._totals.get(name)
+            if total is None or left is None:
+                continue
+            after = np.maximum(left[rows] - shape.totals.get(name, 0), 0)
+            parts.append(100.0 * after / np.maximum(total[rows], 1))
+        balance = sum(parts) / len(parts) if parts else np.zeros(len(rows))
+        score = _HARMLESS * harmless + _BALANCE * balance
+        return np.rint((1e5 - score) * 1e6).astype(np.int64)
+
+    # --- zones -----------------------------------------------------------------------------------
+
+    def _fits_zones(self, shape: Shape) -> Mask:
         """Rows where single-numa-node could hold each container, or the pod, in one zone."""
         pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
-        each: NDArray[np.bool_] = np.ones(self._rows, dtype=np.bool_)
+        each: Mask = np.ones(self._rows, dtype=np.bool_)
         for container, cpus in pairs:
             if cpus:
                 each = each & self._one_zone(cpus, _bytes(container))
         running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
         together = sum(cpus for _, cpus in running)
         whole = self._one_zone(together, sum(_bytes(box) for box, _ in running))
-        total: NDArray[np.bool_] = self._cpus_together >= together
-        single: NDArray[np.bool_] = (whole & each) | (each & ~self._by_pod)
-        fits: NDArray[np.bool_] = np.where(self._single, total & single, total)
+        total: Mask = self._cpus_together >= together
+        single: Mask = (whole & each) | (each & ~self._by_pod)
+        fits: Mask = np.where(self._single, total & single, total)
         return fits | ~self._zoned
 
-    def _one_zone(self, cpus: int, memory: int) -> NDArray[np.bool_]:
+    def _one_zone(self, cpus: int, memory: int) -> Mask:
         both = (self._cpus >= cpus) & (self._memory >= memory)
-        found: NDArray[np.bool_] = np.logical_or.reduce(both, axis=0)
+        found: Mask = np.logical_or.reduce(both, axis=0)
         return found
+
+    # --- loading ---------------------------------------------------------------------------------
 
     def _grow(self, rows: int) -> None:
         if rows <= self._rows:
             return
         more = max(_FIRST_ROWS, rows, 2 * self._rows) - self._rows
-        self._open = np.append(self._open, np.zeros(more, dtype=np.bool_))
-        self._present = np.append(self._present, np.zeros(more, dtype=np.bool_))
-        self._zoned = np.append(self._zoned, np.zeros(more, dtype=np.bool_))
-        self._single = np.append(self._single, np.zeros(more, dtype=np.bool_))
-        self._by_pod = np.append(self._by_pod, np.zeros(more, dtype=np.bool_))
-        self._left = np.append(self._left, np.zeros(more, dtype=np.int64))
-        self._in_flight = np.append(self._in_flight, np.zeros(more, dtype=np.int64))
-        self._cpus_together = np.append(self._cpus_together, np.zeros(more, dtype=np.int64))
+        for name in ("_present", "_zoned", "_single", "_by_pod", "_aligning"):
+            setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
+        for name in ("_in_flight", "_cpus_together", "_broken_up"):
+            setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
+        self._taints = np.append(self._taints, np.zeros(more, dtype=np.int32))
         pad = ((0, 0), (0, more))
         self._cpus = np.pad(self._cpus, pad)
         self._memory = np.pad(self._memory, pad)
-        for name, column in self._totals.items():
-            self._totals[name] = np.append(column, np.zeros(more, dtype=np.int64))
+        for table in (self._totals, self._allocatable):
+            for name, column in table.items():
+                table[name] = np.append(column, np.zeros(more, dtype=np.int64))
+        for labels in self._labels.values():
+            labels.of_row = np.append(labels.of_row, np.zeros(more, dtype=np.int32))
+        self._entries += [None] * more
         self._rows += more
 
     def _load(self, entry: NodeEntry) -> None:
         row, info = entry.row, entry.info
+        before = self._entries[row]
+        if before is not None and before.name != entry.name:
+            self._row_of.pop(before.name, None)
+        self._entries[row] = entry
         self._present[row] = info is not None
         if info is None:
+            self._row_of.pop(entry.name, None)
             return
-        hard = any(effect in ("NoSchedule", "NoExecute") for _, _, effect in info.taints)
-        self._open[row] = not info.unschedulable and not hard
-        for column in self._totals.values():
-            column[row] = 0
+        self._row_of[entry.name] = row
+        taints = (info.unschedulable, info.taints)
+        self._taints[row] = self._taint_sets.setdefault(taints, len(self._taint_sets))
+        for key, labels in self._labels.items():
+            labels.put(row, info.labels.get(key))
+        for table in (self._totals, self._allocatable):
+            for column in table.values():
+                column[row] = 0
         for name, amount in info.allocatable.items():
             if name not in self._totals:
                 self._totals[name] = np.zeros(self._rows, dtype=np.int64)
-            self._totals[name][row] = amount - entry.used.get(name, 0)
+                self._allocatable[name] = np.zeros(self._rows, dtype=np.int64)
+            self._totals[name][row] = amount - entry.used[name]
+            self._allocatable[name][row] = amount
         self._load_zones(entry)
 
     def _load_zones(self, entry: NodeEntry) -> None:
         row = entry.row
-        zones = entry.free_by_zone()
+        zones, view = entry.free_by_zone(), entry.outlook()
         self._zoned[row] = zones is not None
-        cpu = self._totals.get("cpu")
-        self._left[row] = cpu[row] if cpu is not None else 0
-        outlook = entry.outlook()
-        self._in_flight[row] = len(outlook.in_flight) if outlook else 0
-        if zones is None or entry.report is None or entry.report.state is None:
+        self._in_flight[row] = len(view.in_flight) if view else 0
+        self._cpus[:, row], self._memory[:, row] = 0, 0
+        self._cpus_together[row], self._aligning[row] = 0, False
+        if zones is None or view is None:
             return
-        config = entry.report.state.config
+        config = view.base.config
         self._single[row] = config.topology_policy == "single-numa-node"
         self._by_pod[row] = config.topology_scope == "pod"
+        self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
             pad = ((0, len(zones) - self._cpus.shape[0]), (0, 0))
             self._cpus, self._memory = np.pad(self._cpus, pad), np.pad(self._memory, pad)
-        self._cpus[:, row], self._memory[:, row] = 0, 0
         for position, (_, cpus, memory) in enumerate(zones):
             self._cpus[position, row] = min(cpus, _MANY)
-            self._memory[position, row] = memory
+            self._memory[position, row] = min(memory, UNBOUNDED)
         self._cpus_together[row] = self._cpus[:, row].sum(dtype=np.int64)
+        self._broken_up[row] = _brokenness(zones, view.base.topology.zone_cpus.values())
+
+
+def _brokenness(zones: Iterable[tuple[int, int, int]], sizes: Iterable[int]) -> int:
+    """80 where no zone has a free CPU, 0 where one is empty (in millionths)."""
+    size = max((cpus.bit_count() for cpus in sizes), default=0)
+    most = min(size, max((cpus for _, cpus, _ in zones), default=0))
+    return round(1e6 * 80.0 * (1.0 - most / size)) if size else 90_000_000
 
 
 def _bytes(container: Container) -> int:

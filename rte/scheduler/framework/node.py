@@ -7,19 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
-from rte.model import bits
-from rte.placement.foreign import zones
-from rte.placement.koordinator.node import AllocationError
 from rte.scheduler.framework import outlook as state
-from rte.scheduler.framework import predicates
-from rte.scheduler.plugins import koordinator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
+    from rte.placement.foreign import zones
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
 
 #: Stands for "the manager does not count this" in the free amounts of a zone.
 UNBOUNDED = 1 << 62
@@ -27,9 +24,6 @@ UNBOUNDED = 1 << 62
 #: Seconds for which a pod that has ended is remembered although no report names it: a late
 #: report might still.
 TOMBSTONE_S = 300.0
-
-#: Answers kept for one state of a node; each holds the node's state after the pod.
-_MOST_REMEMBERED = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,38 +55,41 @@ def read_report(obj: Mapping[str, Any]) -> Report:
         return Report(broken=" ".join(str(error).split())[:300] or type(error).__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What can be set for all nodes; see :class:`rte.scheduler.settings.SchedulerSettings`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nomination:
+    """Room on a node that is promised to a pod.
 
-    shared_limit: float = 0.0
-    resource_status: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One node's answer to one shape. ``reason`` is empty when the pod may go there.
-
-    Attributes:
-        reason: in kube-scheduler's or the kubelet's words.
-        message: more of it, for ``rte explain``.
-        waits: an unconfirmed pod in front is all that stands in the way.
-        resources: the pod would fit if some pods left (what preemption can change).
-        uncertain: a last resort: this kubelet's rules cannot be known.
-        verdict: of the managers, where they were asked.
-        resource_status: Koordinator's annotation to write with the bind, if any.
+    ``reserved``: the node drains towards the pod by itself; else victims were evicted for it.
     """
 
-    reason: str = ""
-    message: str = ""
-    waits: bool = False
-    resources: bool = False
-    uncertain: bool = False
-    verdict: state.Verdict | None = None
-    resource_status: str = ""
+    pod: PodView
+    reserved: bool = False
 
 
-_DEFAULTS = Options()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What the refusals of a kubelet whose zones are not known have told.
+
+    Attributes:
+        demand: what was refused, the least of it (see :func:`demand_of`).
+        count: refusals so far.
+        fresh: nothing as demanding is tried; later it is, as a last resort.
+    """
+
+    demand: tuple[int, int, int]
+    count: int = 1
+    fresh: bool = True
+
+    def speaks_of(self, shape: Shape) -> bool:
+        """Whether a pod of this shape asks for as much as what was refused."""
+        return all(a >= b for a, b in zip(demand_of(shape), self.demand, strict=True))
+
+
+def demand_of(shape: Shape) -> tuple[int, int, int]:
+    """What zones must hold for a pod: CPUs and bytes of its largest containers, devices."""
+    memory = (box.requests.get("memory", 0) for box in shape.pod.containers)
+    devices = sum(amount for name, amount in shape.totals.items() if "/" in name)
+    return max(shape.exclusive_cpus, default=0), max(memory, default=0), devices
 
 
 class NodeEntry:
@@ -109,13 +106,19 @@ class NodeEntry:
         gone: kubelet UID -> when the API showed it terminal or gone.
         endings: number of pods that have ended here.
         bound_at: API UID -> ``endings`` when its binding was learnt.
+        leaving: UIDs of its pods that are being deleted.
         unseen: UIDs of pods that another exporter's NRT may not count yet.
+        awaited: kubelet UID -> when we decided for this node; no report shows the pod yet.
+        nominated: API UID -> room promised to a pod that waits.
+        held_off: why nothing that needs a zone goes here for the time being; empty: it may.
+        evidence: what refusals have told while nothing was known of the zones.
         changed: sequence number of the last change.
+        remembered: shape -> answer of the rules that depend on this node alone.
+        rooms: (shape placed here or none, shape) -> how many of the latter the node then takes.
     """
 
-    def __init__(self, name: str, row: int, options: Options = _DEFAULTS) -> None:
+    def __init__(self, name: str, row: int) -> None:
         self.name = name
-        self._options = options
         self.row = row
         self.info: NodeInfo | None = None
         self.report: Report | None = None
@@ -125,24 +128,25 @@ class NodeEntry:
         self.gone: dict[str, float] = {}
         self.endings = 0
         self.bound_at: dict[str, int] = {}
+        self.leaving: set[str] = set()
         self.unseen: set[str] = set()
-        self.nominated: dict[str, PodView] = {}
+        self.awaited: dict[str, float] = {}
+        self.nominated: dict[str, Nomination] = {}
         self.held_off = ""
+        self.evidence: Evidence | None = None
         self.changed = 0
         self._outlook: state.Outlook | None = None
         self._free: tuple[tuple[int, int, int], ...] | None = None
-        self._checks: dict[bytes, Check] = {}
+        self.remembered: dict[bytes, Status] = {}
+        self.rooms: dict[tuple[bytes, bytes], int] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
         self.changed = sequence
         self._outlook = None
         self._free = None
-        self._checks.clear()
-
-    def set_info(self, info: NodeInfo | None) -> None:
-        """The Node has changed."""
-        self.info = info
+        self.remembered.clear()
+        self.rooms.clear()
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""
@@ -155,6 +159,8 @@ class NodeEntry:
             self.unseen.add(pod.uid)
             self.bound_at[pod.uid] = self.endings
         self.pods[pod.uid] = pod
+        if pod.deleting:
+            self.leaving.add(pod.uid)
 
     def drop(self, uid: str) -> PodView | None:
         """A pod is no longer here."""
@@ -162,6 +168,8 @@ class NodeEntry:
         if pod is not None:
             self.used.subtract(pod.shape.totals)
             self.unseen.discard(uid)
+            self.leaving.discard(uid)
+            self.awaited.pop(pod.kubelet_uid, None)
             self.bound_at.pop(uid, None)
         return pod
 
@@ -172,10 +180,17 @@ class NodeEntry:
         """
         self.endings += 1
         if not pod.mirror:
+            self.gone.pop(pod.kubelet_uid, None)
             self.gone[pod.kubelet_uid] = now
+            self.forget_buried(now)
 
     def forget_buried(self, now: float) -> None:
-        """Drop tombstones that no report names any more."""
+        """Drop tombstones that no report names and that no late one will.
+
+        They are in the order of time, so this costs what it drops.
+        """
+        if not self.gone or now - next(iter(self.gone.values())) < TOMBSTONE_S:
+            return
         reported = self.report.state if self.report else None
         named = reported.admitted | reported.holdings.keys() if reported else frozenset()
         self.gone = {
@@ -231,132 +246,6 @@ class NodeEntry:
         reported = self.report.state if self.report else None
         return reported is None or pod.kubelet_uid in reported.admitted
 
-    def check(self, shape: Shape) -> Check:
-        """Everything that depends on this node alone, cheapest first; remembered."""
-        known = self._checks.get(shape.key)
-        if known is None:
-            if len(self._checks) >= _MOST_REMEMBERED:
-                self._checks.clear()
-            known = self._checks[shape.key] = self._check(shape)
-        return known
-
-    def _check(self, shape: Shape) -> Check:
-        if self.info is None:
-            return Check(reason="node(s) that have no Node object")
-        why = predicates.constraints(shape, self.info)
-        if why:
-            return Check(reason=why)
-        why = predicates.resources(shape.totals, self.info.allocatable, self.used)
-        if why is None and shape.ports:
-            why = predicates.ports(
-                shape.ports, (port for pod in self.pods.values() for port in pod.shape.ports)
-            )
-        if why:
-            return Check(reason=why, resources=True)
-        check = self._managers(shape, self.info)
-        if check.reason:
-            return check
-        return self._crowded(shape, check) or self._koordinator(shape, check)
-
-    def _crowded(self, shape: Shape, check: Check) -> Check | None:
-        """The option that bounds the limits of sharing containers by the shared pool.
-
-        What shares floats over the whole pool, so a bound for the node is one for each zone.
-        """
-        outlook = self.outlook()
-        if not self._options.shared_limit or outlook is None:
-            return None
-        after = check.verdict.after if check.verdict and check.verdict.after else None
-        pool = (after or outlook.predicted).shared
-        if outlook.base.config.cpu_policy != "static":
-            pool = outlook.base.topology.all_cpus & ~outlook.base.reserved
-        load = shape.shared_milli + sum(pod.shape.shared_milli for pod in self.pods.values())
-        if load <= self._options.shared_limit * 1000 * pool.bit_count():
-            return None
-        return Check(reason="node(s) whose shared CPUs would be crowded", resources=True)
-
-    def _koordinator(self, shape: Shape, check: Check) -> Check:
-        """With the option for it, CPUs and zones where no CPU manager assigns them."""
-        reported = self.report.state if self.report else None
-        if not self._options.resource_status or reported is None:
-            return check
-        if not koordinator.applies(reported):
-            return check
-        try:
-            wish = koordinator.wishes(shape)
-            if not koordinator.asks(wish):
-                return check
-            held = [
-                koordinator.read(pod.resource_status)
-                for pod in self.pods.values()
-                if pod.resource_status
-            ]
-            chosen = koordinator.choose(shape, wish, reported, held)
-        except errors.ParseError as error:
-            return Check(reason="malformed Koordinator annotation", message=str(error))
-        except AllocationError as error:
-            return Check(reason=error.reasons[0], message=str(error), resources=True)
-        if not (chosen.cpus or chosen.zones):
-            return check
-        return replace(check, resource_status=koordinator.write(chosen))
-
-    def _managers(self, shape: Shape, info: NodeInfo) -> Check:
-        """Whether the kubelet's managers admit the pod, by prediction or by zone arithmetic."""
-        report = self.report
-        if not shape.may_need_zone:
-            return Check()
-        if report is None:
-            return Check(reason=self.distrust())
-        pod = shape.as_pod("")
-        if report.state is not None and not state.is_exacting(pod, report.state):
-            return Check()
-        why = self.distrust()
-        if why:
-            return Check(reason=why)
-        if self.held_off:
-            return Check(reason=self.held_off, waits=True)
-        outlook = self.outlook()
-        if outlook is not None:
-            lacks = self._lacks_zone(outlook, shape)
-            return lacks or check_of(state.judge(outlook, pod))
-        return self._by_zones(report.table, shape, info)
-
-    def _lacks_zone(self, outlook: state.Outlook, shape: Shape) -> Check | None:
-        """A refusal that needs no admission: some container finds no zone with so many CPUs.
-
-        Saves a prediction for each waiting shape whenever a node changes a little.
-        """
-        config = outlook.base.config
-        if config.topology_policy != "single-numa-node" or config.cpu_policy != "static":
-            return None
-        most = max((cpus for _, cpus, _ in self.free_by_zone() or ()), default=0)
-        need = max(shape.exclusive_cpus, default=0)
-        if need <= most:
-            return None
-        return Check(
-            reason="TopologyAffinityError",
-            message=f"no NUMA zone has {need} free CPUs (at most {most})",
-            resources=True,
-            verdict=state.Verdict(admitted=False, reason="TopologyAffinityError"),
-        )
-
-    def _by_zones(self, table: zones.ZoneTable | None, shape: Shape, info: NodeInfo) -> Check:
-        """A foreign exporter's NRT: pods that it may not count yet are taken off every zone."""
-        if table is None:
-            return Check()
-        ahead = [pod.shape.pod for uid, pod in self.pods.items() if uid in self.unseen]
-        verdict = zones.filter_zones(
-            zones.overlay(table, ahead), shape.pod, info.allocatable.keys()
-        )
-        if verdict:
-            return Check()
-        return Check(
-            reason=", ".join(verdict.reasons),
-            message=f"container {verdict.container!r}, resource {verdict.resource!r}",
-            resources=True,
-            waits=bool(ahead),
-        )
-
     def free_by_zone(self) -> tuple[tuple[int, int, int], ...] | None:
         """Of each zone (id, free exclusive CPUs, free bytes of memory); None without prediction.
 
@@ -399,51 +288,37 @@ class NodeEntry:
         return twin
 
     def ahead_of(self, pod: PodView) -> list[PodView]:
-        """Pods not less important than that one, for which this node makes room."""
+        """Pods not less important than that one for which this node makes room.
+
+        A node that drains towards a pod is kept from those that need a zone themselves.
+        """
         return [
-            other
-            for uid, other in self.nominated.items()
-            if uid != pod.uid and other.priority >= pod.priority
+            item.pod
+            for uid, item in self.nominated.items()
+            if uid != pod.uid
+            and item.pod.priority >= pod.priority
+            and (pod.shape.may_need_zone or not item.reserved)
+        ]
+
+    def reserved_for(self, pod: PodView) -> list[PodView]:
+        """Those for whom the node drains, where that pod is let in beside what drains."""
+        if pod.shape.may_need_zone:
+            return []
+        return [
+            item.pod
+            for uid, item in self.nominated.items()
+            if uid != pod.uid and item.reserved and item.pod.priority >= pod.priority
         ]
 
     def _twin(self) -> NodeEntry:
-        twin = NodeEntry(self.name, self.row, self._options)
+        twin = NodeEntry(self.name, self.row)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
-        twin.held_off = self.held_off
+        twin.held_off, twin.evidence = self.held_off, self.evidence
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
+        twin.leaving = set(self.leaving)
         twin.endings, twin.bound_at = self.endings, dict(self.bound_at)
         return twin
-
-    def zone_shares(self) -> Mapping[str, int]:
-        """Kubelet UID -> zones that it holds something in (prediction included)."""
-        outlook = self.outlook()
-        if outlook is None:
-            return {}
-        by_cpu = outlook.predicted.topology.zone_cpus
-        out = {}
-        for uid, containers in outlook.predicted.holdings.items():
-            mask = 0
-            for holding in containers.values():
-                for block in holding.memory:
-                    mask |= block.zones
-                mask |= bits.of(zone for zone, cpus in by_cpu.items() if cpus & holding.cpus)
-            out[uid] = mask
-        return out
-
-
-def check_of(verdict: state.Verdict) -> Check:
-    """The managers' verdict as a node's answer."""
-    if verdict.admitted:
-        return Check(verdict=verdict)
-    return Check(
-        reason=verdict.reason,
-        message=verdict.message,
-        waits=verdict.waits,
-        resources=not verdict.waits,
-        uncertain=verdict.uncertain,
-        verdict=verdict,
-    )
 
 
 def predict(entry: NodeEntry, pod: PodView) -> placement.Admission | None:

@@ -1,4 +1,4 @@
-"""What the scheduler keeps of API objects: small values read from raw JSON."""
+"""What the scheduler keeps of Pods and Nodes: small values read from objects of the API."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.k8s import tolerations, wire
 from rte.model import podspec, quantity
-from rte.scheduler.framework import structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from rte.k8s.tolerations import Taint
     from rte.scheduler.framework.shape import Shape, Shapes
 
 #: Phases after which a pod holds nothing.
@@ -22,6 +23,12 @@ RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 #: The kubelet writes this in front of the message of every pod that it did not admit.
 REJECTED_PREFIX = "Pod was rejected"
 
+#: Controllers whose pods are replicas of each other (kube-scheduler's DefaultSelector).
+_REPLICATING = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
+
+#: Seconds that a pod gets to end when it does not say (core/v1).
+DEFAULT_GRACE_S = 30
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodView:
@@ -31,9 +38,12 @@ class PodView:
         node: where it is bound, ``""`` while it is not.
         version: resourceVersion as a number (0 where it is not one).
         created: ``creationTimestamp``; ISO text sorts by time.
+        owner: UID of the controller that keeps replicas of it, empty where none does.
+        lasting: a controller would have it run for ever: it does not end by itself.
+        grace_s: seconds that it gets to end.
         rejected: the kubelet refused it at admission; ``reason`` says why.
         nominated: ``status.nominatedNodeName``.
-        conditions: of the status, for pods that are not bound.
+        unschedulable: what its condition PodScheduled says while it is False: message, since when.
         resource_status: Koordinator's annotation of that name.
     """
 
@@ -48,6 +58,9 @@ class PodView:
     created: str = ""
     version: int = 0
     scheduler: str = "default-scheduler"
+    owner: str = ""
+    lasting: bool = False
+    grace_s: int = DEFAULT_GRACE_S
     terminal: bool = False
     deleting: bool = False
     gated: bool = False
@@ -58,7 +71,7 @@ class PodView:
     message: str = ""
     nominated: str = ""
     started: str = ""
-    conditions: tuple[Mapping[str, Any], ...] = ()
+    unschedulable: tuple[str, str] = ("", "")
     resource_status: str = ""
 
     @property
@@ -74,41 +87,56 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
         errors.ParseError: the object is malformed.
     """
     try:
-        structure.check_pod(obj)
-        metadata, spec = obj["metadata"], obj["spec"]
-        status = obj.get("status") or {}
-        annotations = metadata.get("annotations") or {}
-        phase = status.get("phase") or ""
-        message = str(status.get("message") or "")
+        pod = wire.read(obj, wire.Pod, "pod")
+        metadata, spec, status = pod.metadata, pod.spec, pod.status or wire.PodStatus()
+        if not metadata.uid and "uid" not in obj["metadata"]:
+            raise errors.ParseError("pod", metadata.name, "no metadata.uid")
+        annotations = metadata.annotations or {}
+        message = str(status.message or "")
+        owner = metadata.controller
         return PodView(
-            uid=str(metadata["uid"]),
-            kubelet_uid=podspec.kubelet_uid(metadata),
-            namespace=str(metadata.get("namespace") or "default"),
-            name=str(metadata["name"]),
-            node=str(spec.get("nodeName") or ""),
-            shape=shapes.of(_as_running(obj) if spec.get("nodeName") else obj),
-            labels=dict(metadata.get("labels") or {}),
-            priority=int(spec.get("priority") or 0),
-            created=str(metadata.get("creationTimestamp") or ""),
-            version=version_of(metadata),
-            scheduler=str(spec.get("schedulerName") or "default-scheduler"),
-            terminal=phase in TERMINAL,
-            deleting=bool(metadata.get("deletionTimestamp")),
-            gated=bool(spec.get("schedulingGates")),
-            rejected=phase == "Failed" and message.startswith(REJECTED_PREFIX),
+            uid=metadata.uid or "",
+            kubelet_uid=podspec.kubelet_uid(obj["metadata"]),
+            namespace=metadata.namespace or "default",
+            name=obj["metadata"]["name"],
+            node=spec.node_name or "",
+            shape=shapes.of(obj),
+            labels=metadata.labels or {},
+            priority=spec.priority or 0,
+            created=metadata.creation_timestamp or "",
+            version=version_of(obj["metadata"]),
+            scheduler=spec.scheduler_name or "default-scheduler",
+            owner=(owner.uid or "") if owner.kind in _REPLICATING else "",
+            lasting=bool(owner.uid) and (spec.restart_policy or "Always") == "Always",
+            grace_s=_or(spec.termination_grace_period_seconds, DEFAULT_GRACE_S),
+            terminal=status.phase in TERMINAL,
+            deleting=bool(metadata.deletion_timestamp),
+            gated=bool(spec.scheduling_gates),
+            rejected=status.phase == "Failed" and message.startswith(REJECTED_PREFIX),
             mirror=podspec.CONFIG_HASH in annotations,
-            preempts=spec.get("preemptionPolicy") != "Never",
-            reason=str(status.get("reason") or ""),
+            preempts=spec.preemption_policy != "Never",
+            reason=str(status.reason or ""),
             message=message[:500],
-            nominated=str(status.get("nominatedNodeName") or ""),
-            started=str(status.get("startTime") or ""),
-            resource_status=str(annotations.get(RESOURCE_STATUS) or ""),
-            conditions=() if spec.get("nodeName") else tuple(status.get("conditions") or ()),
+            nominated=status.nominated_node_name or "",
+            started=str(status.start_time or ""),
+            resource_status=annotations.get(RESOURCE_STATUS) or "",
+            unschedulable=("", "") if spec.node_name else _unschedulable(status),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):
             raise
         raise errors.ParseError("pod", None, f"malformed: {error}") from None
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _unschedulable(status: wire.PodStatus) -> tuple[str, str]:
+    for item in status.conditions or ():
+        if item.type == "PodScheduled" and item.status == "False":
+            return item.message or "", item.last_transition_time or ""
+    return "", ""
 
 
 def stand_in(obj: Mapping[str, Any], why: str, shapes: Shapes) -> PodView | None:
@@ -147,53 +175,14 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _as_running(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pod with what its containers hold where that is more than they ask for.
-
-    While a pod is being resized in place (KEP-1287) the largest of the specification's, the
-    allocated and the actual requests count.
-    """
-    status, spec = obj.get("status") or {}, obj["spec"]
-    now: dict[str, list[Mapping[str, Any]]] = {}
-    for item in [
-        *(status.get("containerStatuses") or ()),
-        *(status.get("initContainerStatuses") or ()),
-    ]:
-        held = [item.get("allocatedResources"), (item.get("resources") or {}).get("requests")]
-        now[str(item.get("name"))] = [amounts for amounts in held if amounts]
-    boxes = [_as_held(box, now.get(str(box.get("name")), ())) for box in spec["containers"]]
-    if all(new is old for new, old in zip(boxes, spec["containers"], strict=True)):
-        return obj
-    return {**obj, "spec": {**spec, "containers": boxes}}
-
-
-def _as_held(box: Mapping[str, Any], held: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    resources = box.get("resources") or {}
-    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    more: dict[str, Any] = {}
-    for amounts in held:
-        for name in ("cpu", "memory"):
-            amount, asked = amounts.get(name), more.get(name, requests.get(name, 0))
-            if amount is None or amount == asked:
-                continue
-            if quantity.parse_resource(name, amount) > quantity.parse_resource(name, asked):
-                more[name] = amount
-    if not more:
-        return box
-    return {**box, "resources": {**resources, "requests": {**requests, **more}}}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeInfo:
-    """What the predicates read of a Node.
-
-    ``taints`` are (key, value, effect); ``allocatable`` is milli-CPU, bytes, units.
-    """
+    """What the plugins read of a Node; ``allocatable`` is milli-CPU, bytes, units."""
 
     name: str
     uid: str
     labels: Mapping[str, str]
-    taints: tuple[tuple[str, str, str], ...]
+    taints: tuple[Taint, ...]
     unschedulable: bool
     allocatable: Mapping[str, int]
 
@@ -205,21 +194,16 @@ def read_node(obj: Mapping[str, Any]) -> NodeInfo:
         errors.ParseError: the object is malformed.
     """
     try:
-        structure.check_node(obj)
-        metadata, spec = obj["metadata"], obj.get("spec") or {}
-        status = obj.get("status") or {}
+        node = wire.read(obj, wire.Node, "node")
         return NodeInfo(
-            name=str(metadata["name"]),
-            uid=str(metadata.get("uid") or ""),
-            labels=dict(metadata.get("labels") or {}),
-            taints=tuple(
-                (str(t["key"]), str(t.get("value") or ""), str(t["effect"]))
-                for t in spec.get("taints") or ()
-            ),
-            unschedulable=bool(spec.get("unschedulable")),
+            name=obj["metadata"]["name"],
+            uid=node.metadata.uid or "",
+            labels=node.metadata.labels or {},
+            taints=tolerations.taints(node.spec),
+            unschedulable=bool(node.spec and node.spec.unschedulable),
             allocatable={
-                str(name): quantity.parse_resource(str(name), amount)
-                for name, amount in (status.get("allocatable") or {}).items()
+                name: quantity.parse_resource(name, amount)
+                for name, amount in ((node.status and node.status.allocatable) or {}).items()
             },
         )
     except (AttributeError, KeyError, TypeError) as error:

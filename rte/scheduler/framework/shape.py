@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte import errors
+from rte.k8s import requests, selectors, wire
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
-from rte.scheduler.framework import structure
+from rte.scheduler.framework import terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Annotations and labels of Koordinator that change what a pod asks for.
 KOORDINATOR_ANNOTATIONS = (
@@ -27,17 +28,43 @@ KOORDINATOR_ANNOTATIONS = (
 )
 KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
 
+#: Labels and annotations by which a pod says that it belongs to a gang, and whose they are.
+GANG_LABELS = {
+    "scheduling.x-k8s.io/pod-group": "scheduler-plugins",
+    "pod-group.scheduling.sigs.k8s.io": "scheduler-plugins",
+    "pod-group.scheduling.sigs.k8s.io/name": "scheduler-plugins",
+    "pod-group.scheduling.sigs.k8s.io/min-available": "scheduler-plugins",
+    "gang.scheduling.koordinator.sh/name": "Koordinator",
+    "scheduling.k8s.io/group-name": "Volcano",
+    "volcano.sh/queue-name": "Volcano",
+    "yunikorn.apache.org/task-group-name": "YuniKorn",
+}
+
 #: Parts of a pod spec that placement depends on, beside containers and volumes.
 _SPEC_KEYS = (
     "affinity",
-    "hostNetwork",
     "nodeSelector",
     "overhead",
     "resourceClaims",
     "resources",
+    "schedulingGroup",
     "tolerations",
     "topologySpreadConstraints",
+    "workloadRef",
 )
+
+#: Volumes that some rule looks at.
+_VOLUMES = (
+    "persistentVolumeClaim",
+    "ephemeral",
+    "csi",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "iscsi",
+    "rbd",
+)
+
+_WILDCARD = "0.0.0.0"  # noqa: S104 - the API's word for every address
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,24 +75,30 @@ class Shape:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
         labels: of its pods where its own terms look at them, else only Koordinator's.
+        annotations: Koordinator's.
+        priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
         ports: host ports as (IP, protocol, port).
-        spec: the raw parts of the specification that the predicates read.
-        claims: names of PersistentVolumeClaims.
-        unsupported: what we must not place, in words; empty when there is nothing of the kind.
+        rules: the parts of the specification that plugins read.
+        claims: PersistentVolumeClaims; True: made for this pod (generic ephemeral volumes).
+        disks: volumes that pods of one node may not share freely.
+        unsupported: fields of the specification, and whose gang labels, that no plugin honours.
         malformed: why it is no pod that could be placed by anybody; empty for all others.
     """
 
     key: bytes
     namespace: str
     labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
     pod: Pod
     totals: Mapping[str, int]
     ports: frozenset[tuple[str, str, int]] = frozenset()
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    claims: tuple[str, ...] = ()
-    unsupported: str = ""
+    rules: wire.PodRules = field(default_factory=wire.PodRules)
+    claims: tuple[tuple[str, bool], ...] = ()
+    disks: tuple[wire.Volume, ...] = ()
+    unsupported: tuple[str, ...] = ()
     malformed: str = ""
 
     @cached_property
@@ -93,22 +126,35 @@ class Shape:
         )
 
     @cached_property
-    def affinity(self) -> Mapping[str, Any]:
-        """``spec.affinity``."""
-        return self.spec.get("affinity") or {}
+    def tolerations(self) -> tuple[wire.Toleration, ...]:
+        """``spec.tolerations``."""
+        return self.rules.tolerations or ()
 
     @cached_property
-    def looks_around(self) -> bool:
-        """Whether the answer for a node depends on pods of other nodes."""
-        hard = "requiredDuringSchedulingIgnoredDuringExecution"
-        return bool(
-            (self.affinity.get("podAffinity") or {}).get(hard)
-            or (self.affinity.get("podAntiAffinity") or {}).get(hard)
-            or any(
-                item.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
-                for item in self.spec.get("topologySpreadConstraints") or ()
-            )
+    def nodes(self) -> selectors.NodeSelection:
+        """``spec.nodeSelector`` and the required node affinity."""
+        return selectors.node_selection(self.rules)
+
+    @cached_property
+    def preferred_nodes(self) -> tuple[tuple[int, selectors.NodeTerm], ...]:
+        """The preferred node affinity: weight and term."""
+        affinity = self.rules.affinity.node_affinity if self.rules.affinity else None
+        return tuple(
+            (item.weight or 0, selectors.node_term(item.preference))
+            for item in (affinity.preferred if affinity else None) or ()
+            if item.preference is not None
         )
+
+    @cached_property
+    def company(self) -> terms.Company:
+        """Inter-pod affinity and anti-affinity, resolved for pods of this shape."""
+        return terms.company(self.rules, self.namespace, self.labels)
+
+    @cached_property
+    def spread(self) -> tuple[terms.Spread, ...]:
+        """Topology spread constraints, resolved for pods of this shape."""
+        given = self.rules.topology_spread_constraints or ()
+        return tuple(terms.spread(item, self.labels) for item in given)
 
     def as_pod(self, uid: str) -> Pod:
         """The pod with its own UID, ready for admission."""
@@ -161,33 +207,6 @@ class Shapes:
         self._table = {key: shape for key, shape in self._table.items() if key in used}
 
 
-def totals_of(pod: Pod) -> dict[str, int]:
-    """What a pod's requests count for on node level, ``pods`` included.
-
-    The rule of k8s.io/component-helpers/resource.PodRequests (KEP-753, KEP-2837): sidecars run
-    beside what comes after them, ordinary init containers one at a time; the pod-level stanza
-    replaces the sum; overhead comes on top.
-    """
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in pod.containers:
-        if container.kind is ContainerKind.INIT:
-            for name, amount in container.requests.items():
-                peak[name] = max(peak.get(name, 0), running.get(name, 0) + amount)
-            continue
-        for name, amount in container.requests.items():
-            running[name] = running.get(name, 0) + amount
-        if container.kind is ContainerKind.SIDECAR:
-            for name, amount in running.items():
-                peak[name] = max(peak.get(name, 0), amount)
-    total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in {**running, **peak}}
-    total.update(pod.pod_requests or {})
-    for name, amount in pod.overhead.items():
-        total[name] = total.get(name, 0) + amount
-    total["pods"] = 1
-    return {name: amount for name, amount in sorted(total.items()) if amount}
-
-
 def _name(obj: Mapping[str, Any]) -> object:
     """What a pod that cannot be read is called in a message."""
     metadata = obj.get("metadata")
@@ -213,26 +232,38 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     extra = {name: annotations[name] for name in KOORDINATOR_ANNOTATIONS if name in annotations}
     parts["labels"], parts["annotations"] = chosen, extra
     parts["priority"] = spec.get("priority") or 0
+    gangs = sorted({GANG_LABELS[n] for n in (*labels, *annotations) if n in GANG_LABELS})
+    if gangs:
+        parts["gangs"] = gangs
+    if spec.get("nodeName"):
+        running = requests.running_part(obj.get("status") or {}, spec)
+        if running is not None:
+            parts["running"] = running
     namespace = metadata.get("namespace") or "default"
     key = orjson.dumps([namespace, parts], option=orjson.OPT_SORT_KEYS)
     return key, parts
 
 
 def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
-    structure.check_rules(parts)
+    rules = wire.read(parts, wire.PodRules, "pod spec")
     pod = podspec.parse_pod(obj)
     if any(amount < 0 for box in pod.containers for amount in box.requests.values()):
         raise errors.ParseError("pod", pod.name, "negative request")
+    running = requests.Running(**parts["running"]) if "running" in parts else None
+    volumes = rules.volumes or ()
     return Shape(
         key=key,
         namespace=pod.namespace,
         labels=parts["labels"],
+        annotations=parts["annotations"],
+        priority=parts["priority"],
         pod=pod,
-        totals=totals_of(pod),
-        ports=frozenset(_ports(parts)),
-        spec=parts,
-        claims=tuple(item["claim"] for item in parts.get("volumes") or () if "claim" in item),
-        unsupported="; ".join(_unsupported(parts)),
+        totals=requests.totals(pod, running),
+        ports=frozenset(_ports(rules)),
+        rules=rules,
+        claims=tuple(_claims(volumes)),
+        disks=tuple(volume for volume in volumes if _is_disk(volume)),
+        unsupported=tuple(_unsupported(parts)),
     )
 
 
@@ -247,28 +278,38 @@ def _container(item: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _ports(parts: Mapping[str, Any]) -> Sequence[tuple[str, str, int]]:
+def _ports(rules: wire.PodRules) -> Iterable[tuple[str, str, int]]:
     """Host ports of app containers and sidecars (both run beside each other)."""
-    found = []
-    sidecars = [i for i in parts.get("initContainers", ()) if i.get("restartPolicy") == "Always"]
-    for item in [*parts["containers"], *sidecars]:
-        for port in item.get("ports") or ():
-            address = port.get("hostIP") or "0.0.0.0"  # noqa: S104 - the API's wildcard
-            found.append((address, port.get("protocol") or "TCP", int(port["hostPort"])))
-    return found
+    sidecars = [box for box in rules.init_containers or () if box.restart_policy == "Always"]
+    for box in (*(rules.containers or ()), *sidecars):
+        for port in box.ports or ():
+            if port.host_port:
+                yield (port.host_ip or _WILDCARD, port.protocol or "TCP", port.host_port)
 
 
 def _matters(volume: Mapping[str, Any]) -> bool:
-    return any(kind in volume for kind in ("persistentVolumeClaim", "ephemeral", "csi"))
+    return any(volume.get(kind) is not None for kind in _VOLUMES)
 
 
 def _volume(volume: Mapping[str, Any], pod_name: str | None) -> dict[str, Any]:
-    if "persistentVolumeClaim" in volume:
-        return {"claim": volume["persistentVolumeClaim"]["claimName"]}
-    if "ephemeral" in volume:
-        # The claim of a generic ephemeral volume is named by its pod and volume.
-        return {"claim": f"{pod_name}-{volume.get('name')}"}
-    return {"csi": volume["csi"].get("driver")}
+    """What matters of a volume; the claim of a generic ephemeral one is named by pod and volume."""
+    if volume.get("ephemeral") is not None:
+        claim = {"claimName": f"{pod_name}-{volume.get('name')}"}
+        return {"ephemeral": {}, "persistentVolumeClaim": claim}
+    return {kind: volume[kind] for kind in _VOLUMES if volume.get(kind) is not None}
+
+
+def _claims(volumes: Sequence[wire.Volume]) -> Iterable[tuple[str, bool]]:
+    for volume in volumes:
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name or ""
+            yield name, volume.ephemeral is not None
+
+
+def _is_disk(volume: wire.Volume) -> bool:
+    return bool(
+        volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd
+    )
 
 
 def _reads_labels(spec: Mapping[str, Any]) -> bool:
@@ -280,10 +321,9 @@ def _reads_labels(spec: Mapping[str, Any]) -> bool:
     )
 
 
-def _unsupported(parts: Mapping[str, Any]) -> list[str]:
-    found = []
-    if parts.get("resourceClaims"):
-        found.append(
-            "DRA resource claims are not supported (use kube-scheduler with rte's extender)"
-        )
-    return found
+def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
+    for name in ("resourceClaims", "schedulingGroup", "workloadRef"):
+        if parts.get(name):
+            yield name
+    for owner in parts.get("gangs") or ():
+        yield f"gang labels of {owner}"

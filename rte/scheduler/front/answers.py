@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement import explain
-from rte.scheduler.plugins import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.profile import Around
     from rte.scheduler.loop.cycle import Cycle
 
 
@@ -105,10 +105,8 @@ def parse_answer(document: Mapping[str, Any]) -> PodAnswer:
 
 def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
     """Explain a pod that waits, or one that exists nowhere yet, against the cluster as it is."""
-    around = None
-    if surroundings.needed(pod, cluster):
-        around = surroundings.Surroundings(pod, cluster)
-    problem = cycle.problem(pod)
+    problem = cycle.problem(pod).reason
+    around = cycle.around(pod)
     names = {each.kubelet_uid: each.key for each in cluster.pods.values()}
     answers = [
         _answer(cycle, entry, pod, around, names)
@@ -138,7 +136,7 @@ def _answer(
     cycle: Cycle,
     entry: NodeEntry,
     pod: PodView,
-    around: surroundings.Surroundings | None,
+    around: Around,
     names: Mapping[str, str],
 ) -> NodeAnswer:
     check = cycle.check(entry, pod, around)

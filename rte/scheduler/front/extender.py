@@ -19,16 +19,18 @@ from aiohttp import web
 from rte import errors
 from rte.kube.resources import PODS
 from rte.scheduler.framework import objects
+from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.loop.cycle import Decision
-from rte.scheduler.plugins import preemption, preferences
-from rte.scheduler.shell import binder
+from rte.scheduler.loop.messages import Outcome, Seen
+from rte.scheduler.plugins import default_preemption
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from rte.kube.client import Client
-    from rte.scheduler.framework.node import Check, NodeEntry
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.status import Status
     from rte.scheduler.shell.service import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -93,13 +95,10 @@ class Extender:
         for name in names:
             entry = self._scheduler.cluster.nodes.get(name)
             if entry is not None and entry.info is not None:
-                candidates.append((entry, entry.check(pod.shape)))
-        scores = {
-            entry.name: score
-            for score, entry, _ in preferences.rank(
-                pod, candidates, self._scheduler.cluster, self._scheduler.cycle.next_fit
-            )
-        }
+                status = self._scheduler.cycle.check_node(entry, pod.shape)
+                candidates.append(Candidate(entry, status))
+        given = self._scheduler.cycle.score(pod, candidates)
+        scores = {each.node.name: score for each, score in zip(candidates, given, strict=True)}
         low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
         width = (high - low) or 1.0
         return [
@@ -133,7 +132,7 @@ class Extender:
         if pod is None:
             path = PODS.path(str(args.get("PodName")), str(args.get("PodNamespace")))
             try:
-                self._scheduler.feeds.set_pod(await self._client.get(path))
+                self._scheduler.feed(Seen("pods", await self._client.get(path)))
             except errors.RteError as error:
                 return {"Error": str(error)}
             pod = cluster.pods.get(uid)
@@ -142,12 +141,12 @@ class Extender:
             return {"Error": f"unknown pod {uid} or node {name}"}
         if pod.shape.malformed:
             return {"Error": pod.shape.malformed}
-        check = entry.check(pod.shape)
+        check = self._scheduler.cycle.check_node(entry, pod.shape)
         if check.reason:
             self._refused[uid] = cluster.sequence
             return {"Error": f"{check.reason}: {check.message}".rstrip(": ")}
-        bound = await self._scheduler.place(pod, Decision(node=name, check=check))
-        if bound.outcome is not binder.Outcome.BOUND:
+        bound = await self._scheduler.place(pod, Decision(node=name, status=check))
+        if bound.outcome is not Outcome.BOUND:
             return {"Error": f"{bound.outcome.value}: {bound.message}".rstrip(": ")}
         return {"Error": ""}
 
@@ -165,7 +164,7 @@ class Extender:
             due = self._unsettled.get(uid)
             if any(
                 e.info is not None
-                and (not e.check(pod.shape).reason or (e.name == due and preemption.is_settled(e)))
+                and (self._fits(e, pod) or (e.name == due and default_preemption.is_settled(e)))
                 for e in changed
             ):
                 self._refused.pop(uid, None)
@@ -185,16 +184,19 @@ class Extender:
         if entry is None or entry.info is None:
             return uids
         chosen = list(uids)
-        if not entry.without(frozenset(chosen)).check(pod.shape).reason:
+        if self._fits(entry.without(frozenset(chosen)), pod):
             return chosen
-        if not preemption.is_settled(entry):
+        if not default_preemption.is_settled(entry):
             self._refused[pod.uid] = self._scheduler.cluster.sequence
             self._unsettled[pod.uid] = name
             return None
-        plan = self._scheduler.plan_on(pod, entry)
+        plan = self._scheduler.cycle.plan_on(pod, entry)
         return sorted({*(p.uid for p in plan.victims), *plan.leaving}) if plan else None
 
-    def _check(self, name: str, pod: PodView) -> Check | None:
+    def _fits(self, entry: NodeEntry, pod: PodView) -> bool:
+        return not self._scheduler.cycle.check_node(entry, pod.shape).reason
+
+    def _check(self, name: str, pod: PodView) -> Status | None:
         entry: NodeEntry | None = self._scheduler.cluster.nodes.get(name)
         if entry is None or entry.info is None:
             return None

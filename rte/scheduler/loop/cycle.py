@@ -1,134 +1,170 @@
 """One decision: which node a pod goes to, or why none takes it (pure).
 
-Few nodes: each is checked and the best one taken. Many nodes: a screen over all of them at once
-gives an order, and the exact check goes down that order until it has found enough to choose from.
-A shape that was refused by every node is remembered as such, so only nodes that have changed since
-are looked at again.
+The same at every size: a screen over all nodes at once gives an order by what all rules prefer, the
+exact check goes down that order until it has found enough to choose from, and the best of these by
+exact scores is taken. A pod that was refused by every node is remembered as such, so only nodes
+that have changed since are looked at again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rte.placement.fleet.scores import NextFit
+import numpy as np
+
 from rte.scheduler.cache.table import Table
-from rte.scheduler.framework.node import Check, NodeEntry
-from rte.scheduler.plugins import preferences, surroundings
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import Candidate
+from rte.scheduler.framework.status import SUCCESS, Status
+from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.node_resources_fit import lacking
+from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.budgets import Budget
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.framework.profile import Around
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.plugins.default_preemption import Plan
+    from rte.scheduler.plugins.registry import Options
 
-#: Up to this many nodes every one is looked at and compared.
-FEW_NODES = 64
+#: Nodes that take the pod, out of which the best is chosen.
+ENOUGH = 8
 
-#: With more, the first that takes the pod is chosen, in the order of the screen; a pod with soft
-#: rules of its own chooses among so many.
-ENOUGH, ENOUGH_SOFT = 1, 64
+#: Stands for the plugin of a refusal for the sake of a pod that waits there.
+NOMINATED = "Nominated"
 
-#: Lately placed shapes that the choice of a place has in mind.
-SHAPES_IN_MIND = 12
+#: Kinds of events after which a node may hold both, or is promised no more.
+_PROMISE_ENDS = (
+    Kind.NOMINATION
+    | Kind.POD_GONE
+    | Kind.POD_CHANGED
+    | Kind.REPORT
+    | Kind.NODE_ADDED
+    | Kind.NODE_ALLOCATABLE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The node, or None. ``waits``: only unconfirmed pods or reservations stand in the way."""
+    """The node, or None.
+
+    Attributes:
+        node: where the pod goes.
+        status: that node's answer.
+        score: of the node.
+        waits: only unconfirmed pods or reservations stand in the way.
+        refused_by: names of the plugins whose events may end the refusal.
+    """
 
     node: str | None = None
-    check: Check = field(default_factory=Check)
+    status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
+    refused_by: frozenset[str] = frozenset()
 
 
 class Cycle:
-    """Decides for one cluster; keeps the columns and a memory of what was asked for lately.
+    """Decides for one cluster; keeps the columns.
 
     Attributes:
-        next_fit: scores a place by the room that it leaves to shapes placed lately.
+        profile: the rules.
+        zone_room: remembers what was asked for lately.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, options: Options | None = None) -> None:
         self._cluster = cluster
+        self.zone_room = ZoneRoom()
+        self.profile = registry.profile(
+            cluster.storage, self.zone_room, options or registry.Options()
+        )
         self._table = Table()
         self._loaded = 0
-        self._lately: Counter[bytes] = Counter()
-        self._samples: dict[bytes, PodView] = {}
-        self.next_fit = NextFit()
 
-    def decide(self, pod: PodView, group: Group | None = None) -> Decision:
-        """Where the pod goes. With ``group``, nodes known to refuse it are not asked again."""
-        if self.problem(pod):
-            return Decision()
-        around = self.around(pod)
-        found: list[tuple[NodeEntry, Check]] = []
-        last_resort: list[tuple[NodeEntry, Check]] = []
+    def decide(self, pod: PodView, seen: int = -1) -> Decision:
+        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it."""
+        problem = self.problem(pod)
+        if problem.reason:
+            return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
+        around = self.profile.around(pod, self._cluster)
+        found: list[Candidate] = []
+        last_resort: list[Candidate] = []
         waits = False
-        enough = self._enough(pod)
-        for entry in self._candidates(pod, group):
-            check = self.check(entry, pod, around)
-            if not check.reason:
-                found.append((entry, check))
-                if len(found) >= enough:
+        refused_by: set[str] = set()
+        for entry in self._candidates(pod, seen, refused_by):
+            status = self.check(entry, pod, around)
+            if not status.reason:
+                found.append(Candidate(entry, status))
+                if len(found) >= ENOUGH:
                     break
-            elif check.uncertain:
-                last_resort.append((entry, check))
-            waits = waits or check.waits
+                continue
+            refused_by.add(status.plugin)
+            if status.uncertain:
+                last_resort.append(Candidate(entry, status))
+            waits = waits or status.waits
         if not found and last_resort and not waits:
-            found = last_resort
+            found = [
+                candidate
+                for candidate in last_resort
+                if not self.profile.refused_around(around, pod, candidate.node).reason
+            ]
         if not found:
-            return Decision(waits=waits)
+            return Decision(waits=waits, refused_by=frozenset(refused_by))
+        score, best = self._best(pod, found)
+        return Decision(node=best.node.name, status=best.status, score=score)
+
+    def _best(self, pod: PodView, found: Sequence[Candidate]) -> tuple[float, Candidate]:
         if len(found) == 1:
-            return Decision(node=found[0][0].name, check=found[0][1])
-        score, entry, check = preferences.rank(pod, found, self._cluster, self.next_fit)[0]
-        return Decision(node=entry.name, check=check, score=score)
+            return 0.0, found[0]
+        scores = self.profile.score(pod, found, self._cluster)
+        # The first of equal ones: they are in the order of the screen.
+        best = max(range(len(found)), key=lambda index: (scores[index], -index))
+        return scores[best], found[best]
 
-    def problem(self, pod: PodView) -> str:
-        """Why the pod can go nowhere, whatever the node; empty when it may."""
-        if pod.shape.malformed or pod.shape.unsupported:
-            return pod.shape.malformed or pod.shape.unsupported
-        if not pod.shape.claims:
-            return ""
-        return self._cluster.storage.problem(pod) or self._cluster.claims_in_use(pod)
+    def problem(self, pod: PodView) -> Status:
+        """Why the pod can go nowhere, whatever the node; no reason when it may."""
+        return self.profile.problem(pod, self._cluster)
 
-    def check(
-        self, entry: NodeEntry, pod: PodView, around: surroundings.Surroundings | None = None
-    ) -> Check:
+    def around(self, pod: PodView) -> Around:
+        """What the rules that look at other nodes or objects say of the pod."""
+        return self.profile.around(pod, self._cluster)
+
+    def check_node(self, entry: NodeEntry, shape: Shape) -> Status:
+        """The answer of the rules that depend on this node alone."""
+        return self.profile.check(shape, entry)
+
+    def check(self, entry: NodeEntry, pod: PodView, around: Around | None = None) -> Status:
         """One node's answer, with what was promised to others and inter-pod rules."""
         ahead = entry.ahead_of(pod)
-        check = (entry.beside(ahead) if ahead else entry).check(pod.shape)
-        if check.reason:
-            if ahead and not entry.check(pod.shape).reason:
-                return Check(reason="node(s) reserved for a pod that waits", waits=True)
-            return check
-        why = self.refuses_company(entry, pod, around)
-        return Check(reason=why) if why else check
+        status = self.profile.check(pod.shape, entry.beside(ahead) if ahead else entry)
+        if (status.reason and ahead and not self.profile.check(pod.shape, entry).reason) or (
+            not status.reason and any(_crowds(pod, entry, each) for each in entry.reserved_for(pod))
+        ):
+            status = _promised()
+        if status.reason:
+            return status
+        if around is None:
+            around = self.around(pod)
+        refusal = self.profile.refused_around(around, pod, entry)
+        return refusal if refusal.reason else status
 
-    def around(self, pod: PodView) -> surroundings.Surroundings | None:
-        """What inter-pod rules say of the pod, None when none concerns it."""
-        if surroundings.needed(pod, self._cluster):
-            return surroundings.Surroundings(pod, self._cluster)
-        return None
-
-    def refuses_company(
-        self, entry: NodeEntry, pod: PodView, around: surroundings.Surroundings | None
-    ) -> str:
-        """Why inter-pod rules or volumes keep the pod off the node, empty when nothing does."""
-        why = around.refuses(entry) if around else None
-        if why is None and pod.shape.claims and entry.info is not None:
-            found = self._cluster.storage.on_node(pod, entry.info)
-            why = found if isinstance(found, str) else None
-        return why or ""
+    def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
+        """What all preferences give each candidate, the higher the better."""
+        return self.profile.score(pod, candidates, self._cluster)
 
     def reasons(self, pod: PodView) -> Counter[str]:
         """Reason -> number of nodes that refuse the pod for it, over all nodes."""
         problem = self.problem(pod)
-        if problem:
-            return Counter({problem: sum(1 for e in self._cluster.nodes.values() if e.info)})
+        if problem.reason:
+            number = sum(1 for entry in self._cluster.nodes.values() if entry.info)
+            return Counter({problem.reason: number})
         around = self.around(pod)
         counts: Counter[str] = Counter()
         for entry in self._cluster.nodes.values():
@@ -136,43 +172,128 @@ class Cycle:
                 counts[self.check(entry, pod, around).reason] += 1
         return counts
 
+    def helps(self, event: ClusterEvent, pod: PodView, refused_by: Iterable[str]) -> bool | None:
+        """Whether an event can end these refusals; None: any node may have changed its answer."""
+        names = frozenset(refused_by)
+        said = self.profile.helps(event, pod, names, self._cluster)
+        if said is False and NOMINATED in names:
+            return bool(event.kind & _PROMISE_ENDS)
+        return said
+
+    def kinds(self, refused_by: Iterable[str]) -> Kind:
+        """Of events that can end refusals by these plugins."""
+        names = frozenset(refused_by)
+        ends = _PROMISE_ENDS if NOMINATED in names else Kind(0)
+        return ends | self.profile.kinds(names)
+
     def placed(self, pod: PodView) -> None:
         """The pod was given a place: others like it may come."""
-        key = pod.shape.key
-        self._lately[key] += 1
-        self._samples[key] = pod
-        if len(self._lately) > 4 * SHAPES_IN_MIND:
-            kept = self._lately.most_common(2 * SHAPES_IN_MIND)
-            self._lately = Counter({name: max(1, count // 2) for name, count in kept})
-            self._samples = {name: self._samples[name] for name, _ in kept}
-        self.next_fit = NextFit(
-            [
-                (self._samples[name].shape.pod, float(count))
-                for name, count in self._lately.most_common(SHAPES_IN_MIND)
-                if self._samples[name].shape.may_need_zone
-            ]
+        self.zone_room.placed(pod.shape)
+
+    # --- making room -----------------------------------------------------------------------------
+
+    def plans(self, pod: PodView, avoid: frozenset[str] = frozenset()) -> Iterator[Plan | None]:
+        """Whom to evict for the pod, node by node; the caller takes the cheapest.
+
+        A generator, so that the caller may attend to other things between nodes; None is yielded
+        where a node offers nothing. Empty when evictions cannot help the pod, or when it needs
+        none: some node takes it, or will when a pod in flight is confirmed.
+
+        Args:
+            pod: that fits nowhere.
+            avoid: nodes whose pods did not end when they should have.
+        """
+        if self.problem(pod).reason:
+            return
+        around = self.around(pod)
+        able = []
+        for number, entry in enumerate(list(self._cluster.nodes.values())):
+            if number % 64 == 63:
+                yield None
+            if entry.info is None:
+                continue
+            status = self.check(entry, pod, around)
+            if not status.reason or (status.verdict is not None and status.verdict.waits):
+                return
+            if (
+                entry.name not in avoid
+                and default_preemption.could_make_room(pod, entry, status)
+                and not self.profile.refused_around(around, pod, entry).reason
+            ):
+                able.append(entry)
+        for entry in default_preemption.cheapest_first(pod, able):
+            yield self.plan_on(pod, entry)
+
+    def plan_on(
+        self, pod: PodView, entry: NodeEntry, budgets: Sequence[Budget] | None = None
+    ) -> Plan | None:
+        """Whom to evict on one node for the pod."""
+        if budgets is None:
+            budgets = list(self._cluster.budgets.values())
+        return default_preemption.plan_for(pod, entry, budgets, self.profile)
+
+    def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
+        """Whether the node would take the pod once all that ends by itself there has ended."""
+        if entry.info is None:
+            return False
+        ends = frozenset(
+            uid for uid, p in entry.pods.items() if p.deleting or not (p.mirror or p.lasting)
         )
+        drained = entry.without(ends)
+        if self.profile.check(pod.shape, drained).reason:
+            return False
+        return not self.profile.refused_around(self.around(pod), pod, entry).reason
 
-    def _enough(self, pod: PodView) -> int:
-        if len(self._cluster.nodes) <= FEW_NODES:
-            return len(self._cluster.nodes) + 1
-        return ENOUGH_SOFT if preferences.is_soft(pod, self._cluster) else ENOUGH
+    # --- candidates ------------------------------------------------------------------------------
 
-    def _candidates(self, pod: PodView, group: Group | None) -> Iterable[NodeEntry]:
+    def _candidates(self, pod: PodView, seen: int, refused_by: set[str]) -> Iterable[NodeEntry]:
         cluster = self._cluster
-        if group is not None and group.seen >= 0:
-            wide = bool(pod.shape.claims) or surroundings.needed(pod, cluster)
-            if not (wide and group.pod_seen < cluster.pod_sequence):
-                return [e for e in cluster.changed_since(group.seen) if e.info is not None]
-        if len(cluster.nodes) <= FEW_NODES:
-            return [entry for entry in cluster.nodes.values() if entry.info is not None]
-        return self._screened(pod)
-
-    def _screened(self, pod: PodView) -> Iterator[NodeEntry]:
-        cluster = self._cluster
+        if seen >= 0:
+            return [entry for entry in cluster.changed_since(seen) if entry.info is not None]
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
-        for row in self._table.best_first(pod.shape):
-            entry = cluster.rows[row]
-            if cluster.nodes.get(entry.name) is entry:
-                yield entry
+        screened = self._table.screen(pod.shape)
+        refused_by |= screened.dropped
+        entries = (
+            cluster.rows[row] for row in screened.best_first(self._preference(pod, screened.rows))
+        )
+        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry)
+
+    def _preference(
+        self, pod: PodView, rows: np.ndarray[tuple[int], np.dtype[np.intp]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        """What the rules beside room and taints prefer among these rows; None: nothing."""
+        asked = [
+            plugin
+            for plugin in self.profile.scores
+            if plugin.name not in ("ZoneRoom", "TaintToleration")
+            and plugin.is_concerned(pod, self._cluster)
+        ]
+        if not asked or len(rows) <= ENOUGH:
+            return None
+        candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
+        total = np.zeros(len(rows))
+        taints = next(p for p in self.profile.scores if p.name == "TaintToleration")
+        for plugin in (*asked, taints):
+            part = plugin.score(pod, candidates, self._cluster)
+            if part is not None:
+                total += plugin.weight * np.asarray(part)
+        return total if total.any() else None
+
+
+def _promised() -> Status:
+    why = "node(s) reserved for a pod that waits"
+    return Status(reason=why, plugin=NOMINATED, waits=True)
+
+
+def _crowds(pod: PodView, entry: NodeEntry, other: PodView) -> bool:
+    """Whether an ordinary pod takes of a draining node what the pod that it drains for will need.
+
+    Other ordinary pods stay; what needs a zone is taken to have ended by then.
+    """
+    stays = frozenset(
+        uid for uid, each in entry.pods.items() if each.lasting or not each.shape.may_need_zone
+    )
+    drained = entry.without(frozenset(entry.pods.keys() - stays))
+    drained.add(replace(pod, node=entry.name))
+    return bool(lacking(other.shape.totals, drained))

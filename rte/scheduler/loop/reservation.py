@@ -2,7 +2,8 @@
 
 While others come and go, the zone that it needs may never be empty by chance. So after a time one
 node is kept for it: what needs a zone and is not more important stays away, until the pod fits
-there or anywhere else.
+there or anywhere else. Ordinary pods are let in as long as they leave its share of the node's
+total. A reservation under which nothing comes nearer lapses, and others that wait have their turn first.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+
+#: A reservation lapses when the node has lost nothing towards the pod for so many times the
+#: waiting time after which a pod gets one.
+PATIENCE = 2.0
 
 
 def most(cluster: Cluster) -> int:
@@ -23,64 +29,56 @@ def most(cluster: Cluster) -> int:
 
 
 def choose(
-    waiting: Iterable[tuple[PodView, float]],
-    cluster: Cluster,
-    kept: Mapping[str, str],
-    oldest: float,
+    waiting: Iterable[PodView], cluster: Cluster, cycle: Cycle, room: int
 ) -> list[tuple[PodView, NodeEntry]]:
     """New reservations: (pod, node).
 
     Args:
-        waiting: heads of the sleeping groups in the order of the queue, and since when they wait.
+        waiting: pods that are due, those first whose turn it is.
         cluster: the cluster.
-        kept: API UID -> node, the reservations in force.
-        oldest: pods that wait since this moment or longer are due.
+        cycle: its rules.
+        room: how many more nodes may be kept.
     """
-    taken = set(kept.values()) | set(cluster.nominations.values())
-    room = most(cluster) - len(kept)
+    taken = set(cluster.nominations.values())
     found: list[tuple[PodView, NodeEntry]] = []
-    for pod, since in waiting:
+    for pod in waiting:
         if len(found) >= room:
             break
-        if since > oldest or pod.uid in kept or pod.uid in cluster.nominations:
+        if not pod.shape.may_need_zone or cycle.problem(pod).reason:
             continue
-        if not pod.shape.may_need_zone:
-            continue
-        entry = _quickest(pod, cluster, taken)
+        entry = _quickest(pod, cluster, cycle, taken)
         if entry is not None:
             taken.add(entry.name)
             found.append((pod, entry))
     return found
 
 
-def is_possible(pod: PodView, entry: NodeEntry) -> bool:
-    """Whether the node would take the pod once all that may end there has ended."""
-    if entry.info is None:
-        return False
-    drained = entry.without(frozenset(uid for uid, p in entry.pods.items() if not p.mirror))
-    return not drained.check(pod.shape).reason
-
-
-def _quickest(pod: PodView, cluster: Cluster, taken: set[str]) -> NodeEntry | None:
+def _quickest(
+    pod: PodView, cluster: Cluster, cycle: Cycle, taken: Collection[str]
+) -> NodeEntry | None:
     """The node that has to lose least until it takes the pod."""
-    best: tuple[tuple[int, int], NodeEntry] | None = None
-    for entry in cluster.nodes.values():
-        if entry.name in taken or not is_possible(pod, entry):
-            continue
-        missing = (_missing(pod, entry), len(entry.pods))
-        if best is None or missing < best[0]:
-            best = (missing, entry)
-    return best[1] if best else None
+    rated = sorted(
+        (
+            (missing(pod, entry), len(entry.pods), entry.row)
+            for entry in cluster.nodes.values()
+            if entry.info is not None and entry.name not in taken
+        ),
+    )
+    for _, _, row in rated:
+        entry = cluster.rows[row]
+        if cycle.is_possible(pod, entry):
+            return entry
+    return None
 
 
-def _missing(pod: PodView, entry: NodeEntry) -> int:
+def missing(pod: PodView, entry: NodeEntry) -> int:
     """CPUs that the zones lack for the pod's containers, the largest containers first."""
     free = sorted((cpus for _, cpus, _ in entry.free_by_zone() or ()), reverse=True)
-    missing = 0
+    lack = 0
     for need in sorted(pod.shape.exclusive_cpus, reverse=True):
         if not free:
             break
-        missing += max(0, need - free[0])
+        lack += max(0, need - free[0])
         free[0] = max(0, free[0] - need)
         free.sort(reverse=True)
-    return missing
+    return lack

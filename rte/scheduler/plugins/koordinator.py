@@ -6,11 +6,12 @@ does, and Koordinator's node agent enforces what the annotation says. Off unless
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from rte import errors
 from rte.model import bits, quantity
 from rte.placement.koordinator.cpus import Allocated, Ledger, constrained_burst_place
 from rte.placement.koordinator.node import (
@@ -23,12 +24,16 @@ from rte.placement.koordinator.node import (
 )
 from rte.placement.koordinator.pod import KoordinatorPod, read_koordinator_pod
 from rte.placement.koordinator.policy import merge
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import NodeFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,32 @@ class Held:
 
     cpus: int = 0
     zones: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+class Koordinator(NodeFilter):
+    """``--resource-status``: CPUs and zones where no CPU manager assigns them."""
+
+    name = "Koordinator"
+    helped_by = Kind.NODE_ADDED | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
+
+    def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """Choose what is written with the bind, or refuse a node that cannot give it."""
+        reported = node.report.state if node.report else None
+        if reported is None or not applies(reported):
+            return status
+        try:
+            wish = wishes(shape)
+            if not asks(wish):
+                return status
+            held = [read(pod.resource_status) for pod in node.pods.values() if pod.resource_status]
+            chosen = choose(shape, wish, reported, held)
+        except errors.ParseError as error:
+            return replace(status, reason="malformed Koordinator annotation", message=str(error))
+        except AllocationError as error:
+            return replace(status, reason=error.reasons[0], message=str(error), resources=True)
+        if not (chosen.cpus or chosen.zones):
+            return status
+        return replace(status, resource_status=write(chosen))
 
 
 def applies(state: NodeState) -> bool:
@@ -50,12 +81,12 @@ def wishes(shape: Shape) -> KoordinatorPod:
     Raises:
         errors.ParseError: an annotation is malformed.
     """
-    metadata = {"labels": shape.spec.get("labels"), "annotations": shape.spec.get("annotations")}
+    metadata = {"labels": shape.labels, "annotations": shape.annotations}
     return read_koordinator_pod(
         metadata,
         qos=shape.pod.qos,
         cpu_milli=shape.totals.get("cpu", 0),
-        priority=shape.spec.get("priority"),
+        priority=shape.priority,
     )
 
 

@@ -1,8 +1,9 @@
 """Who waits, in which order, and who is worth another look.
 
 The queue holds *groups*: all waiting pods of one shape, priority and label set. They share their
-fate, so only the first of a group is tried; when it cannot be placed the group sleeps until a node
-changes, and then only the changed nodes are looked at again. Nothing polls, so nothing spins.
+fate, so only the first of a group is tried; when it cannot be placed the group sleeps until an
+event that can help it, and then only changed nodes are looked at, if the event speaks of one alone.
+Nothing polls, so nothing spins.
 """
 
 from __future__ import annotations
@@ -11,14 +12,26 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.queue.waiting import Waiting
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
+
+    #: (event, pod, names of plugins that refused it) -> whether the event can help; None: any node
+    #: may have changed its answer.
+    Helps = Callable[[ClusterEvent, PodView, frozenset[str]], bool | None]
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1
 MOST_BACKOFF_S = 10.0
 
 Order = tuple[int, str, int]
+
+_NONE = Kind(0)
 
 
 @dataclass(eq=False)
@@ -27,20 +40,25 @@ class Group:
 
     Attributes:
         key: shape, priority and labels where they matter.
-        pods: heap of (order, pod).
+        heap: (order, UID).
+        pods: UID -> record.
         seen: cluster sequence number up to which all nodes are known to refuse it; -1: none.
-        pod_seen: likewise for changes that inter-pod rules see.
+        refused_by: names of the plugins that have refused it.
+        kinds: of events that can end that.
         sleeping: no node takes its pods as things are.
+        told: the explanation, and the sequence number of the cluster that it is of.
     """
 
     key: bytes
     heap: list[tuple[Order, str]] = field(default_factory=list)
-    pods: dict[str, PodView] = field(default_factory=dict)
+    pods: dict[str, Waiting] = field(default_factory=dict)
     seen: int = -1
-    pod_seen: int = -1
+    refused_by: frozenset[str] = frozenset()
+    kinds: Kind = _NONE
     sleeping: bool = False
+    told: tuple[int, str] = (-1, "")
 
-    def head(self) -> PodView | None:
+    def head(self) -> Waiting | None:
         """The pod whose turn it is."""
         while self.heap and self.heap[0][1] not in self.pods:
             heapq.heappop(self.heap)
@@ -52,77 +70,99 @@ class Group:
 
 
 class Queue:
-    """All pods that wait for us: active, sleeping until an event, or backing off."""
+    """All pods that wait for us: active, unschedulable until an event, or backing off.
+
+    Attributes:
+        records: UID -> record; a pod that was decided keeps its own until it is bound.
+    """
 
     def __init__(self) -> None:
+        self.records: dict[str, Waiting] = {}
         self._groups: dict[bytes, Group] = {}
-        self._of: dict[str, Group] = {}
         self._active: list[tuple[Order, int, Group]] = []
-        self._backoff: dict[str, tuple[float, PodView, bytes]] = {}
-        self._failures: dict[str, int] = {}
-        self._arrivals: dict[str, int] = {}
+        self._asleep: dict[Kind, dict[bytes, Group]] = {}
+        self._backoff: list[tuple[float, str]] = []
         self._counter = 0
 
     def __len__(self) -> int:
-        return len(self._of) + len(self._backoff)
+        return len(self.records)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._of or uid in self._backoff
+        """Whether the pod waits: in a group, or backing off."""
+        record = self.records.get(uid)
+        return record is not None and (record.due is not None or self.group_of(uid) is not None)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(list(self.records.values()))
 
     def group_of(self, uid: str) -> Group | None:
         """The group in which the pod waits; None while it backs off or does not wait."""
-        return self._of.get(uid)
+        record = self.records.get(uid)
+        group = self._groups.get(record.key) if record else None
+        return group if group is not None and uid in group.pods else None
 
     def sizes(self) -> dict[str, int]:
         """Pods by queue, in kube-scheduler's terms."""
         asleep = sum(len(group.pods) for group in self._groups.values() if group.sleeping)
+        waiting = sum(len(group.pods) for group in self._groups.values())
         return {
-            "active": len(self._of) - asleep,
-            "backoff": len(self._backoff),
+            "active": waiting - asleep,
+            "backoff": sum(1 for record in self.records.values() if record.due is not None),
             "unschedulable": asleep,
         }
 
     def asleep(self) -> list[Group]:
-        """Groups that wait for a change."""
+        """Groups that wait for an event."""
         return [group for group in self._groups.values() if group.sleeping and group.head()]
 
-    def push(self, pod: PodView, key: bytes) -> None:
+    def push(self, pod: PodView, key: bytes, now: float = 0.0) -> Waiting:
         """A pod waits (again); its place is by priority, then by age. Replaces an older view."""
-        known = self._of.get(pod.uid)
-        if known is not None and known.key == key:
-            known.pods[pod.uid] = pod
-            return
-        waiting = self._backoff.get(pod.uid)
-        if waiting is not None:
-            self._backoff[pod.uid] = (waiting[0], pod, key)
-            return
-        self.remove(pod.uid, forget=False)
-        if pod.uid not in self._arrivals:
+        record = self.records.get(pod.uid)
+        if record is None:
             self._counter += 1
-            self._arrivals[pod.uid] = self._counter
+            record = self.records[pod.uid] = Waiting(pod, now, self._counter)
+        record.pod, before = pod, record.key
+        if record.due is not None:
+            record.key = key
+            return record
+        group = self._groups.get(before)
+        if group is not None and pod.uid in group.pods:
+            if before == key:
+                return record
+            self._leave(record)
+        record.key = key
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(key)
-        before = group.head()
-        order = (-pod.priority, pod.created, self._arrivals[pod.uid])
-        heapq.heappush(group.heap, (order, pod.uid))
-        group.pods[pod.uid] = pod
-        self._of[pod.uid] = group
-        if not group.sleeping and group.head() is not before:
+        first = group.head()
+        heapq.heappush(group.heap, (record.order, pod.uid))
+        group.pods[pod.uid] = record
+        if not group.sleeping and group.head() is not first:
             self._activate(group)
+        return record
 
-    def remove(self, uid: str, *, forget: bool = True) -> None:
+    def decided(self, uid: str) -> None:
+        """The pod has a place: it keeps its record until the bind is known to have come true."""
+        record = self.records.get(uid)
+        if record is not None:
+            record.due = None
+            self._leave(record)
+
+    def remove(self, uid: str) -> Waiting | None:
         """The pod does not wait any more (bound, deleted, or not ours)."""
-        if forget:
-            self._failures.pop(uid, None)
-            self._arrivals.pop(uid, None)
-        self._backoff.pop(uid, None)
-        group = self._of.pop(uid, None)
-        if group is None:
+        record = self.records.get(uid)
+        if record is not None:
+            self._leave(record)
+            del self.records[uid]
+        return record
+
+    def _leave(self, record: Waiting) -> None:
+        group = self._groups.get(record.key)
+        if group is None or group.pods.pop(record.pod.uid, None) is None:
             return
-        del group.pods[uid]
         if not group.pods:
             del self._groups[group.key]
+            self._asleep.get(group.kinds, {}).pop(group.key, None)
         elif not group.sleeping:
             self._activate(group)
 
@@ -130,43 +170,99 @@ class Queue:
         """The active group whose head is first in order; it stays in the queue."""
         while self._active:
             order, _, group = heapq.heappop(self._active)
-            current = group.key in self._groups and self._groups[group.key] is group
+            current = self._groups.get(group.key) is group
             if current and not group.sleeping and group.head() and group.order() == order:
                 return group
         return None
+
+    def is_idle(self) -> bool:
+        """Whether nobody is active."""
+        group = self.pop()
+        if group is not None:
+            self.again(group)
+        return group is None
 
     def again(self, group: Group) -> None:
         """Keep the group active: its next pod has a turn."""
         if group.head() and not group.sleeping:
             self._activate(group)
 
-    def sleep(self, group: Group) -> None:
-        """No node takes the group's pods as things are."""
-        group.sleeping = True
+    def sleep(self, group: Group, refused_by: frozenset[str], kinds: Kind) -> None:
+        """No node takes the group's pods as things are.
 
-    def wake(self) -> None:
-        """Something has changed: every sleeping group gets a look at what did."""
-        for group in self._groups.values():
+        Args:
+            group: whose head was tried.
+            refused_by: names of the plugins that refused it, this time or before.
+            kinds: of events that can end that.
+        """
+        group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
+        self._asleep.setdefault(kinds, {})[group.key] = group
+
+    def wake(self, events: Sequence[ClusterEvent], helps: Helps) -> None:
+        """These things have happened: wake the groups that they can help."""
+        for kinds, groups in list(self._asleep.items()):
+            matching = [event for event in events if event.kind & kinds]
+            if not matching:
+                continue
+            for group in list(groups.values()):
+                head = group.head()
+                if head is None:
+                    continue
+                answer: bool | None = False
+                for event in matching:
+                    said = helps(event, head.pod, group.refused_by)
+                    if said is None:
+                        answer = None
+                        break
+                    answer = answer or said
+                if answer is not False:
+                    self._rouse(group, afresh=answer is None)
+
+    def rouse(self, uid: str) -> None:
+        """Look at the pod's group again, over all nodes."""
+        group = self.group_of(uid)
+        if group is not None:
             if group.sleeping:
-                group.sleeping = False
-                self._activate(group)
+                self._rouse(group, afresh=True)
+            group.seen = -1
+
+    def rouse_all(self) -> None:
+        """Look at everything again (another replica may have decided meanwhile)."""
+        for group in list(self._groups.values()):
+            if group.sleeping:
+                self._rouse(group, afresh=True)
+
+    def _rouse(self, group: Group, *, afresh: bool) -> None:
+        self._asleep.get(group.kinds, {}).pop(group.key, None)
+        group.sleeping = False
+        if afresh:
+            group.seen, group.refused_by = -1, frozenset()
+        self._activate(group)
 
     def back_off(self, pod: PodView, key: bytes, now: float) -> float:
         """A bind has failed: the pod waits for some time; the moment of its return is returned."""
-        failures = self._failures.get(pod.uid, 0)
-        self._failures[pod.uid] = failures + 1
-        self.remove(pod.uid, forget=False)
-        until = now + min(MOST_BACKOFF_S, FIRST_BACKOFF_S * float(1 << min(failures, 16)))
-        self._backoff[pod.uid] = (until, pod, key)
-        return until
+        record = self.push(pod, key, now)
+        self._leave(record)
+        wait = FIRST_BACKOFF_S * float(1 << min(record.failures, 16))
+        record.failures += 1
+        record.due = now + min(MOST_BACKOFF_S, wait)
+        heapq.heappush(self._backoff, (record.due, pod.uid))
+        return record.due
 
     def release(self, now: float) -> float | None:
         """Pods whose waiting time is over wait normally; when the next one's is, or None."""
-        for uid, (until, pod, key) in list(self._backoff.items()):
-            if until <= now:
-                del self._backoff[uid]
-                self.push(pod, key)
-        return min((until for until, _, _ in self._backoff.values()), default=None)
+        while self._backoff:
+            until, uid = self._backoff[0]
+            record = self.records.get(uid)
+            if record is None or record.due != until:
+                heapq.heappop(self._backoff)
+            elif until <= now:
+                heapq.heappop(self._backoff)
+                record.due = None
+                self.push(record.pod, record.key, now)
+            else:
+                return until
+        return None
 
     def _activate(self, group: Group) -> None:
         if group.head() is not None:

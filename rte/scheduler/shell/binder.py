@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.kube import retry
 from rte.kube.resources import PODS
+from rte.scheduler.loop.messages import Bound, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,37 +28,19 @@ logger = logging.getLogger(__name__)
 _FIRST_WAIT_S, _MOST_WAIT_S = 0.05, 1.0
 
 
-class Outcome(StrEnum):
-    """What became of a decision."""
-
-    BOUND = "bound"  #: the pod is on the node
-    ELSEWHERE = "elsewhere"  #: it is on another node
-    GONE = "gone"  #: it is deleted, or being deleted
-    REFUSED = "refused"  #: the API refuses the bind for good
-    ABANDONED = "abandoned"  #: we are not the active replica any more
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """An outcome, the pod as it was read back (if it was), and the API's words on a refusal."""
-
-    outcome: Outcome
-    pod: Mapping[str, Any] | None = None
-    message: str = ""
-
-
 class Binder:
     """Sends binds.
 
     Args:
         client: the API server.
-        may_bind: asked right before each request.
+        left_s: asked right before each request: seconds for which we surely are the active
+            replica, 0 when too few are left to begin. No request is waited for any longer.
         timeout_s: of one request.
     """
 
-    def __init__(self, client: Client, *, may_bind: Callable[[], bool], timeout_s: float) -> None:
+    def __init__(self, client: Client, *, left_s: Callable[[], float], timeout_s: float) -> None:
         self._client = client
-        self._may_bind = may_bind
+        self._left_s = left_s
         self._timeout_s = timeout_s
 
     async def bind(
@@ -81,22 +62,23 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         wait = _FIRST_WAIT_S
-        while self._may_bind():
+        while (left := self._left_s()) > 0:
+            timeout = min(self._timeout_s, left)
             try:
-                await self._client.request("POST", path, body=body, timeout_s=self._timeout_s)
+                await self._client.request("POST", path, body=body, timeout_s=timeout)
             except errors.KubeError as error:
                 logger.warning("bind of %s to %s: %s; reading back", pod.key, node, error)
                 known = await self.read_back(pod, node)
                 if known is not None:
                     return known
                 if not retry.is_transient(error) and error.status != 409:
-                    return Bound(outcome=Outcome.REFUSED, message=str(error))
+                    return Bound(pod.uid, Outcome.REFUSED, message=str(error))
                 await asyncio.sleep(max(wait, error.retry_after))
                 wait = min(_MOST_WAIT_S, 2 * wait)
             else:
-                return Bound(outcome=Outcome.BOUND)
+                return Bound(pod.uid, Outcome.BOUND)
         known = await self.read_back(pod, node)
-        return known or Bound(outcome=Outcome.ABANDONED)
+        return known or Bound(pod.uid, Outcome.ABANDONED)
 
     async def read_back(self, pod: PodView, node: str) -> Bound | None:
         """What the API says of the pod, however long it takes to answer; None: it is unbound."""
@@ -106,9 +88,9 @@ class Binder:
                 found = await self._client.get(PODS.path(pod.name, pod.namespace))
             except errors.KubeError as error:
                 if error.status == 404:
-                    return Bound(outcome=Outcome.GONE)
+                    return Bound(pod.uid, Outcome.GONE)
                 if not retry.is_transient(error):
-                    return Bound(outcome=Outcome.REFUSED, message=str(error))
+                    return Bound(pod.uid, Outcome.REFUSED, message=str(error))
                 await asyncio.sleep(max(wait, error.retry_after))
                 wait = min(_MOST_WAIT_S, 2 * wait)
             else:
@@ -118,11 +100,11 @@ class Binder:
 def _judge(found: Mapping[str, Any], pod: PodView, node: str) -> Bound | None:
     metadata = found.get("metadata") or {}
     if metadata.get("uid") != pod.uid:
-        return Bound(outcome=Outcome.GONE)
+        return Bound(pod.uid, Outcome.GONE)
     where = (found.get("spec") or {}).get("nodeName")
     if where:
         outcome = Outcome.BOUND if where == node else Outcome.ELSEWHERE
-        return Bound(outcome=outcome, pod=found)
+        return Bound(pod.uid, outcome, found)
     if metadata.get("deletionTimestamp"):
-        return Bound(outcome=Outcome.GONE, pod=found)
+        return Bound(pod.uid, Outcome.GONE, found)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import uuid
@@ -81,9 +82,14 @@ class Leader:
         self._seen: _Seen | None = None
         self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
 
+    def left_s(self) -> float:
+        """Seconds of the lease that are left, 0 when they are too few to begin anything."""
+        left = self._until - self._clock() if self._active else 0.0
+        return left if left > self._lease_s * _MARGIN else 0.0
+
     def may_bind(self) -> bool:
-        """Whether enough of the lease is left for a bind; asked right before each."""
-        return self._active and self._until - self._clock() > self._lease_s * _MARGIN
+        """Whether enough of the lease is left for a write; asked right before each."""
+        return self.left_s() > 0
 
     async def run(self) -> None:
         """Acquire and renew until cancelled, then give the Lease up."""
@@ -200,6 +206,10 @@ class Always:
     """Stands for leader election when there is only one replica."""
 
     identity = "sole"
+
+    def left_s(self) -> float:
+        """For ever."""
+        return math.inf
 
     def may_bind(self) -> bool:
         """Always."""

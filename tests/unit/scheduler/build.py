@@ -11,6 +11,7 @@ from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topolo
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node, objects
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.plugins.registry import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,8 +128,8 @@ class World:
     """A cluster that tests feed by hand; ``kubelet`` plays the node's part."""
 
     def __init__(self, **options: Any) -> None:
-        self.cluster = Cluster(node.Options(**options))
-        self.cycle = Cycle(self.cluster)
+        self.cluster = Cluster()
+        self.cycle = Cycle(self.cluster, Options(**options))
         self.kubelets: dict[str, NodeState] = {}
 
     def node(self, name: str, reported: NodeState | None = None, **options: Any) -> None:

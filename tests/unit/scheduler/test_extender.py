@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from rte.scheduler.front.extender import WAKE_ANNOTATION, Extender
-from rte.scheduler.plugins import preemption
+from rte.scheduler.plugins import default_preemption as preemption
 from rte.telemetry import health
 from tests.unit.scheduler.test_malformed import damaged
 from tests.unit.scheduler.town import Town, until
@@ -65,7 +65,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Caller]:
         await town.node("a", "2x8")
         await town.node("b", "1x8")
         scheduler = await stack.enter_async_context(town.scheduler())
-        extender = Extender(scheduler, scheduler._client)
+        extender = Extender(scheduler, scheduler.client)
         scheduler.followers.append(extender.wake_waiting)
         await until(scheduler.is_active)
         ports: list[int] = []

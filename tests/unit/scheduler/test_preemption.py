@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rte.scheduler.cache.budgets import Budget
+from rte.k8s.selectors import parse_selector
+from rte.scheduler.framework.budgets import Budget
 from rte.scheduler.loop import reservation
-from rte.scheduler.plugins import preemption
-from rte.scheduler.queue.queue import Group
+from rte.scheduler.plugins import default_preemption as preemption
 from tests.unit.scheduler.build import World, machine, state
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def running(
 
 
 def best(world: World, pod: PodView, *budgets: Budget) -> preemption.Plan | None:
-    plans = preemption.search(pod, world.cluster, world.cycle, budgets)
+    world.cluster.budgets = {str(number): budget for number, budget in enumerate(budgets)}
+    plans = [plan for plan in world.cycle.plans(pod) if plan is not None]
     return min(plans, key=lambda plan: plan.cost, default=None)
 
 
@@ -54,7 +55,7 @@ def test_totals_that_suffice_do_not_make_a_zone() -> None:
     assert plan is not None
     assert len(plan.victims) == 1
     node = world.cluster.nodes["n"].without(frozenset({plan.victims[0].uid}))
-    assert not node.check(pod.shape).reason
+    assert not world.cycle.check_node(node, pod.shape).reason
     assert plan.victims[0] in (first, second, third)
 
 
@@ -81,7 +82,8 @@ def test_a_disruption_budget_is_kept_where_another_node_will_do() -> None:
         world.node(name, state(machine(zones=1)))
     running(world, "guarded", 6, labels={"app": "db"})
     (victim,) = running(world, "free", 6, priority=3)
-    budget = Budget(namespace="default", selector={"matchLabels": {"app": "db"}}, allowed=0)
+    selector = parse_selector({"matchLabels": {"app": "db"}}, "selector")
+    budget = Budget(namespace="default", selector=selector, allowed=0)
     pod = world.pod(cpu="6", priority=10)
     plan = best(world, pod, budget)
     assert plan is not None
@@ -108,12 +110,12 @@ def test_who_waits_for_victims_on_their_way_out_evicts_no_more() -> None:
     world.node("n", state(machine(zones=1)))
     (victim,) = running(world, "n", 6)
     pod = world.pod(cpu="6", priority=10)
-    assert preemption.may_preempt(pod, world.cluster)
+    assert preemption.may_preempt(pod, world.cluster, "")
     world.cluster.nominate(pod.uid, "n")
     world.cluster.set_pod(replace(victim, deleting=True, version=10**6), 0.0)
-    assert not preemption.may_preempt(pod, world.cluster)
+    assert not preemption.may_preempt(pod, world.cluster, "n")
     assert not preemption.may_preempt(
-        world.pod(priority=10, preemptionPolicy="Never"), world.cluster
+        world.pod(priority=10, preemptionPolicy="Never"), world.cluster, ""
     )
 
 
@@ -137,10 +139,9 @@ def test_small_pods_cannot_starve_a_large_one_for_ever() -> None:
     small = running(world, "n", 3, 3)
     large = world.pod(cpu="7")
     assert world.place(large) is None
-    kept: dict[str, str] = {}
-    assert reservation.choose([(large, 50.0)], world.cluster, kept, oldest=40.0) == []
-    ((pod, entry),) = reservation.choose([(large, 30.0)], world.cluster, kept, oldest=40.0)
-    world.cluster.nominate(pod.uid, entry.name)
+    assert reservation.choose([large], world.cluster, world.cycle, 0) == []
+    ((pod, entry),) = reservation.choose([large], world.cluster, world.cycle, 1)
+    world.cluster.nominate(pod.uid, entry.name, reserved=True)
     for ended in small:
         world.end(ended, "n")
         world.report("n")
@@ -154,7 +155,7 @@ def test_no_node_is_kept_for_what_can_never_fit_there() -> None:
     world = World()
     world.node("n", state(machine(zones=1)))
     huge = world.pod(cpu="8")
-    assert reservation.choose([(huge, 0.0)], world.cluster, {}, oldest=1.0) == []
+    assert reservation.choose([huge], world.cluster, world.cycle, 1) == []
 
 
 def test_a_group_is_asked_again_only_of_nodes_that_changed() -> None:
@@ -164,13 +165,12 @@ def test_a_group_is_asked_again_only_of_nodes_that_changed() -> None:
     running(world, "a", 6)
     (ending,) = running(world, "b", 6)
     pod = world.pod(cpu="6")
-    group = Group(pod.shape.key)
-    assert world.cycle.decide(pod, group).node is None
-    group.seen, group.pod_seen = world.cluster.sequence, world.cluster.pod_sequence
-    assert world.cluster.changed_since(group.seen) == []
+    assert world.cycle.decide(pod).node is None
+    seen = world.cluster.sequence
+    assert world.cluster.changed_since(seen) == []
     world.end(ending, "b")
-    assert [entry.name for entry in world.cluster.changed_since(group.seen)] == ["b"]
-    assert world.cycle.decide(pod, group).node == "b"
+    assert [entry.name for entry in world.cluster.changed_since(seen)] == ["b"]
+    assert world.cycle.decide(pod, seen).node == "b"
 
 
 def test_no_victim_is_chosen_while_a_pod_in_flight_may_be_in_any_zone() -> None:

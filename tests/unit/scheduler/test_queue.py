@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.queue.queue import Queue
 from tests.unit.scheduler.build import World
 
@@ -11,8 +14,8 @@ def names(queue: Queue) -> list[str]:
     while (group := queue.pop()) is not None:
         head = group.head()
         assert head is not None
-        out.append(head.name)
-        queue.remove(head.uid)
+        out.append(head.pod.name)
+        queue.remove(head.pod.uid)
         queue.again(group)
     return out
 
@@ -37,12 +40,16 @@ def test_a_group_sleeps_and_wakes_as_one() -> None:
         queue.push(pod, pod.shape.key)
     group = queue.pop()
     assert group is not None
-    queue.sleep(group)
+    queue.sleep(group, frozenset({"NodeResourcesFit"}), Kind.POD_GONE)
     newcomer = world.pod(name="p3")
     queue.push(newcomer, newcomer.shape.key)
     assert queue.pop() is None
     assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 4}
-    queue.wake()
+    queue.wake([ClusterEvent(Kind.REPORT, "n")], lambda *_: True)
+    assert queue.pop() is None
+    queue.wake([ClusterEvent(Kind.POD_GONE, "n")], lambda *_: False)
+    assert queue.pop() is None
+    queue.wake([ClusterEvent(Kind.POD_GONE, "n")], lambda *_: True)
     assert names(queue) == ["p0", "p1", "p2", "p3"]
 
 
@@ -64,7 +71,7 @@ def test_a_failed_bind_waits_twice_as_long_each_time_and_keeps_its_place() -> No
     for now in (0.0, 100.0, 200.0):
         waits.append(round(queue.back_off(pod, pod.shape.key, now) - now, 6))
         assert queue.pop() is None
-        assert queue.release(now + waits[-1] - 0.01) is not None
+        assert queue.release(now + waits[-1] - 0.01) == pytest.approx(now + waits[-1])
         assert queue.release(now + waits[-1] + 0.01) is None
     assert waits == [0.1, 0.2, 0.4]
     queue.push(younger, younger.shape.key)

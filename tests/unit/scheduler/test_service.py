@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rte.scheduler.plugins import preemption
-from rte.scheduler.shell import feeds, leader, service
+from rte.scheduler.loop import making_room
+from rte.scheduler.plugins import default_preemption as preemption
+from rte.scheduler.shell import feeds, leader
 from rte.sim.apiserver import StatusError
 from tests.unit.scheduler.town import Town, until
 
@@ -311,14 +312,14 @@ async def test_one_preemption_is_in_force_for_a_pod_at_a_time(town: Town) -> Non
         await until(lambda: town.phase("high") == "Running")
         (other,) = {"low0", "low1"} - {victim}
         assert town.phase(other) == "Running"
-        assert not scheduler._room_coming
+        assert len(scheduler.queue) == 0
     assert town.refusals == []
 
 
 async def test_an_eviction_that_is_forbidden_is_tried_again_later_and_not_for_ever(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_EVICT_AGAIN_S", 0.1)
+    monkeypatch.setattr(making_room, "_AGAIN_S", 0.1)
     await town.node("a", "1x8")
     town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
     async with town.scheduler() as scheduler:
@@ -326,7 +327,7 @@ async def test_an_eviction_that_is_forbidden_is_tried_again_later_and_not_for_ev
         await until(lambda: town.phase("low") == "Running")
         town.server.faults.fail_next(1, 403, method="DELETE", path="/pods/low")
         town.pod("high", "6", priorityClassName="urgent")
-        await until(lambda: scheduler._evict_after)
+        await until(lambda: any(record.preempt_after for record in scheduler.queue))
         assert scheduler.cluster.nominations == {}
         await until(lambda: town.phase("high") == "Running")
 
@@ -391,12 +392,12 @@ async def test_nothing_of_a_pod_is_left_when_it_has_gone(town: Town) -> None:
             await until(lambda: not town.pods())
         await until(lambda: not scheduler.cluster.pods and not scheduler.cluster.assumed)
         assert len(scheduler.queue) == 0
-        await until(lambda: not scheduler._since and not scheduler._tried)
-        assert scheduler._untold == {}
-        assert not any(scheduler._decided.values())
+        machine = scheduler.machine
+        await until(lambda: not machine.queue.records and not machine._in_force)
+        assert not any(entry.awaited for entry in scheduler.cluster.nodes.values())
         assert all(not e.pods and not +e.used for e in scheduler.cluster.nodes.values())
         assert not +scheduler.cluster.priorities
-        scheduler.cluster.collect()
+        scheduler.cluster.collect(0.0)
         assert len(scheduler.cluster.shapes) == 0
     assert town.refusals == []
 

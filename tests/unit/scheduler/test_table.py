@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.scheduler.cache.table import Table
-from rte.scheduler.loop import cycle as cycles
 from tests.unit.scheduler.build import World, machine, state
 
 _BOXES = st.lists(st.sampled_from(["1", "2", "1500m", "3", "6", "8", "12"]), min_size=1, max_size=3)
@@ -38,15 +37,14 @@ def test_what_the_check_accepts_passes_the_screen(
     table.refresh(world.cluster.nodes.values())
     for boxes in asked:
         pod = world.pod(cpu=boxes, guaranteed=guaranteed)
-        passed = list(table.best_first(pod.shape))
+        passed = list(table.screen(pod.shape).best_first())
         assert len(set(passed)) == len(passed)
         for entry in world.cluster.nodes.values():
             if not world.cycle.check(entry, pod).reason:
                 assert entry.row in passed
 
 
-def test_many_nodes_are_decided_by_the_screen_in_best_fit_order(monkeypatch) -> None:
-    monkeypatch.setattr(cycles, "FEW_NODES", 3)
+def test_many_nodes_are_decided_by_the_screen_in_best_fit_order() -> None:
     world = World()
     for number in range(5):
         world.node(f"n{number}")
@@ -58,8 +56,7 @@ def test_many_nodes_are_decided_by_the_screen_in_best_fit_order(monkeypatch) -> 
     assert world.place(world.pod(cpu="1")) != "n3"
 
 
-def test_rows_of_nodes_that_are_gone_are_used_again(monkeypatch) -> None:
-    monkeypatch.setattr(cycles, "FEW_NODES", 0)
+def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
     world = World()
     world.node("old")
     assert world.place(world.pod(cpu="1")) == "old"

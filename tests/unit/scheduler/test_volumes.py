@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rte.scheduler.cache import volumes
+from rte.scheduler.framework import storage as volumes
+from rte.scheduler.plugins import volume_binding
 from tests.unit.scheduler.build import World, pod_object
 
 
@@ -111,17 +112,16 @@ def test_the_smallest_free_volume_of_the_node_is_chosen_and_promised_once(world:
     )
     pod = user(world, "c")
     assert world.place(pod) == "b"
-    info = world.cluster.nodes["b"].info
-    assert info is not None
-    storage = world.cluster.storage
-    (first,) = storage.on_node(pod, info)
+    plugin = volume_binding.VolumeBinding(world.cluster.storage)
+    (first,) = plugin.reserve(pod, world.cluster.nodes["b"]) or ()
     assert first.volume is not None
     assert first.volume.name == "small"
-    storage.promise([first])
-    (second,) = storage.on_node(user(world, "d"), info)
+    other = user(world, "d")
+    (second,) = plugin.reserve(other, world.cluster.nodes["b"]) or ()
     assert second.volume is not None
     assert second.volume.name == "large"
-    storage.promise([second])
+    plugin.unreserve([second])
+    assert plugin.reserve(other, world.cluster.nodes["b"]) == [second]
     add(world, claim("e"))
     late = user(world, "e")
     assert world.why(late) == {"node(s) didn't find available persistent volumes to bind": 2}
@@ -140,10 +140,8 @@ def test_provisioning_keeps_to_the_allowed_topologies(world: World) -> None:
     add(world, storage_class("csi.example.com", allowedTopologies=topologies), claim("c"))
     pod = user(world, "c")
     assert world.place(pod) == "b"
-    info = world.cluster.nodes["b"].info
-    assert info is not None
-    (binding,) = world.cluster.storage.on_node(pod, info)
-    assert binding.volume is None
+    (binding,) = world.cycle.profile.reserves[0].reserve(pod, world.cluster.nodes["b"]) or ()
+    assert (binding.volume, binding.node) == (None, "b")
 
 
 def test_a_claim_for_one_pod_at_a_time(world: World) -> None:

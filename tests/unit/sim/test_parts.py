@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import accounting, errors
+from rte.k8s import requests
 from rte.model import bits
 from rte.sim import machines
 from rte.sim.kubelet import plans, predicates
@@ -90,7 +91,7 @@ def test_sidecars_count_with_what_runs_beside_them() -> None:
     ]
     spec = {"containers": containers, "initContainers": init}
     parsed = podspec.parse_pod({"metadata": {}, "spec": spec})
-    assert predicates.requests(parsed) == {"cpu": 5000}
+    assert requests.totals(parsed) == {"cpu": 5000, "pods": 1}
 
 
 def test_a_machine_is_what_its_text_says(tmp_path: Path) -> None:

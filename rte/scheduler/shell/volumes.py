@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from rte import errors
 from rte.kube.resources import Resource
-from rte.scheduler.cache.volumes import BOUND_BY_CONTROLLER, SELECTED_NODE
+from rte.scheduler.framework.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rte.kube.client import Client
-    from rte.scheduler.cache.volumes import Binding, Claim, Volumes
+    from rte.scheduler.framework.storage import Claim, Storage
+    from rte.scheduler.plugins.volume_binding import Binding
 
 logger = logging.getLogger(__name__)
 
@@ -27,26 +28,36 @@ TIMEOUT_S = 600.0
 _LOOK_S = 0.1
 
 
-class StorageBinder:
+class VolumeBinder:
     """Writes volume bindings and waits until the volume controller has carried them out.
 
     Args:
         client: the API server.
         known: what the watches show of claims and volumes.
         clock: seconds of a monotonic clock.
+        may_write: asked right before each request: whether we are the active replica.
     """
 
-    def __init__(self, client: Client, known: Volumes, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        known: Storage,
+        clock: Callable[[], float],
+        may_write: Callable[[], bool],
+    ) -> None:
         self._client = client
         self._known = known
         self._clock = clock
+        self._may_write = may_write
 
-    async def bind(self, bindings: Sequence[Binding], node: str) -> bool:
-        """Bind all of them for a pod on that node; False when that fails or takes too long."""
+    async def bind(self, bindings: Sequence[Binding]) -> bool:
+        """Bind all of them for one pod; False when that fails or takes too long."""
         try:
             for item in bindings:
+                if not self._may_write():
+                    return False
                 if item.volume is None:
-                    await self._select_node(item.claim, node)
+                    await self._select_node(item.claim, item.node)
                 elif not item.volume.claim:
                     await self._claim_volume(item)
         except errors.KubeError as error:
@@ -54,7 +65,7 @@ class StorageBinder:
             return False
         until = self._clock() + TIMEOUT_S
         while not all(self._is_bound(item.claim) for item in bindings):
-            if self._clock() > until or any(self._is_undone(item, node) for item in bindings):
+            if self._clock() > until or any(map(self._is_undone, bindings)):
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
@@ -87,10 +98,10 @@ class StorageBinder:
         now = self._known.claims.get(claim.key)
         return now is not None and now.uid == claim.uid and now.bound
 
-    def _is_undone(self, item: Binding, node: str) -> bool:
+    def _is_undone(self, item: Binding) -> bool:
         """The claim is gone, or the provisioner has given the node up (it removes its mark)."""
         now = self._known.claims.get(item.claim.key)
         if now is None or now.uid != item.claim.uid or now.deleting:
             return True
         marked = now.version != item.claim.version
-        return item.volume is None and marked and not now.bound and now.selected_node != node
+        return item.volume is None and marked and not now.bound and now.selected_node != item.node

@@ -1,4 +1,4 @@
-"""Whom to evict so that a kubelet admits a pod: decided by prediction, zone by zone (pure).
+"""DefaultPreemption: whom to evict so that a kubelet admits a pod, by prediction, zone by zone.
 
 Best is what disturbs least: no PodDisruptionBudget violated, then the lowest priority of the
 highest victim, then the fewest victims, then the lowest sum of priorities, then the youngest.
@@ -17,14 +17,15 @@ from math import comb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from rte.scheduler.cache.budgets import Budget
-    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.profile import Profile
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.framework.status import Status
 
 #: Sets of victims tried exactly on one node, before the search becomes greedy.
 _MOST_SETS = 96
@@ -60,31 +61,13 @@ class Plan:
         return (self.violations, max(priorities), len(priorities), sum(priorities), flipped)
 
 
-def search(
-    pod: PodView, cluster: Cluster, cycle: Cycle, budgets: Sequence[Budget]
-) -> Iterator[Plan]:
-    """Plans for the pod, one for each node that can make room; the caller takes the cheapest.
-
-    A generator, so that the caller may attend to other things between nodes. Empty when evictions
-    cannot help the pod, or when it needs none: some node takes it, or will when a pod in flight is
-    confirmed.
-    """
-    if cycle.problem(pod):
-        return
-    for entry in _promising(pod, cluster, cycle):
-        plan = plan_for(pod, entry, budgets)
-        if plan is not None:
-            yield plan
-
-
-def may_preempt(pod: PodView, cluster: Cluster) -> bool:
+def may_preempt(pod: PodView, snapshot: Snapshot, nominated: str) -> bool:
     """Whether the pod may have others evicted now: its policy allows it, and no room is coming."""
     if not pod.preempts:
         return False
-    name = cluster.nominations.get(pod.uid, "")
-    entry = cluster.nodes.get(name)
+    entry = snapshot.nodes.get(nominated)
     return entry is None or not any(
-        other.deleting and other.priority < pod.priority for other in entry.pods.values()
+        entry.pods[uid].priority < pod.priority for uid in entry.leaving
     )
 
 
@@ -97,21 +80,23 @@ def is_settled(entry: NodeEntry) -> bool:
     return not (foreign and entry.unseen)
 
 
-def plan_for(pod: PodView, entry: NodeEntry, budgets: Sequence[Budget]) -> Plan | None:
+def plan_for(
+    pod: PodView, entry: NodeEntry, budgets: Sequence[Budget], profile: Profile
+) -> Plan | None:
     """The cheapest plan on one node, None where no set of victims helps or zones are not known."""
     if not is_settled(entry):
         return None
-    leaving = frozenset(uid for uid, other in entry.pods.items() if other.deleting)
+    leaving = frozenset(entry.leaving)
     after = entry.without(leaving)
     ahead = entry.ahead_of(pod)
     if ahead:
         after = after.beside(ahead)
-    if leaving and _helps(pod.shape, after, ()):
+    if leaving and _helps(profile, pod.shape, after, ()):
         return Plan(node=entry.name, victims=(), leaving=leaving)
     lower = [other for other in victims_of(pod, entry) if not other.deleting]
     for spare in (True, False):
         pool = [other for other in lower if not (spare and _is_protected(other, budgets))]
-        found = _cheapest(pod.shape, after, pool)
+        found = _cheapest(profile, pod.shape, after, pool)
         if found:
             violations = _violations(found, budgets)
             if spare and violations:
@@ -128,38 +113,39 @@ def victims_of(pod: PodView, entry: NodeEntry) -> list[PodView]:
     return lower
 
 
-def _promising(pod: PodView, cluster: Cluster, cycle: Cycle) -> list[NodeEntry]:
-    """Nodes that refuse the pod for want of room that lower priorities hold, cheapest first."""
+def could_make_room(pod: PodView, entry: NodeEntry, status: Status) -> bool:
+    """Whether the node refuses the pod for want of room that lower priorities hold."""
+    return status.resources and any(
+        other.priority < pod.priority and not other.mirror for other in entry.pods.values()
+    )
+
+
+def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[NodeEntry]:
+    """Nodes whose lowest priority is lowest, then those with most such pods; the first few."""
     found = []
-    around = cycle.around(pod)
-    for entry in cluster.nodes.values():
-        if entry.info is None:
-            continue
-        check = cycle.check(entry, pod, around)
-        if not check.reason or (check.verdict is not None and check.verdict.waits):
-            return []
+    for entry in entries:
         lower = [p for p in entry.pods.values() if p.priority < pod.priority and not p.mirror]
-        if not lower or not check.resources or cycle.refuses_company(entry, pod, around):
-            continue
         found.append((min(p.priority for p in lower), -len(lower), entry.row, entry))
     found.sort(key=lambda item: item[:3])
     return [item[3] for item in islice(found, _MOST_NODES)]
 
 
 def _cheapest(
-    shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
+    profile: Profile, shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
 ) -> tuple[PodView, ...] | None:
     """The best set out of the pool, which is sorted by priority; None when all of it is too few."""
     levels = sorted({other.priority for other in pool})
     for level in levels:
         within = [other for other in pool if other.priority <= level]
-        if not _helps(shape, entry, within):
+        if not _helps(profile, shape, entry, within):
             continue
-        return _fewest(shape, entry, within) or _greedy(shape, entry, within)
+        return _fewest(profile, shape, entry, within) or _greedy(profile, shape, entry, within)
     return None
 
 
-def _fewest(shape: Shape, entry: NodeEntry, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
+def _fewest(
+    profile: Profile, shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
+) -> tuple[PodView, ...] | None:
     """The smallest set that helps, cheapest sum first; None when there are too many sets to try."""
     tried = 0
     for size in range(1, len(pool) + 1):
@@ -168,25 +154,27 @@ def _fewest(shape: Shape, entry: NodeEntry, pool: Sequence[PodView]) -> tuple[Po
             return None
         sets = sorted(combinations(pool, size), key=lambda s: sum(p.priority for p in s))
         for victims in sets:
-            if _helps(shape, entry, victims):
+            if _helps(profile, shape, entry, victims):
                 return victims
     return None
 
 
-def _greedy(shape: Shape, entry: NodeEntry, pool: Sequence[PodView]) -> tuple[PodView, ...]:
+def _greedy(
+    profile: Profile, shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
+) -> tuple[PodView, ...]:
     """All of the pool, less those that may stay: important and large ones are spared first."""
     victims = list(pool)
     for other in sorted(pool, key=lambda p: (-p.priority, -p.shape.totals.get("cpu", 0))):
         rest = [p for p in victims if p is not other]
-        if rest and _helps(shape, entry, rest):
+        if rest and _helps(profile, shape, entry, rest):
             victims = rest
     return tuple(victims)
 
 
-def _helps(shape: Shape, entry: NodeEntry, victims: Iterable[PodView]) -> bool:
+def _helps(profile: Profile, shape: Shape, entry: NodeEntry, victims: Iterable[PodView]) -> bool:
     """Whether the node is expected to take the pod; who is nominated there comes first."""
     twin = entry.without(frozenset(p.uid for p in victims))
-    check = twin.check(shape)
+    check = profile.check(shape, twin)
     if not check.reason:
         return True
     # The rest of the node is settled: only those nominated are in flight, and they are predicted.
@@ -197,12 +185,12 @@ def _helps(shape: Shape, entry: NodeEntry, victims: Iterable[PodView]) -> bool:
 
 
 def _is_protected(pod: PodView, budgets: Sequence[Budget]) -> bool:
-    return any(budget.allowed <= 0 and budget.covers(pod) for budget in budgets)
+    return any(budget.left <= 0 and budget.covers(pod) for budget in budgets)
 
 
 def _violations(victims: Iterable[PodView], budgets: Sequence[Budget]) -> int:
     """Victims beyond what their budgets allow."""
-    left = [budget.allowed for budget in budgets]
+    left = [budget.left for budget in budgets]
     count = 0
     for pod in victims:
         broken = False

@@ -1,10 +1,4 @@
-"""Where a pod's volumes let it run, and what has to be bound before it may (pure).
-
-Rules of kube-scheduler's VolumeBinding, VolumeZone and VolumeRestrictions plugins, for claims that
-are bound already and for classes with ``WaitForFirstConsumer``: existing volumes by their node
-affinity, and provisioning by the class's ``allowedTopologies``. Per-driver limits and published
-storage capacity are left to kube-scheduler (use the extender).
-"""
+"""Claims, volumes, classes and drivers of the cluster, as the volume plugins read them."""
 
 from __future__ import annotations
 
@@ -12,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.k8s import selectors, wire
 from rte.model import quantity
-from rte.scheduler.framework import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.scheduler.framework.objects import NodeInfo, PodView
+    from rte.k8s.selectors import NodeTerm, Selector
+    from rte.scheduler.framework.objects import NodeInfo
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _ZONE_LABELS = (
     "topology.kubernetes.io/zone",
@@ -34,7 +28,7 @@ _ZONE_LABELS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A PersistentVolumeClaim. ``volume`` is empty while it is not bound."""
+    """A PersistentVolumeClaim. ``volume`` is empty while it is not bound; ``owner``: its maker."""
 
     namespace: str
     name: str
@@ -46,8 +40,9 @@ class Claim:
     size: int = 0
     modes: frozenset[str] = frozenset()
     volume_mode: str = "Filesystem"
-    selector: Mapping[str, Any] | None = None
+    selector: Selector | None = None
     selected_node: str = ""
+    owner: str = ""
     deleting: bool = False
     lost: bool = False
 
@@ -59,22 +54,29 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A PersistentVolume. ``claim`` is ``namespace/name`` of the claim it belongs to, if any."""
+    """A PersistentVolume. ``claim`` is ``namespace/name`` of the claim it belongs to, if any.
+
+    ``driver`` and ``handle`` identify a volume of a CSI driver.
+    """
 
     name: str
     version: str
     labels: Mapping[str, str] = field(default_factory=dict)
-    node_terms: Sequence[Mapping[str, Any]] | None = None
+    node_terms: tuple[NodeTerm, ...] | None = None
     class_name: str = ""
     size: int = 0
     modes: frozenset[str] = frozenset()
     volume_mode: str = "Filesystem"
     claim: str = ""
     available: bool = True
+    driver: str = ""
+    handle: str = ""
 
     def reachable(self, node: NodeInfo) -> bool:
         """Whether its node affinity and its zone labels allow the node."""
-        if self.node_terms is not None and not predicates.node_matches(self.node_terms, node):
+        if self.node_terms is not None and not any(
+            term.matches(node.name, node.labels) for term in self.node_terms
+        ):
             return False
         if not any(label in node.labels for label in _ZONE_LABELS):
             return True
@@ -107,103 +109,40 @@ class StorageClass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binding:
-    """What has to be written before the pod may be bound: the claim gets this volume, or, where
-    ``volume`` is None, one is provisioned for the chosen node.
+class Capacity:
+    """A CSIStorageCapacity: the largest volume of a class that nodes with these labels can get."""
+
+    class_name: str
+    nodes: Selector
+    largest: int
+
+
+class Storage:
+    """What is known of storage; ``promised``: volume -> claim, by our decisions.
+
+    Attributes:
+        claims: by ``namespace/name``.
+        volumes: by name.
+        classes: by name.
+        tracked: drivers that publish their storage capacity (CSIDriver).
+        capacities: by ``namespace/name`` (CSIStorageCapacity).
+        limits: node -> driver -> volumes that it can attach (CSINode).
     """
-
-    claim: Claim
-    volume: Volume | None = None
-
-
-class Volumes:
-    """Claims, volumes and classes of the cluster, and volumes promised by our decisions."""
 
     def __init__(self) -> None:
         self.claims: dict[str, Claim] = {}
         self.volumes: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
+        self.tracked: set[str] = set()
+        self.capacities: dict[str, Capacity] = {}
+        self.limits: dict[str, Mapping[str, int]] = {}
         self.promised: dict[str, str] = {}
 
-    def problem(self, pod: PodView) -> str | None:
-        """Why no node can have the pod, whatever the node."""
-        for name in pod.shape.claims:
-            claim = self.claims.get(f"{pod.namespace}/{name}")
-            if claim is None:
-                return f'persistentvolumeclaim "{name}" not found'
-            if claim.deleting:
-                return f'persistentvolumeclaim "{name}" is being deleted'
-            if claim.lost:
-                return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
-            if claim.volume:
-                if claim.volume not in self.volumes:
-                    return f'persistentvolume "{claim.volume}" not found'
-                continue
-            kind = self._class(claim)
-            if kind is None or not kind.waits:
-                return "pod has unbound immediate PersistentVolumeClaims"
-        return None
-
-    def on_node(self, pod: PodView, node: NodeInfo) -> str | list[Binding]:
-        """What to bind for the pod on this node, or why it cannot run there."""
-        bindings: list[Binding] = []
-        used: set[str] = set()
-        for name in pod.shape.claims:
-            claim = self.claims[f"{pod.namespace}/{name}"]
-            if claim.volume:
-                if not self.volumes[claim.volume].reachable(node):
-                    return "node(s) had volume node affinity conflict"
-                if not claim.bound:
-                    bindings.append(Binding(claim=claim, volume=self.volumes[claim.volume]))
-                continue
-            if claim.selected_node and claim.selected_node != node.name:
-                return "node(s) other than the one a volume is being provisioned for"
-            volume = self._match(claim, node, used)
-            if volume is not None:
-                used.add(volume.name)
-                bindings.append(Binding(claim=claim, volume=volume))
-                continue
-            kind = self._class(claim)
-            if kind is None or kind.provisioner == _NO_PROVISIONER:
-                return "node(s) didn't find available persistent volumes to bind"
-            if not kind.allows(node):
-                return "node(s) did not have the storage class's allowed topology"
-            bindings.append(Binding(claim=claim))
-        return bindings
-
-    def promise(self, bindings: Sequence[Binding]) -> None:
-        """These volumes are taken by a decision."""
-        for item in bindings:
-            if item.volume is not None:
-                self.promised[item.volume.name] = item.claim.key
-
-    def withdraw(self, bindings: Sequence[Binding]) -> None:
-        """The decision is not in force any more, or the API shows it."""
-        for item in bindings:
-            if item.volume is not None:
-                self.promised.pop(item.volume.name, None)
-
-    def _class(self, claim: Claim) -> StorageClass | None:
+    def class_of(self, claim: Claim) -> StorageClass | None:
+        """The claim's class, or the default one where it names none."""
         if claim.class_name is None:
             return next((kind for kind in self.classes.values() if kind.default), None)
         return self.classes.get(claim.class_name)
-
-    def _match(self, claim: Claim, node: NodeInfo, used: set[str]) -> Volume | None:
-        """The smallest free volume that suits the claim on this node."""
-        fitting = [
-            volume
-            for volume in self.volumes.values()
-            if volume.name not in used
-            and self.promised.get(volume.name, claim.key) == claim.key
-            and (volume.claim == claim.key or (not volume.claim and volume.available))
-            and volume.class_name == (claim.class_name or "")
-            and volume.volume_mode == claim.volume_mode
-            and volume.modes >= claim.modes
-            and volume.size >= claim.size
-            and (claim.selector is None or predicates.label_selector(claim.selector, volume.labels))
-            and volume.reachable(node)
-        ]
-        return min(fitting, key=lambda v: (not v.claim, v.size, v.name), default=None)
 
 
 def read_claim(obj: Mapping[str, Any]) -> Claim:
@@ -216,6 +155,7 @@ def read_claim(obj: Mapping[str, Any]) -> Claim:
         metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
         annotations = metadata.get("annotations") or {}
         requests = (spec.get("resources") or {}).get("requests") or {}
+        chosen = spec.get("selector")
         return Claim(
             namespace=str(metadata["namespace"]),
             name=str(metadata["name"]),
@@ -227,8 +167,9 @@ def read_claim(obj: Mapping[str, Any]) -> Claim:
             size=quantity.parse(requests.get("storage", 0)),
             modes=frozenset(spec.get("accessModes") or ()),
             volume_mode=str(spec.get("volumeMode") or "Filesystem"),
-            selector=spec.get("selector"),
+            selector=None if chosen is None else selectors.parse_selector(chosen, "selector"),
             selected_node=str(annotations.get(SELECTED_NODE) or ""),
+            owner=wire.read(metadata, wire.Metadata, "claim").controller.uid or "",
             deleting=bool(metadata.get("deletionTimestamp")),
             lost=status.get("phase") == "Lost",
         )
@@ -245,19 +186,23 @@ def read_volume(obj: Mapping[str, Any]) -> Volume:
     try:
         metadata, spec = obj["metadata"], obj.get("spec") or {}
         required = (spec.get("nodeAffinity") or {}).get("required")
-        claim = spec.get("claimRef") or {}
+        claim, csi = spec.get("claimRef") or {}, spec.get("csi") or {}
         phase = (obj.get("status") or {}).get("phase")
         return Volume(
             name=str(metadata["name"]),
             version=str(metadata.get("resourceVersion") or ""),
             labels=dict(metadata.get("labels") or {}),
-            node_terms=None if required is None else required.get("nodeSelectorTerms") or (),
+            node_terms=(
+                None if required is None else selectors.parse_node_terms(required, "nodeAffinity")
+            ),
             class_name=str(spec.get("storageClassName") or ""),
             size=quantity.parse((spec.get("capacity") or {}).get("storage", 0)),
             modes=frozenset(spec.get("accessModes") or ()),
             volume_mode=str(spec.get("volumeMode") or "Filesystem"),
             claim=f"{claim.get('namespace')}/{claim.get('name')}" if claim else "",
             available=phase == "Available" and not metadata.get("deletionTimestamp"),
+            driver=str(csi.get("driver") or ""),
+            handle=str(csi.get("volumeHandle") or ""),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.ParseError("PersistentVolume", obj.get("metadata"), str(error)) from None
@@ -273,3 +218,42 @@ def read_class(obj: Mapping[str, Any]) -> StorageClass:
         topologies=tuple(obj.get("allowedTopologies") or ()),
         default=(metadata.get("annotations") or {}).get(_DEFAULT_CLASS) == "true",
     )
+
+
+def read_capacity(obj: Mapping[str, Any]) -> Capacity:
+    """A CSIStorageCapacity of the API; without ``nodeTopology`` no node can have it.
+
+    Raises:
+        errors.ParseError: it is malformed.
+    """
+    try:
+        limit = obj.get("maximumVolumeSize") or obj.get("capacity")
+        return Capacity(
+            class_name=str(obj.get("storageClassName") or ""),
+            nodes=selectors.parse_selector(obj.get("nodeTopology"), "nodeTopology"),
+            largest=-1 if limit is None else quantity.parse(limit),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise errors.ParseError("CSIStorageCapacity", obj.get("metadata"), str(error)) from None
+
+
+def read_limits(obj: Mapping[str, Any]) -> Mapping[str, int]:
+    """Driver -> volumes that the node of a CSINode can attach, for drivers that have a limit.
+
+    Raises:
+        errors.ParseError: it is malformed.
+    """
+    try:
+        drivers = (obj.get("spec") or {}).get("drivers") or ()
+        return {
+            str(item["name"]): int(item["allocatable"]["count"])
+            for item in drivers
+            if (item.get("allocatable") or {}).get("count") is not None
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise errors.ParseError("CSINode", obj.get("metadata"), str(error)) from None
+
+
+def publishes_capacity(obj: Mapping[str, Any]) -> bool:
+    """Whether a CSIDriver publishes its storage capacity for the scheduler."""
+    return bool((obj.get("spec") or {}).get("storageCapacity"))

@@ -1,0 +1,162 @@
+"""Label selectors and node selector terms, made ready once and matched often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rte.k8s import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression (apimachinery ``labels.Requirement.Matches``, node selectors' Gt and Lt)."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def accepts(self, value: str | None) -> bool:
+        """Whether this value of the key will do; None: the key is not there."""
+        if value is None:
+            return self.operator in ("NotIn", "DoesNotExist")
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return True
+            case "Gt" | "Lt" if len(self.values) == 1:
+                return _compare(self.operator, value, next(iter(self.values)))
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A LabelSelector; ``requirements`` is None for the absent one, which matches nothing."""
+
+    requirements: tuple[Requirement, ...] | None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        if self.requirements is None:
+            return False
+        return all(item.accepts(labels.get(item.key)) for item in self.requirements)
+
+    def narrowed(self, keys: Iterable[str], labels: Mapping[str, str], operator: str) -> Selector:
+        """With a requirement on the value of each key that the labels have.
+
+        ``matchLabelKeys`` (operator In) and ``mismatchLabelKeys`` (NotIn), as kube-apiserver and
+        kube-scheduler merge them.
+        """
+        more = tuple(
+            Requirement(key, operator, frozenset((labels[key],))) for key in keys if key in labels
+        )
+        if self.requirements is None or not more:
+            return self
+        return Selector(self.requirements + more)
+
+
+NOTHING = Selector(None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """One node selector term: all its expressions on labels and all on fields; empty: nothing."""
+
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the node of that name and with these labels is meant."""
+        if not self.expressions and not self.fields:
+            return False
+        return all(item.accepts(labels.get(item.key)) for item in self.expressions) and all(
+            item.accepts(name if item.key == "metadata.name" else None) for item in self.fields
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelection:
+    """``nodeSelector`` and the required node affinity of a pod, or a volume's node affinity.
+
+    ``terms`` are alternatives; None: nothing is asked.
+    """
+
+    labels: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeTerm, ...] | None = None
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the node of that name and with these labels will do."""
+        if any(labels.get(key) != value for key, value in self.labels):
+            return False
+        return self.terms is None or any(term.matches(name, labels) for term in self.terms)
+
+
+def selector(raw: wire.LabelSelector | None) -> Selector:
+    """A selector of the API made ready; equal ones are equal whatever their order."""
+    if raw is None:
+        return NOTHING
+    found = {
+        Requirement(key, "In", frozenset((value,)))
+        for key, value in (raw.match_labels or {}).items()
+    }
+    found.update(_requirement(item) for item in raw.match_expressions or ())
+    return Selector(tuple(sorted(found, key=lambda r: (r.key, r.operator, sorted(r.values)))))
+
+
+def node_selection(rules: wire.PodRules) -> NodeSelection:
+    """What a pod asks of its node's labels and name."""
+    affinity = rules.affinity.node_affinity if rules.affinity else None
+    required = affinity.required if affinity else None
+    return NodeSelection(
+        tuple(sorted((rules.node_selector or {}).items())),
+        None if required is None else node_terms(required),
+    )
+
+
+def parse_selector(obj: object, what: str) -> Selector:
+    """A LabelSelector out of JSON; None matches nothing.
+
+    Raises:
+        errors.ParseError: it is malformed.
+    """
+    return NOTHING if obj is None else selector(wire.read(obj, wire.LabelSelector, what))
+
+
+def node_term(raw: wire.NodeSelectorTerm) -> NodeTerm:
+    """A node selector term made ready."""
+    return NodeTerm(
+        tuple(_requirement(item) for item in raw.match_expressions or ()),
+        tuple(_requirement(item) for item in raw.match_fields or ()),
+    )
+
+
+def node_terms(raw: wire.NodeSelector) -> tuple[NodeTerm, ...]:
+    """The alternatives of a node selector made ready."""
+    return tuple(node_term(term) for term in raw.node_selector_terms or ())
+
+
+def parse_node_terms(obj: object, what: str) -> tuple[NodeTerm, ...]:
+    """The alternatives of a NodeSelector out of JSON.
+
+    Raises:
+        errors.ParseError: it is malformed.
+    """
+    return node_terms(wire.read(obj, wire.NodeSelector, what))
+
+
+def _requirement(raw: wire.Expression) -> Requirement:
+    return Requirement(raw.key or "", raw.operator or "", frozenset(raw.values or ()))
+
+
+def _compare(operator: str, value: str, bound: str) -> bool:
+    try:
+        left, right = int(value), int(bound)
+    except ValueError:
+        return False
+    return left > right if operator == "Gt" else left < right

@@ -1,0 +1,305 @@
+"""Parts of Kubernetes objects as the API writes them (k8s.io/api core/v1), checked when read.
+
+Fields that nobody reads are skipped. ``null`` stands for an absent field, as in the API. What a
+value means is not checked here: an operator that nobody knows matches nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from rte import errors
+
+T = TypeVar("T", bound=Struct)
+
+
+class Wire(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base: keys are the API's."""
+
+
+class Expression(Wire, frozen=True, kw_only=True):
+    """A requirement of a label selector or of a node selector."""
+
+    key: str | None = None
+    operator: str | None = None
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(Wire, frozen=True, kw_only=True):
+    """``metav1.LabelSelector``."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Expression, ...] | None = None
+
+
+class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
+    """One of several alternatives."""
+
+    match_expressions: tuple[Expression, ...] | None = None
+    match_fields: tuple[Expression, ...] | None = None
+
+
+class NodeSelector(Wire, frozen=True, kw_only=True):
+    """Alternatives for a node."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class PreferredNodes(Wire, frozen=True, kw_only=True):
+    """``PreferredSchedulingTerm``."""
+
+    weight: int | None = None
+    preference: NodeSelectorTerm | None = None
+
+
+class NodeAffinity(Wire, frozen=True, kw_only=True):
+    """``spec.affinity.nodeAffinity``."""
+
+    required: NodeSelector | None = field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredNodes, ...] | None = field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Wire, frozen=True, kw_only=True):
+    """Which pods are meant, and over which domains."""
+
+    label_selector: LabelSelector | None = None
+    namespace_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    topology_key: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class PreferredPods(Wire, frozen=True, kw_only=True):
+    """``WeightedPodAffinityTerm``."""
+
+    weight: int | None = None
+    pod_affinity_term: PodAffinityTerm | None = None
+
+
+class PodAffinity(Wire, frozen=True, kw_only=True):
+    """``spec.affinity.podAffinity`` and ``podAntiAffinity``."""
+
+    required: tuple[PodAffinityTerm, ...] | None = field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredPods, ...] | None = field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire, frozen=True, kw_only=True):
+    """``spec.affinity``."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Wire, frozen=True, kw_only=True):
+    """One of ``spec.tolerations``."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpreadConstraint(Wire, frozen=True, kw_only=True):
+    """One of ``spec.topologySpreadConstraints``."""
+
+    max_skew: int | None = None
+    min_domains: int | None = None
+    topology_key: str | None = None
+    when_unsatisfiable: str | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+
+
+class Port(Wire, frozen=True, kw_only=True):
+    """A port of a container."""
+
+    host_port: int | None = None
+    host_ip: str | None = field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
+class Container(Wire, frozen=True, kw_only=True):
+    """A container: only what rules beside its requests read."""
+
+    name: str | None = None
+    restart_policy: str | None = None
+    ports: tuple[Port, ...] | None = None
+
+
+class ClaimSource(Wire, frozen=True, kw_only=True):
+    """``persistentVolumeClaim`` of a volume."""
+
+    claim_name: str | None = None
+
+
+class CSISource(Wire, frozen=True, kw_only=True):
+    """``csi`` of a volume: an inline volume of the pod's own."""
+
+    driver: str | None = None
+
+
+class Disk(Wire, frozen=True, kw_only=True):
+    """A disk that pods of one node may not share freely: GCE, AWS, iSCSI or RBD."""
+
+    read_only: bool | None = None
+    pd_name: str | None = None
+    volume_id: str | None = field(default=None, name="volumeID")
+    iqn: str | None = None
+    monitors: tuple[str, ...] | None = None
+    pool: str | None = None
+    image: str | None = None
+
+
+class Volume(Wire, frozen=True, kw_only=True):
+    """One of ``spec.volumes``."""
+
+    name: str | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    csi: CSISource | None = None
+    gce_persistent_disk: Disk | None = None
+    aws_elastic_block_store: Disk | None = None
+    iscsi: Disk | None = None
+    rbd: Disk | None = None
+
+
+class PodRules(Wire, frozen=True, kw_only=True):
+    """What of ``spec`` decides where a pod may go, beside its requests."""
+
+    affinity: Affinity | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[SpreadConstraint, ...] | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+
+
+class OwnerReference(Wire, frozen=True, kw_only=True):
+    """Who made an object."""
+
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
+
+
+class Metadata(Wire, frozen=True, kw_only=True):
+    """``metadata`` of any object."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: Any = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+    @property
+    def controller(self) -> OwnerReference:
+        """Who keeps the object as it should be; an empty reference where nobody does."""
+        owners = self.owner_references or ()
+        return next((owner for owner in owners if owner.controller), OwnerReference())
+
+
+class PodSpec(Wire, frozen=True, kw_only=True):
+    """Plain fields of ``spec``."""
+
+    containers: tuple[dict[str, Any], ...]
+    init_containers: tuple[dict[str, Any], ...] | None = None
+    node_name: str | None = None
+    preemption_policy: str | None = None
+    priority: int | None = None
+    restart_policy: str | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: tuple[Any, ...] | None = None
+    termination_grace_period_seconds: int | None = None
+    volumes: tuple[Any, ...] | None = None
+
+
+class Condition(Wire, frozen=True, kw_only=True):
+    """One of ``status.conditions``."""
+
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class PodStatus(Wire, frozen=True, kw_only=True):
+    """Plain fields of ``status``."""
+
+    phase: str | None = None
+    reason: Any = None
+    message: Any = None
+    nominated_node_name: str | None = None
+    start_time: Any = None
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[dict[str, Any], ...] | None = None
+    init_container_statuses: tuple[dict[str, Any], ...] | None = None
+
+
+class Pod(Wire, frozen=True, kw_only=True):
+    """A Pod, without the parts that are read once for each shape."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus | None = None
+
+
+class Taint(Wire, frozen=True, kw_only=True):
+    """One of a Node's ``spec.taints``."""
+
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class NodeSpec(Wire, frozen=True, kw_only=True):
+    """Fields of a Node's ``spec``."""
+
+    taints: tuple[Taint, ...] | None = None
+    unschedulable: bool | None = None
+
+
+class NodeStatus(Wire, frozen=True, kw_only=True):
+    """Fields of a Node's ``status``."""
+
+    allocatable: dict[str, Any] | None = None
+
+
+class Node(Wire, frozen=True, kw_only=True):
+    """A Node."""
+
+    metadata: Metadata
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+def read(obj: object, kind: type[T], what: str) -> T:
+    """Take an object of the API for what it is.
+
+    Raises:
+        errors.ParseError: a field that rte reads has another type than the API's; it is named.
+    """
+    try:
+        return msgspec.convert(obj, kind)
+    except msgspec.ValidationError as error:
+        raise errors.ParseError(what, None, str(error)) from None

@@ -1,0 +1,270 @@
+"""From objects of the API to the cluster: one entry for each collection that is watched (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.scheduler.framework import budgets, node, objects, storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
+
+#: An agent that has not renewed its Lease for so long is taken for dead.
+AGENT_DEAD_S = 40.0
+
+#: How items are told apart: by UID, by ``namespace/name``, else by name.
+_BY_UID = frozenset({"pods"})
+_BY_PATH = frozenset({"budgets", "claims", "capacities"})
+
+
+def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
+    """What identifies an item of a collection."""
+    if collection in _BY_UID:
+        return str(metadata.get("uid") or "")
+    if collection in _BY_PATH:
+        return f"{metadata.get('namespace')}/{metadata.get('name')}"
+    return str(metadata.get("name") or "")
+
+
+@dataclass(kw_only=True)
+class Taken:
+    """What became of one thing that was told.
+
+    Attributes:
+        pods: (view before, view now or None when it is gone) of each pod that it was about.
+        report: name of the node whose report it was.
+        malformed: (name, what is wrong) of what could not be read.
+    """
+
+    pods: list[tuple[PodView | None, PodView | None]] = field(default_factory=list)
+    report: str = ""
+    malformed: tuple[str, str] = ("", "")
+
+
+class Intake:
+    """Tells the cluster what watches tell.
+
+    Attributes:
+        pods_seen: resourceVersion up to which every change of a pod is known.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._reports: dict[str, str] = {}
+        self._leases: dict[str, tuple[str, float]] = {}
+        self._known: dict[str, set[str]] = {}
+        self.pods_seen = 0
+        self._set: dict[str, Callable[[Mapping[str, Any], float], None]] = {
+            "budgets": self._set_budget,
+            "capacities": self._set_capacity,
+            "claims": self._set_claim,
+            "classes": self._set_class,
+            "drivers": self._set_driver,
+            "limits": self._set_limits,
+            "namespaces": self._set_namespace,
+            "nodes": self._set_node,
+            "volumes": self._set_volume,
+        }
+
+    def seen(
+        self, collection: str, obj: Mapping[str, Any], now: float, *, age_s: float = 0.0
+    ) -> Taken:
+        """An object as the API shows it.
+
+        ``age_s``: seconds by the wall clock since a Lease was renewed, by its own word.
+        """
+        metadata = obj.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        if collection != "pods":
+            self._known.setdefault(collection, set()).add(key_of(collection, metadata))
+        taken = Taken()
+        try:
+            match collection:
+                case "pods":
+                    self.pods_seen = max(self.pods_seen, objects.version_of(metadata))
+                    self._set_pod(obj, now, taken)
+                case "reports":
+                    self._set_report(obj, now, taken)
+                case "leases":
+                    self._set_lease(obj, now, age_s)
+                case _:
+                    self._set[collection](obj, now)
+        except errors.RteError as error:
+            parts = (metadata.get("namespace"), metadata.get("name"))
+            taken.malformed = ("/".join(str(part) for part in parts if part), str(error))
+        return taken
+
+    def gone(self, collection: str, key: str, now: float) -> Taken:
+        """An object is not there any more."""
+        taken = Taken()
+        cluster = self._cluster
+        self._known.get(collection, set()).discard(key)
+        match collection:
+            case "pods":
+                before = cluster.pods.get(key)
+                cluster.remove_pod(key, now)
+                if before is not None:
+                    taken.pods.append((before, None))
+            case "nodes":
+                cluster.remove_node(key)
+            case "namespaces":
+                cluster.set_namespace(key, None)
+            case "budgets":
+                cluster.set_budget(key, None)
+            case "leases":
+                # An exporter without a Lease is trusted as it is.
+                self._leases.pop(key, None)
+                cluster.set_alive(key, alive=None)
+            case "reports":
+                self._reports.pop(key, None)
+                if key in cluster.nodes:
+                    cluster.set_report(key, None, now)
+                taken.report = key
+            case _:
+                self._forget_storage(collection, key)
+        return taken
+
+    def listed(
+        self, collection: str, found: Collection[str], version: int, now: float
+    ) -> list[Taken]:
+        """A list has ended: what it does not have and what was known before is gone."""
+        if collection == "pods":
+            self.pods_seen = max(self.pods_seen, version)
+            lost = [
+                uid
+                for uid, pod in self._cluster.pods.items()
+                if uid not in found and pod.version <= version
+            ]
+        else:
+            lost = list(self._known.get(collection, set()) - set(found))
+        return [self.gone(collection, key, now) for key in lost]
+
+    def judge_leases(self, now: float) -> None:
+        """Look for agents that have fallen silent; to be called each second."""
+        for name in self._leases:
+            self._judge(name, now)
+
+    # --- pods, nodes, reports --------------------------------------------------------------------
+
+    def _set_pod(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
+        shapes = self._cluster.shapes
+        try:
+            view = objects.read_pod(obj, shapes)
+        except errors.ParseError as error:
+            # Where a malformed pod waits, it does so with that reason.
+            substitute = objects.stand_in(obj, str(error), shapes)
+            if substitute is not None:
+                self._set_view(substitute, now, taken)
+            raise
+        self._set_view(view, now, taken)
+
+    def _set_view(self, view: PodView, now: float, taken: Taken) -> None:
+        before = self._cluster.pods.get(view.uid)
+        self._cluster.set_pod(view, now)
+        taken.pods.append((before, view))
+
+    def _set_node(self, obj: Mapping[str, Any], _now: float) -> None:
+        try:
+            info = objects.read_node(obj)
+        except errors.ParseError:
+            self._cluster.remove_node(key_of("nodes", obj.get("metadata") or {}))
+            raise
+        self._cluster.set_node(info)
+
+    def _set_report(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
+        metadata = obj.get("metadata") or {}
+        name, version = str(metadata.get("name") or ""), str(metadata.get("resourceVersion") or "")
+        if version and self._reports.get(name) == version:
+            return
+        self._reports[name] = version
+        report = node.read_report(obj)
+        self._cluster.set_report(name, report, now)
+        taken.report = name
+        if report.broken:
+            raise errors.ParseError("NodeResourceTopology", name, report.broken)
+
+    def _set_namespace(self, obj: Mapping[str, Any], _now: float) -> None:
+        metadata = obj.get("metadata") or {}
+        self._cluster.set_namespace(
+            str(metadata.get("name") or ""), dict(metadata.get("labels") or {})
+        )
+
+    def _set_budget(self, obj: Mapping[str, Any], _now: float) -> None:
+        key = key_of("budgets", obj.get("metadata") or {})
+        self._cluster.set_budget(key, budgets.read_budget(obj))
+
+    # --- storage ---------------------------------------------------------------------------------
+
+    def _set_claim(self, obj: Mapping[str, Any], _now: float) -> None:
+        claim = storage.read_claim(obj)
+        self._cluster.storage.claims[claim.key] = claim
+        self._cluster.storage_changed()
+
+    def _set_volume(self, obj: Mapping[str, Any], _now: float) -> None:
+        volume = storage.read_volume(obj)
+        self._cluster.storage.volumes[volume.name] = volume
+        self._cluster.storage_changed()
+
+    def _set_class(self, obj: Mapping[str, Any], _now: float) -> None:
+        kind = storage.read_class(obj)
+        self._cluster.storage.classes[kind.name] = kind
+        self._cluster.storage_changed()
+
+    def _set_driver(self, obj: Mapping[str, Any], _now: float) -> None:
+        name = key_of("drivers", obj.get("metadata") or {})
+        tracked = self._cluster.storage.tracked
+        (tracked.add if storage.publishes_capacity(obj) else tracked.discard)(name)
+        self._cluster.storage_changed()
+
+    def _set_capacity(self, obj: Mapping[str, Any], _now: float) -> None:
+        key = key_of("capacities", obj.get("metadata") or {})
+        self._cluster.storage.capacities[key] = storage.read_capacity(obj)
+        self._cluster.storage_changed()
+
+    def _set_limits(self, obj: Mapping[str, Any], _now: float) -> None:
+        name = key_of("limits", obj.get("metadata") or {})
+        self._cluster.storage.limits[name] = storage.read_limits(obj)
+        self._cluster.storage_changed()
+
+    def _forget_storage(self, collection: str, key: str) -> None:
+        known = self._cluster.storage
+        if collection == "drivers":
+            known.tracked.discard(key)
+        else:
+            tables: dict[str, dict[str, Any]] = {
+                "capacities": known.capacities,
+                "claims": known.claims,
+                "classes": known.classes,
+                "limits": known.limits,
+                "volumes": known.volumes,
+            }
+            tables[collection].pop(key, None)
+        self._cluster.storage_changed()
+
+    # --- the agents' Leases ----------------------------------------------------------------------
+
+    def _set_lease(self, obj: Mapping[str, Any], now: float, age_s: float) -> None:
+        """A Lease was renewed; it is named like its node.
+
+        What a Lease says of time is only believed when it is seen first: later, it is the change
+        that counts, by our own clock.
+        """
+        name = str((obj.get("metadata") or {}).get("name") or "")
+        spec = obj.get("spec") or {}
+        renewed = str(spec.get("renewTime") or "")
+        before = self._leases.get(name)
+        if not spec.get("holderIdentity"):
+            self._leases[name] = (renewed, now - 2 * AGENT_DEAD_S)
+        elif before is None:
+            self._leases[name] = (renewed, now - age_s)
+        elif before[0] != renewed:
+            self._leases[name] = (renewed, now)
+        self._judge(name, now)
+
+    def _judge(self, name: str, now: float) -> None:
+        self._cluster.set_alive(name, alive=now - self._leases[name][1] < AGENT_DEAD_S)

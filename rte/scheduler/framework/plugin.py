@@ -1,0 +1,159 @@
+"""What a scheduling rule is: one plugin, whole.
+
+A plugin declares which fields of the PodSpec are its own and which events can end a refusal of its
+own, and brings any of the parts below. The table of features in docs/scheduler.md is made from
+these declarations, and a test fails when the newest PodSpec has a field that nobody owns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from rte.scheduler.framework.events import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
+    from rte.scheduler.framework.storage import Storage
+    from rte.scheduler.framework.terms import MatchIndex, Term
+
+
+class Snapshot(Protocol):
+    """The cluster as plugins read it; they never change it."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeEntry]:
+        """Nodes by name."""
+
+    @property
+    def pods(self) -> Mapping[str, PodView]:
+        """Pods that are not terminal, by UID."""
+
+    @property
+    def assumed(self) -> Mapping[str, str]:
+        """UID -> node of our decisions that the API has not shown yet."""
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """Name -> labels."""
+
+    @property
+    def matches(self) -> MatchIndex:
+        """Which pods have inter-pod terms."""
+
+    @property
+    def storage(self) -> Storage:
+        """Claims, volumes, classes and drivers."""
+
+    @property
+    def topology_version(self) -> int:
+        """Grows whenever a node comes or goes, or its labels or taints change."""
+
+    def matching(self, *terms: Term) -> Mapping[str, int]:
+        """Node -> number of its pods that every one of the terms matches."""
+
+
+class Candidate(NamedTuple):
+    """A node that would take the pod, and what its rules say."""
+
+    node: NodeEntry
+    status: Status
+
+
+class Plugin:
+    """One scheduling rule. Subclasses add the parts that they have.
+
+    Attributes:
+        name: kube-scheduler's where it has the rule.
+        owns: fields of the PodSpec that it answers for, dotted; ``affinity.podAffinity``.
+        says: what is done with them, for the table of features.
+        helped_by: kinds of events that can end a refusal of its own.
+    """
+
+    name: ClassVar[str]
+    owns: ClassVar[frozenset[str]] = frozenset()
+    says: ClassVar[str] = ""
+    helped_by: ClassVar[Kind] = Kind(0)
+
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
+        """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
+        return True
+
+
+class PreFilter(Plugin):
+    """Rules out pods whatever the node."""
+
+    def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
+        """Why the pod can go nowhere, empty when nothing is wrong with it."""
+        raise NotImplementedError
+
+
+class NodeFilter(Plugin):
+    """A rule over one node and the shape of a pod alone: its answers are remembered."""
+
+    def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """The answer so far, or a refusal in its place.
+
+        Args:
+            shape: of the pod.
+            node: its ``info`` is there.
+            status: what the rules before this one say; never a refusal.
+        """
+        raise NotImplementedError
+
+
+class Filter(Plugin):
+    """A rule that looks at other nodes or objects: prepared once for each decision."""
+
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Any:
+        """What :meth:`filter` needs, None when the rule does not concern the pod."""
+        raise NotImplementedError
+
+    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str:
+        """Why the pod cannot go there, empty when it can."""
+        raise NotImplementedError
+
+
+class Score(Plugin):
+    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100."""
+
+    weight: ClassVar[float] = 1.0
+
+    def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
+        """Whether it could tell nodes apart for this pod; False saves the work."""
+        raise NotImplementedError
+
+    def score(
+        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+    ) -> Sequence[float] | None:
+        """One score for each candidate, None where all are alike."""
+        raise NotImplementedError
+
+
+class Reserve(Plugin):
+    """Holds what a decision takes beside the node's room, until the API shows it or it is undone.
+
+    The writes are carried out before the bind, in order; a failure of one undoes the decision.
+    """
+
+    def reserve(self, pod: PodView, node: NodeEntry) -> Sequence[Any] | None:
+        """Take what the pod needs on the node: the writes; None when it is not there any more."""
+        raise NotImplementedError
+
+    def unreserve(self, writes: Sequence[Any]) -> None:
+        """The decision is not in force any more, or the API shows what was written."""
+        raise NotImplementedError
+
+
+def scaled(values: Sequence[float], *, reverse: bool = False) -> list[float] | None:
+    """Stretched to 0..100 by the extremes (kube-scheduler's normalisation); None: all alike."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if high <= low:
+        return None
+    out = [100.0 * (value - low) / (high - low) for value in values]
+    return [100.0 - value for value in out] if reverse else out

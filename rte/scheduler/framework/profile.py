@@ -1,0 +1,125 @@
+"""The plugins at work: a node's answer, its surroundings, its score, what an event can end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import Filter, NodeFilter, PreFilter, Reserve, Score
+from rte.scheduler.framework.status import SUCCESS, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Candidate, Plugin, Snapshot
+    from rte.scheduler.framework.shape import Shape
+
+    #: What the rules that look around have prepared for one pod.
+    Around = Sequence[tuple[Filter, Any]]
+
+#: Answers kept for one state of a node; each holds the node's state after the pod.
+_MOST_REMEMBERED = 32
+
+
+class Profile:
+    """A list of plugins in the order in which they are asked, the cheapest first.
+
+    Attributes:
+        plugins: all of them.
+        scores: those that have preferences.
+        reserves: those that hold what a decision takes.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self.plugins = tuple(plugins)
+        self.scores = tuple(p for p in plugins if isinstance(p, Score))
+        self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
+        self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
+        self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
+        self._filters = tuple(p for p in plugins if isinstance(p, Filter))
+        self._by_name = {plugin.name: plugin for plugin in plugins}
+
+    def problem(self, pod: PodView, snapshot: Snapshot) -> Status:
+        """Why the pod can go nowhere, whatever the node; no reason when it may."""
+        if pod.shape.malformed:
+            return Status(reason=pod.shape.malformed)
+        for plugin in self._pre_filters:
+            why = plugin.pre_filter(pod, snapshot)
+            if why:
+                return Status(reason=why, plugin=plugin.name)
+        return SUCCESS
+
+    def check(self, shape: Shape, node: NodeEntry) -> Status:
+        """Everything that depends on this node alone; remembered until the node changes."""
+        known = node.remembered.get(shape.key)
+        if known is None:
+            if len(node.remembered) >= _MOST_REMEMBERED:
+                node.remembered.clear()
+            known = node.remembered[shape.key] = self._check(shape, node)
+        return known
+
+    def _check(self, shape: Shape, node: NodeEntry) -> Status:
+        if node.info is None:
+            return Status(reason="node(s) that have no Node object")
+        status = SUCCESS
+        for plugin in self._node_filters:
+            status = plugin.filter_node(shape, node, status)
+            if status.reason:
+                return replace(status, plugin=plugin.name)
+        return status
+
+    def around(self, pod: PodView, snapshot: Snapshot) -> Around:
+        """What the rules that look at other nodes or objects say of the pod."""
+        prepared = ((plugin, plugin.prepare(pod, snapshot)) for plugin in self._filters)
+        return [(plugin, what) for plugin, what in prepared if what is not None]
+
+    def refused_around(self, around: Around, pod: PodView, node: NodeEntry) -> Status:
+        """Why such a rule keeps the pod off the node; no reason when none does."""
+        for plugin, prepared in around:
+            why = plugin.filter(prepared, pod, node)
+            if why:
+                return Status(reason=why, plugin=plugin.name)
+        return SUCCESS
+
+    def score(
+        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+    ) -> list[float]:
+        """The weighted sum of all preferences, the higher the better."""
+        total = [0.0] * len(candidates)
+        for plugin in self.scores:
+            if not plugin.is_concerned(pod, snapshot):
+                continue
+            part = plugin.score(pod, candidates, snapshot)
+            if part is not None:
+                total = [a + plugin.weight * b for a, b in zip(total, part, strict=True)]
+        return total
+
+    def kinds(self, names: Iterable[str]) -> Kind:
+        """Of events that can end refusals by these plugins."""
+        out = Kind(0)
+        for name in names:
+            if name in self._by_name:
+                out |= self._by_name[name].helped_by
+        return out
+
+    def helps(
+        self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot
+    ) -> bool | None:
+        """Whether an event can end refusals by these plugins.
+
+        None: by a rule that looks around, so the answer of any node may have changed.
+        """
+        helped = False
+        for name in refused_by:
+            plugin = self._by_name.get(name)
+            if plugin is None or not event.kind & plugin.helped_by:
+                continue
+            if plugin.helps(event, pod, snapshot):
+                if isinstance(plugin, Filter | PreFilter):
+                    return None
+                helped = True
+        return helped

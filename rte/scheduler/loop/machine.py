@@ -1,0 +1,465 @@
+"""The scheduler as a machine: ``handle`` is the way in, effects and a deadline are the way out.
+
+It has no clock, task, lock or I/O. Whoever feeds it carries the effects out and hands the results
+back as events, so one property test can play every order of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rte.scheduler.cache.cluster import Cluster
+from rte.scheduler.cache.intake import Intake
+from rte.scheduler.framework.objects import RESOURCE_STATUS
+from rte.scheduler.loop import messages
+from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.making_room import MakingRoom
+from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
+from rte.scheduler.loop.rejections import Rejections
+from rte.scheduler.loop.verdicts import explain
+from rte.scheduler.plugins.registry import Options
+from rte.scheduler.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.loop.cycle import Decision
+    from rte.scheduler.loop.messages import Effect, Event
+    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.settings import SchedulerSettings
+
+#: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
+TELL_AFTER_S = 0.3
+
+#: A verdict that stays the same is said again after so long (events of the API expire after 1 h).
+REPEAT_S = 300.0
+
+_SECOND, _MINUTE = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """A decision that the API has not confirmed yet, and what its plugins hold for it."""
+
+    node: str
+    at: float
+    held: tuple[tuple[Reserve, Sequence[Any]], ...]
+
+
+class Machine:
+    """One scheduler for the pods of one name.
+
+    Attributes:
+        cluster: what is known.
+        cycle: the rules, and one decision.
+        queue: who waits.
+        intake: objects of the API into the cluster.
+        active: this replica decides.
+    """
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._name = settings.scheduler_name
+        self.cluster = Cluster()
+        options = Options(
+            shared_limit=settings.shared_limit, resource_status=settings.resource_status
+        )
+        self.cycle = Cycle(self.cluster, options)
+        self.queue = Queue()
+        self.intake = Intake(self.cluster)
+        self.active = False
+        self._room = MakingRoom(
+            self.cluster,
+            self.cycle,
+            self.queue,
+            preempts=settings.preemption,
+            reserve_after=settings.reserve_after,
+        )
+        self._rejections = Rejections(self.cluster)
+        self._in_force: dict[str, _InForce] = {}
+        self._timers: list[tuple[float, int, str, str]] = []
+        self._timer_number = 0
+        self._labels_count = False
+        self._effects: list[Effect] = []
+        self._at(0.0, "second", "")
+        self._at(0.0, "minute", "")
+
+    # --- the way in, and the way out -------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take an event in; what has to be done about it."""
+        match event:
+            case messages.Seen():
+                self._taken(
+                    event.collection,
+                    self.intake.seen(event.collection, event.obj, now, age_s=event.age_s),
+                    now,
+                )
+            case messages.Gone():
+                self._taken(
+                    event.collection, self.intake.gone(event.collection, event.key, now), now
+                )
+            case messages.Listed():
+                for taken in self.intake.listed(event.collection, event.keys, event.version, now):
+                    self._taken(event.collection, taken, now)
+            case messages.Leading():
+                self._lead(active=event.active)
+            case messages.Bound():
+                self._bound(event, now)
+            case messages.Evicted():
+                self._evicted(event, now)
+            case messages.Reread():
+                self._rejections.due(event.node, now)
+            case messages.Tick():
+                self._tick(now)
+            case messages.Turn():
+                self._turn(now)
+        self._wake(now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def deadline(self) -> float | None:
+        """When ``handle(Tick(), now)`` is due, if nothing else happens."""
+        return self._timers[0][0] if self._timers else None
+
+    def has_work(self) -> bool:
+        """Whether ``handle(Turn(), now)`` would decide something."""
+        return self.active and not (self.queue.is_idle() and self._room.is_idle())
+
+    def place(self, pod: PodView, decision: Decision, now: float) -> list[Effect]:
+        """Put a decision of somebody else (the extender) in force."""
+        self._place(pod, decision, now)
+        self._wake(now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def is_ours(self, pod: PodView) -> bool:
+        """Whether the pod waits for us."""
+        return (
+            pod.scheduler == self._name
+            and not pod.node
+            and not pod.terminal
+            and not pod.deleting
+            and not pod.gated
+            and pod.uid not in self.cluster.assumed
+        )
+
+    def why(self, pod: PodView) -> str:
+        """Why the pod waits, in one line; computed once for a group and state of the cluster."""
+        group = self.queue.group_of(pod.uid)
+        if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
+            return group.told[1]
+        text, counts = explain(pod, self.cluster, self.cycle)
+        for reason, number in counts.items():
+            self._effects.append(Measured("refusals", float(number), (reason,)))
+        if group is not None:
+            group.told = (self.cluster.sequence, text)
+        return text
+
+    # --- what watches tell -----------------------------------------------------------------------
+
+    def _taken(self, collection: str, taken: Taken, now: float) -> None:
+        name, problem = taken.malformed
+        if problem:
+            self._effects += [
+                Measured("malformed", labels=(collection,)),
+                Said("warning", f"{collection} {name}: {problem}"),
+            ]
+        for before, after in taken.pods:
+            self._on_pod(before, after, now)
+        if taken.report:
+            self._on_report(taken.report, now)
+
+    def _on_pod(self, before: PodView | None, after: PodView | None, now: float) -> None:
+        pod = after or before
+        if pod is None:
+            return
+        if after is not None and self.is_ours(after):
+            known = after.uid in self.queue.records
+            record = self.queue.push(after, self._key(after), now)
+            if not known and after.nominated:
+                self._room.recover(record, now)
+                if record.nominated is not None:
+                    self._at(record.nominated.until, "nomination", after.uid)
+            return
+        if pod.uid not in self.cluster.assumed:
+            self._drop(pod.uid)
+        if after is not None and after.rejected and before is not None:
+            self._on_rejection(after, now)
+
+    def _drop(self, uid: str) -> None:
+        """Nothing is known of the pod as one that waits any more."""
+        record = self.queue.remove(uid)
+        if record is not None and record.nominated is not None:
+            self.cluster.unnominate(uid)
+
+    def _key(self, pod: PodView) -> bytes:
+        """Pods with equal keys share their fate."""
+        key = pod.shape.key + (b"" if pod.preempts else b"!")
+        if self.cluster.matches.refusing and not pod.shape.company:
+            key += repr(sorted(pod.labels.items())).encode()
+        return key
+
+    def _on_report(self, name: str, now: float) -> None:
+        entry = self.cluster.nodes.get(name)
+        reported = entry.report.state if entry and entry.report else None
+        if entry is None or reported is None:
+            return
+        for uid in entry.awaited.keys() & reported.admitted:
+            seconds = now - entry.awaited.pop(uid)
+            self._effects.append(Measured("confirm_seconds", seconds, how="observe"))
+
+    def _on_rejection(self, pod: PodView, now: float) -> None:
+        """A kubelet refused a pod: count it, and draw conclusions."""
+        ours = pod.scheduler == self._name
+        labels = (pod.reason, "ours" if ours else "foreign")
+        self._effects.append(Measured("rejections", labels=labels))
+        if not ours:
+            return
+        text = f"the kubelet of {pod.node} refused {pod.key}: {pod.reason}: {pod.message}"
+        self._effects.append(Said("warning", text))
+        until, readable = self._rejections.refused(pod, now)
+        self._at(until, "reread" if readable else "evidence", pod.node)
+
+    def _lead(self, *, active: bool) -> None:
+        self.active = active
+        if active:
+            self.queue.rouse_all()
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def _turn(self, now: float) -> None:
+        if not self.active:
+            return
+        group = self.queue.pop()
+        if group is not None:
+            self._try(group, now)
+        elif not self._room.is_idle():
+            self._effects += self._room.step(now)
+            self._watch_nominations()
+
+    def _try(self, group: Group, now: float) -> None:
+        record = group.head()
+        if record is None:
+            return
+        sequence = self.cluster.sequence
+        decision = self.cycle.decide(record.pod, group.seen)
+        record.attempts += 1
+        result = "unschedulable" if decision.node is None else "scheduled"
+        self._effects.append(Measured("attempts", labels=(result, self._name)))
+        if decision.node is not None:
+            self._place(record.pod, decision, now)
+            self.queue.again(group)
+            return
+        group.seen = sequence
+        refused_by = group.refused_by | decision.refused_by
+        self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
+        if not decision.waits and record.pod.preempts:
+            self._effects += self._room.refused(record, now)
+            self._room.wants(record)
+        for each in group.pods.values():
+            if each.refused_since is None:
+                each.refused_since = now
+                self._at(now + TELL_AFTER_S, "tell", each.pod.uid)
+
+    def _place(self, pod: PodView, decision: Decision, now: float) -> None:
+        """Assume the pod there and have it bound."""
+        node = decision.node
+        entry = self.cluster.nodes.get(node or "")
+        if node is None or entry is None:
+            raise ValueError(f"no decision for {pod.key}")
+        held = self._reserve(pod, entry)
+        if held is None:
+            if pod.uid in self.queue.records:
+                self._again(pod, now)
+            self._effects.append(Said("warning", f"{node} cannot hold what {pod.key} needs"))
+            return
+        before = self._in_force.pop(pod.uid, None)
+        if before is not None:
+            self._unreserve(before)
+        self.queue.decided(pod.uid)
+        record = self.queue.records.get(pod.uid)
+        if record is not None:
+            record.refused_since, record.nominated = None, None
+        self.cluster.assume(pod.uid, node, decision.status.resource_status)
+        self.cycle.placed(pod)
+        self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
+        self._in_force[pod.uid] = _InForce(node, now, held)
+        status = decision.status.resource_status
+        extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
+        writes = tuple(write for _, writes in held for write in writes)
+        self._effects += [
+            Said("debug", "decided", extra),
+            Bind(pod, node, {RESOURCE_STATUS: status} if status else {}, writes),
+        ]
+
+    def _reserve(
+        self,
+        pod: PodView,
+        entry: Any,
+    ) -> tuple[tuple[Reserve, Sequence[Any]], ...] | None:
+        held: list[tuple[Reserve, Sequence[Any]]] = []
+        for plugin in self.cycle.profile.reserves:
+            writes = plugin.reserve(pod, entry)
+            if writes is None:
+                self._unreserve(_InForce("", 0.0, tuple(held)))
+                return None
+            held.append((plugin, writes))
+        return tuple(held)
+
+    def _unreserve(self, decision: _InForce) -> None:
+        for plugin, writes in reversed(decision.held):
+            plugin.unreserve(writes)
+
+    def _bound(self, event: messages.Bound, now: float) -> None:
+        uid = event.uid
+        decision = self._in_force.pop(uid, None)
+        if decision is not None:
+            self._unreserve(decision)
+        self._effects.append(Measured("binds", labels=(event.outcome.value,)))
+        pod = self.cluster.pods.get(uid)
+        if event.obj is not None and pod is not None:
+            self._taken("pods", self.intake.seen("pods", event.obj, now), now)
+        if event.outcome is Outcome.BOUND:
+            self._succeeded(uid, pod, decision, now)
+            return
+        if decision is not None:
+            entry = self.cluster.nodes.get(decision.node)
+            if entry is not None and pod is not None and pod.node != decision.node:
+                entry.awaited.pop(pod.kubelet_uid, None)
+        if event.outcome is Outcome.GONE and event.obj is None:
+            self._taken("pods", self.intake.gone("pods", uid, now), now)
+        self.cluster.forget(uid)
+        waiting = self.cluster.pods.get(uid)
+        if waiting is None or not self.is_ours(waiting):
+            self._drop(uid)
+            return
+        self._again(waiting, now)
+        if event.outcome is Outcome.REFUSED:
+            self._effects.append(
+                Post(waiting, "Warning", "FailedBinding", event.message, "Binding")
+            )
+
+    def _succeeded(
+        self, uid: str, pod: PodView | None, decision: _InForce | None, now: float
+    ) -> None:
+        record = self.queue.remove(uid)
+        started = now if decision is None else decision.at
+        self._effects.append(Measured("bind_seconds", now - started, how="observe"))
+        attempts = str(min(16, max(1, record.attempts if record else 1)))
+        since = record.since if record else started
+        self._effects.append(Measured("sli_seconds", now - since, (attempts,), how="observe"))
+        if pod is not None and decision is not None:
+            note = f"Successfully assigned {pod.key} to {decision.node}"
+            self._effects.append(Post(pod, "Normal", "Scheduled", note, "Binding"))
+
+    def _again(self, pod: PodView, now: float) -> None:
+        self._at(self.queue.back_off(pod, self._key(pod), now), "release", "")
+
+    def _evicted(self, event: messages.Evicted, now: float) -> None:
+        record = self.queue.records.get(event.uid)
+        for victim in event.victims:
+            note = f"Preempted by pod {event.uid} on node {victim.node}"
+            self._effects.append(Post(victim, "Normal", "Preempted", note, "Preempting"))
+        effects, again = self._room.evicted(event, now)
+        self._effects += effects
+        if again is not None and record is not None:
+            self._at(again, "preempt", event.uid)
+
+    # --- events that help ------------------------------------------------------------------------
+
+    def _wake(self, now: float) -> None:
+        """Wake the pods that the changes so far can help."""
+        if bool(self.cluster.matches.refusing) != self._labels_count:
+            self._labels_count = not self._labels_count
+            for record in self.queue:
+                if record.pod.uid in self.queue:
+                    self.queue.push(record.pod, self._key(record.pod), now)
+        while events := self.cluster.drain():
+            names = {event.node for event in events}
+            for uid, node in list(self.cluster.nominations.items()):
+                if node in names and uid in self.queue.records:
+                    self._effects += self._room.review(self.queue.records[uid], now)
+            self.queue.wake(events, self.cycle.helps)
+
+    # --- deadlines -------------------------------------------------------------------------------
+
+    def _at(self, when: float, what: str, key: str) -> None:
+        self._timer_number += 1
+        heapq.heappush(self._timers, (when, self._timer_number, what, key))
+
+    def _tick(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            _, _, what, key = heapq.heappop(self._timers)
+            match what:
+                case "release":
+                    self.queue.release(now)
+                case "tell":
+                    self._tell(key, now)
+                case "preempt":
+                    record = self.queue.records.get(key)
+                    if record is not None:
+                        self._room.wants(record)
+                case "nomination":
+                    self._review(key, now)
+                case "evidence":
+                    self._rejections.due(key, now)
+                case "reread":
+                    self._effects.append(messages.Read(key))
+                case "second":
+                    self._second(now)
+                case "minute":
+                    self._minute(now)
+
+    def _review(self, uid: str, now: float) -> None:
+        record = self.queue.records.get(uid)
+        if record is not None:
+            self._effects += self._room.review(record, now)
+            self._watch_nominations()
+
+    def _watch_nominations(self) -> None:
+        """Each nomination is looked at when its time is over."""
+        for uid in self.cluster.nominations:
+            record = self.queue.records.get(uid)
+            due = record.nominated.until if record is not None and record.nominated else None
+            if due is not None and not any(
+                what == "nomination" and key == uid and when >= due
+                for when, _, what, key in self._timers
+            ):
+                self._at(due, "nomination", uid)
+
+    def _tell(self, uid: str, now: float) -> None:
+        record = self.queue.records.get(uid)
+        if record is None or record.refused_since is None or not self.active:
+            return
+        record.refused_since = None
+        if not self.is_ours(record.pod):
+            return
+        text = self.why(record.pod)
+        if record.told == text and now - record.told_at < REPEAT_S:
+            return
+        record.told, record.told_at = text, now
+        self._effects.append(messages.Unschedulable(record.pod, text))
+
+    def _second(self, now: float) -> None:
+        self.intake.judge_leases(now)
+        if self.active:
+            self._effects += self._room.reserve(now)
+            self._watch_nominations()
+        self._at(now + _SECOND, "second", "")
+        self.cluster.settle_budgets()
+        for name, size in self.queue.sizes().items():
+            self._effects.append(Measured("pending", float(size), (name,), how="set"))
+        known = Counter(e.knowledge() for e in self.cluster.nodes.values() if e.info is not None)
+        for kind in ("exact", "zones", "none", "distrusted"):
+            self._effects.append(Measured("nodes", float(known[kind]), (kind,), how="set"))
+
+    def _minute(self, now: float) -> None:
+        self.cluster.collect(now)
+        self._rejections.tidy(now)
+        self._at(now + _MINUTE, "minute", "")

@@ -1,0 +1,285 @@
+"""Room for pods that fit nowhere: evictions, nominations and reservations (pure).
+
+One preemption is in force for a pod at a time. A nomination is looked at again whenever its node
+changes and when its time is over, and ends when nothing speaks for it any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rte.scheduler.loop import reservation
+from rte.scheduler.loop.messages import Evict, Measured, Nominate, Post, Said
+from rte.scheduler.plugins import default_preemption
+from rte.scheduler.queue.waiting import Nominated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.loop.messages import Effect, Evicted
+    from rte.scheduler.plugins.default_preemption import Plan
+    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.waiting import Waiting
+
+#: Seconds beyond its grace period that a victim may take to end, until its node is taken for dead.
+_LATE_S = 10.0
+
+#: A node whose victims did not end is left alone for so long.
+_AVOID_S = 300.0
+
+#: An eviction that failed is planned afresh after so long.
+_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search for victims that is under way."""
+
+    record: Waiting
+    plans: Iterator[Plan | None]
+    sequence: int
+    best: Plan | None = None
+
+
+class MakingRoom:
+    """Plans evictions and reservations, and watches over them.
+
+    Args:
+        cluster: what is known.
+        cycle: the rules.
+        queue: who waits.
+        preempts: whether evictions are allowed.
+        reserve_after: seconds of waiting after which a pod gets a node reserved; 0: never.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cycle: Cycle,
+        queue: Queue,
+        *,
+        preempts: bool,
+        reserve_after: float,
+    ) -> None:
+        self._cluster, self._cycle, self._queue = cluster, cycle, queue
+        self._preempts = preempts
+        self._reserve_after = reserve_after
+        self._crowded_out: dict[str, None] = {}
+        self._search: _Search | None = None
+
+    # --- preemption ------------------------------------------------------------------------------
+
+    def wants(self, record: Waiting) -> None:
+        """The pod fits nowhere, and nothing that passes by itself is in the way."""
+        if self._preempts and record.pod.preempts:
+            self._crowded_out[record.pod.uid] = None
+
+    def is_idle(self) -> bool:
+        """Whether no search is waiting or under way."""
+        return self._search is None and not self._crowded_out
+
+    def step(self, now: float) -> list[Effect]:
+        """Look at one more node for the pod whose turn it is."""
+        search = self._search
+        if search is None:
+            return self._begin(now)
+        if self._queue.group_of(search.record.pod.uid) is None:
+            self._search = None
+            return []
+        try:
+            plan = next(search.plans)
+        except StopIteration:
+            self._search = None
+            return self._finish(search, now)
+        if plan is not None and (search.best is None or plan.cost < search.best.cost):
+            search.best = plan
+        return []
+
+    def _begin(self, now: float) -> list[Effect]:
+        uid = next(iter(self._crowded_out), "")
+        self._crowded_out.pop(uid, None)
+        record = self._queue.records.get(uid)
+        if record is None or not self._may(record, now):
+            return []
+        avoid = frozenset(name for name, until in record.avoid.items() if until > now)
+        plans = self._cycle.plans(record.pod, avoid)
+        self._search = _Search(record, plans, self._cluster.sequence)
+        return [Measured("preemption_attempts")]
+
+    def _may(self, record: Waiting, now: float) -> bool:
+        pod = record.pod
+        nominated = self._cluster.nominations.get(pod.uid, "")
+        waits_for = record.nominated.victims if record.nominated else frozenset()
+        return (
+            not record.evicting
+            and self._queue.group_of(pod.uid) is not None
+            and not any(uid in self._cluster.pods for uid in waits_for)
+            and now >= record.preempt_after
+            and self._cluster.has_lower(pod.priority)
+            and default_preemption.may_preempt(pod, self._cluster, nominated)
+        )
+
+    def _finish(self, search: _Search, now: float) -> list[Effect]:
+        record, plan = search.record, search.best
+        if plan is None or not self._may(record, now):
+            return []
+        if search.sequence != self._cluster.sequence:
+            decision = self._cycle.decide(record.pod)
+            if decision.node is not None:
+                self._queue.rouse(record.pod.uid)
+                return []
+            if decision.waits:
+                return []
+            entry = self._cluster.nodes.get(plan.node)
+            if entry is None or self._cycle.plan_on(record.pod, entry) != plan:
+                self.wants(record)
+                return []
+        return self._carry_out(record, plan, now)
+
+    def _carry_out(self, record: Waiting, plan: Plan, now: float) -> list[Effect]:
+        uids = frozenset(victim.uid for victim in plan.victims) | plan.leaving
+        graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
+        until = now + max(graces, default=0) + _LATE_S
+        record.nominated = Nominated(plan.node, until, victims=uids)
+        self._cluster.nominate(record.pod.uid, plan.node)
+        if not plan.victims:
+            return [Nominate(record.pod, plan.node)]
+        record.evicting = True
+        for victim in plan.victims:
+            self._cluster.evicting(victim.uid)
+        count = float(len(plan.victims))
+        return [
+            Measured("preemption_victims", count, how="observe"),
+            Evict(record.pod, plan.node, plan.victims),
+        ]
+
+    def evicted(self, event: Evicted, now: float) -> tuple[list[Effect], float | None]:
+        """What became of evictions; the moment at which to try again, if they failed."""
+        record = self._queue.records.get(event.uid)
+        if record is None:
+            return [], None
+        record.evicting = False
+        nominated = record.nominated
+        if event.complete and nominated is not None:
+            return [Nominate(record.pod, nominated.node)], None
+        # The rest would be evicted in vain.
+        record.preempt_after = now + _AGAIN_S
+        return self.end(record), record.preempt_after
+
+    # --- nominations -----------------------------------------------------------------------------
+
+    def end(self, record: Waiting) -> list[Effect]:
+        """The pod waits for no node in particular any more."""
+        had = record.nominated
+        record.nominated = None
+        self._cluster.unnominate(record.pod.uid)
+        if had is None or had.reserved:
+            return []
+        return [Nominate(record.pod, "")]
+
+    def recover(self, record: Waiting, now: float) -> None:
+        """Take up the nomination that the replica before us has written."""
+        pod = record.pod
+        entry = self._cluster.nodes.get(pod.nominated)
+        if record.nominated is not None or entry is None or entry.info is None:
+            return
+        leaving = frozenset(entry.leaving)
+        graces = [entry.pods[uid].grace_s for uid in leaving]
+        until = now + max(graces, default=0) + _LATE_S
+        record.nominated = Nominated(pod.nominated, until, victims=leaving)
+        self._cluster.nominate(pod.uid, pod.nominated)
+
+    def review(self, record: Waiting, now: float) -> list[Effect]:
+        """Whether something still speaks for the pod's nomination; if not, it ends."""
+        nominated = record.nominated
+        if nominated is None or record.evicting:
+            return []
+        entry = self._cluster.nodes.get(nominated.node)
+        if entry is None or self._cluster.nominations.get(record.pod.uid) != nominated.node:
+            return self._give_up(record)
+        if nominated.reserved:
+            return self._review_reservation(record, nominated, now)
+        late = now >= nominated.until
+        after = entry.without(nominated.victims | entry.leaving)
+        ahead = entry.ahead_of(record.pod)
+        status = self._cycle.check_node(after.beside(ahead) if ahead else after, record.pod.shape)
+        if status.reason and not status.waits:
+            return self._give_up(record)
+        if not late:
+            return []
+        if any(uid in self._cluster.pods for uid in nominated.victims):
+            record.avoid[nominated.node] = now + _AVOID_S
+        return self._give_up(record)
+
+    def _give_up(self, record: Waiting) -> list[Effect]:
+        effects = self.end(record)
+        self._queue.rouse(record.pod.uid)
+        self.wants(record)
+        return effects
+
+    def refused(self, record: Waiting, now: float) -> list[Effect]:
+        """The pod was refused everywhere although it has a nomination."""
+        nominated = record.nominated
+        if nominated is None or nominated.reserved or record.evicting:
+            return []
+        if any(uid in self._cluster.pods for uid in nominated.victims) or now < nominated.until:
+            return []
+        return self.end(record)
+
+    # --- reservations ----------------------------------------------------------------------------
+
+    def reserve(self, now: float) -> list[Effect]:
+        """Give nodes to those who have waited too long; to be called each second."""
+        if not self._reserve_after:
+            return []
+        kept = sum(1 for r in self._queue if r.nominated is not None and r.nominated.reserved)
+        room = reservation.most(self._cluster) - kept
+        due = [] if room <= 0 else self._due(now)
+        effects: list[Effect] = []
+        for pod, entry in reservation.choose(
+            [r.pod for r in due], self._cluster, self._cycle, room
+        ):
+            record = self._queue.records[pod.uid]
+            missing = reservation.missing(pod, entry)
+            until = now + reservation.PATIENCE * self._reserve_after
+            record.nominated = Nominated(entry.name, until, reserved=True, missing=missing)
+            self._cluster.nominate(pod.uid, entry.name, reserved=True)
+            kept += 1
+            text = f"node {entry.name} is kept for {pod.key}, which has waited long"
+            effects += [
+                Said("info", text),
+                Post(pod, "Normal", "NodeReserved", f"node {entry.name} drains towards the pod"),
+            ]
+        return [*effects, Measured("reservations", float(kept), how="set")]
+
+    def _due(self, now: float) -> list[Waiting]:
+        """Heads of the sleeping groups that have waited long, those with fewer turns first."""
+        found = []
+        for group in self._queue.asleep():
+            head = group.head()
+            if head is None or head.nominated is not None:
+                continue
+            since = head.since if head.lapsed is None else head.lapsed
+            if now - since >= self._reserve_after:
+                found.append(head)
+        return sorted(found, key=lambda record: (record.turns, record.order))
+
+    def _review_reservation(
+        self, record: Waiting, nominated: Nominated, now: float
+    ) -> list[Effect]:
+        entry = self._cluster.nodes[nominated.node]
+        if not self._cycle.is_possible(record.pod, entry):
+            return self._lapse(record, now)
+        missing = reservation.missing(record.pod, entry)
+        if missing < nominated.missing:
+            nominated.missing = missing
+            nominated.until = now + reservation.PATIENCE * self._reserve_after
+        return self._lapse(record, now) if now >= nominated.until else []
+
+    def _lapse(self, record: Waiting, now: float) -> list[Effect]:
+        record.lapsed, record.turns = now, record.turns + 1
+        self._queue.rouse(record.pod.uid)
+        return self.end(record)

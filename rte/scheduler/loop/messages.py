@@ -1,0 +1,179 @@
+"""What the machine is told, and what it wants done.
+
+Each effect that can fail names the event that tells of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.scheduler.framework.objects import PodView
+
+# --- events ---
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object as the API shows it. ``age_s``: of a Lease, by the wall clock and its own word."""
+
+    collection: str
+    obj: Mapping[str, Any]
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """An object that the API does not show any more."""
+
+    collection: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list has ended; each item was Seen. What it lacks is gone."""
+
+    collection: str
+    keys: frozenset[str]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """This replica decides from now on (every bind of the one before it was Seen), or does not."""
+
+    active: bool
+
+
+class Outcome(StrEnum):
+    """What became of a decision."""
+
+    BOUND = "bound"  #: the pod is on the node
+    ELSEWHERE = "elsewhere"  #: it is on another node
+    GONE = "gone"  #: it is deleted, or being deleted
+    REFUSED = "refused"  #: the API refuses the bind for good
+    ABANDONED = "abandoned"  #: we are not the active replica any more
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What became of :class:`Bind`: the pod as it was read back, and the API's words."""
+
+    uid: str
+    outcome: Outcome
+    obj: Mapping[str, Any] | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What became of :class:`Evict`: who is going, and whether all are."""
+
+    uid: str
+    victims: tuple[PodView, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """:class:`Read` was carried out: the node's report and pods were Seen afresh."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A deadline is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """There is time to decide about one more pod."""
+
+
+Event: TypeAlias = Seen | Gone | Listed | Leading | Bound | Evicted | Reread | Tick | Turn
+
+# --- effects ---
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Write ``writes`` in order, then bind the pod; answered by :class:`Bound`."""
+
+    pod: PodView
+    node: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    writes: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict the victims for the pod, one after the other; answered by :class:`Evicted`."""
+
+    pod: PodView
+    node: str
+    victims: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Write ``status.nominatedNodeName``; empty: nowhere."""
+
+    pod: PodView
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """Tell users why the pod waits: the condition PodScheduled and an event."""
+
+    pod: PodView
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Post an event about a pod."""
+
+    pod: PodView
+    kind: str
+    reason: str
+    note: str
+    action: str = "Scheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the node's report and pods afresh; answered by :class:`Reread`."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value for a metric of :class:`rte.scheduler.report.metrics.SchedulerMetrics`.
+
+    ``how``: ``inc``, ``set`` or ``observe``.
+    """
+
+    metric: str
+    value: float = 1.0
+    labels: tuple[str, ...] = ()
+    how: str = "inc"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A line for the log. ``level`` is the logger's method."""
+
+    level: str
+    text: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+Effect: TypeAlias = Bind | Evict | Nominate | Unschedulable | Post | Read | Measured | Said

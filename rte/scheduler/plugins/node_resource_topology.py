@@ -1,0 +1,132 @@
+"""NodeResourceTopology: the managers of a node's kubelet must be sure to admit the pod.
+
+By exact prediction where the node has a report of ours (:mod:`rte.scheduler.framework.outlook`), by
+zone arithmetic where another exporter publishes zones, by plain totals where nothing is known;
+there a refusal of the kubelet is evidence, and such pods come back only as a last resort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rte.placement.foreign import zones
+from rte.scheduler.framework import outlook
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import NodeFilter
+
+if TYPE_CHECKING:
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
+
+
+class NodeResourceTopology(NodeFilter):
+    """Topology, CPU, memory and device manager of the kubelet."""
+
+    name = "NodeResourceTopology"
+    says = "the kubelet's admission by NUMA zone, predicted"
+    helped_by = (
+        Kind.NODE_ADDED | Kind.NODE_ALLOCATABLE | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
+    )
+
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
+        """Only a node where some zone may now hold the pod's largest container."""
+        node = snapshot.nodes.get(event.node)
+        return node is not None and not (node.distrust() or _lacks_zone(pod.shape, node))
+
+    def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """The managers' verdict; refused unless they are sure to admit the pod."""
+        if not shape.may_need_zone or node.info is None:
+            return status
+        report = node.report
+        if report is None:
+            return self._unknown(shape, node, status)
+        pod = shape.as_pod("")
+        if report.state is not None and not outlook.is_exacting(pod, report.state):
+            return status
+        why = node.distrust()
+        if why:
+            return replace(status, reason=why)
+        if node.held_off:
+            return replace(status, reason=node.held_off, waits=True)
+        view = node.outlook()
+        if view is None:
+            return _by_zones(report.table, shape, node, status)
+        short = _lacks_zone(shape, node)
+        if short:
+            return replace(
+                status,
+                reason="TopologyAffinityError",
+                message=short,
+                resources=True,
+                verdict=outlook.Verdict(admitted=False, reason="TopologyAffinityError"),
+            )
+        return _of_verdict(outlook.judge(view, pod), status)
+
+    def _unknown(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """No report: plain rules, and what refusals have told."""
+        why = node.distrust()
+        if why:
+            return replace(status, reason=why)
+        known = node.evidence
+        if known is None or not known.speaks_of(shape):
+            return status
+        why = "node(s) without a report whose kubelet has refused such a pod"
+        return replace(status, reason=why, uncertain=not known.fresh)
+
+
+def _of_verdict(verdict: outlook.Verdict, status: Status) -> Status:
+    if verdict.admitted:
+        return replace(status, verdict=verdict)
+    return replace(
+        status,
+        reason=verdict.reason,
+        message=verdict.message,
+        waits=verdict.waits,
+        resources=not verdict.waits,
+        uncertain=verdict.uncertain,
+        verdict=verdict,
+    )
+
+
+def _lacks_zone(shape: Shape, node: NodeEntry) -> str:
+    """A refusal that needs no admission: some container finds no zone with so many CPUs.
+
+    Saves a prediction for each waiting shape whenever a node changes a little.
+    """
+    view = node.outlook()
+    need = max(shape.exclusive_cpus, default=0)
+    if view is None or not need:
+        return ""
+    config = view.base.config
+    if config.topology_policy != "single-numa-node" or config.cpu_policy != "static":
+        return ""
+    most = max((cpus for _, cpus, _ in node.free_by_zone() or ()), default=0)
+    if need <= most:
+        return ""
+    return f"no NUMA zone has {need} free CPUs (at most {most})"
+
+
+def _by_zones(
+    table: zones.ZoneTable | None, shape: Shape, node: NodeEntry, status: Status
+) -> Status:
+    """A foreign exporter's NRT: pods that it may not count yet are taken off every zone."""
+    if table is None or node.info is None:
+        return status
+    ahead = [pod.shape.pod for uid, pod in node.pods.items() if uid in node.unseen]
+    verdict = zones.filter_zones(
+        zones.overlay(table, ahead), shape.pod, node.info.allocatable.keys()
+    )
+    if verdict:
+        return status
+    return replace(
+        status,
+        reason=", ".join(verdict.reasons),
+        message=f"container {verdict.container!r}, resource {verdict.resource!r}",
+        resources=True,
+        waits=bool(ahead),
+    )

@@ -1,0 +1,53 @@
+"""NodeResourcesFit: the requests of a node's pods must fit its allocatable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import NodeFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
+
+
+class NodeResourcesFit(NodeFilter):
+    """Node totals; the kubelet checks the same sum after its managers (:mod:`rte.k8s.requests`)."""
+
+    name = "NodeResourcesFit"
+    owns = frozenset({"containers", "initContainers", "overhead", "resources"})
+    says = (
+        "requests of containers, init containers and sidecars (KEP-753), pod-level resources "
+        "(KEP-2837), in-place resize (KEP-1287), overhead, number of pods"
+    )
+    helped_by = Kind.NODE_ADDED | Kind.NODE_ALLOCATABLE | Kind.POD_GONE | Kind.POD_CHANGED
+
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
+        """Only a node that now has room for the pod."""
+        node = snapshot.nodes.get(event.node)
+        return node is not None and not lacking(pod.shape.totals, node)
+
+    def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """Refuse a node without room."""
+        name = lacking(shape.totals, node)
+        if name:
+            why = "Too many pods" if name == "pods" else f"Insufficient {name}"
+            return replace(status, reason=why, resources=True)
+        return status
+
+
+def lacking(totals: Mapping[str, int], node: NodeEntry) -> str:
+    """The first resource that the node has too little of, empty when all fit."""
+    allocatable = node.info.allocatable if node.info else {}
+    for name, amount in totals.items():
+        if amount > allocatable.get(name, 0) - node.used[name]:
+            return name
+    return ""

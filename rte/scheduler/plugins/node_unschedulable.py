@@ -1,0 +1,29 @@
+"""NodeUnschedulable: a cordoned node takes nothing that does not tolerate it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rte.k8s.tolerations import UNSCHEDULABLE, tolerates
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import NodeFilter
+
+if TYPE_CHECKING:
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
+
+
+class NodeUnschedulable(NodeFilter):
+    """``kubectl cordon``."""
+
+    name = "NodeUnschedulable"
+    helped_by = Kind.NODE_ADDED | Kind.NODE_TAINTS
+
+    def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """Refuse while the node is cordoned."""
+        info = node.info
+        if info and info.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
+            return replace(status, reason="node(s) were unschedulable")
+        return status

@@ -1,0 +1,76 @@
+"""All plugins in the order in which they are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rte.scheduler.framework.profile import Profile
+from rte.scheduler.plugins import declared
+from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from rte.scheduler.plugins.koordinator import Koordinator
+from rte.scheduler.plugins.node_affinity import NodeAffinity
+from rte.scheduler.plugins.node_ports import NodePorts
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from rte.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from rte.scheduler.plugins.node_volume_limits import NodeVolumeLimits
+from rte.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from rte.scheduler.plugins.shared_pool import SharedPool
+from rte.scheduler.plugins.taint_toleration import TaintToleration
+from rte.scheduler.plugins.unsupported import DynamicResources, GangScheduling
+from rte.scheduler.plugins.volume_binding import VolumeBinding
+from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
+
+if TYPE_CHECKING:
+    from rte.scheduler.framework.plugin import Plugin
+    from rte.scheduler.framework.storage import Storage
+    from rte.scheduler.plugins.zone_room import ZoneRoom
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What can be set for the rules; see :class:`rte.scheduler.settings.SchedulerSettings`."""
+
+    shared_limit: float = 0.0
+    resource_status: bool = False
+
+
+def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
+    """The plugins of the scheduler.
+
+    Args:
+        storage: what volume rules read and promise from.
+        zone_room: remembers what was placed lately.
+        options: which optional rules are in force.
+    """
+    optional: list[Plugin] = []
+    if options.shared_limit:
+        optional.append(SharedPool(options.shared_limit))
+    if options.resource_status:
+        optional.append(Koordinator())
+    return Profile(
+        [
+            GangScheduling(),
+            DynamicResources(),
+            NodeUnschedulable(),
+            NodeAffinity(),
+            TaintToleration(),
+            NodeResourcesFit(),
+            NodePorts(),
+            VolumeRestrictions(),
+            NodeResourceTopology(),
+            *optional,
+            InterPodAffinity(),
+            PodTopologySpread(),
+            VolumeBinding(storage),
+            NodeVolumeLimits(),
+            zone_room,
+            declared.PrioritySort(),
+            declared.SchedulingGates(),
+            declared.DefaultBinder(),
+            declared.DefaultPreemption(),
+            declared.Reservation(),
+            declared.KubeletOnly(),
+        ]
+    )

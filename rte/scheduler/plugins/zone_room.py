@@ -1,0 +1,138 @@
+"""ZoneRoom: which of the nodes that would take a pod is the best one.
+
+Pods that need a zone go where they leave most room for the pods to come
+(:class:`rte.placement.fleet.scores.NextFit`), to nodes without a report only when no other takes
+them. Ordinary pods go where they do the least harm to those: nodes that align nothing, then node
+totals that no zone could use, then zones that are broken up already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rte.placement.fleet import scores
+from rte.scheduler.framework.plugin import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rte.model.node import NodeState
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Candidate, Snapshot
+    from rte.scheduler.framework.shape import Shape
+
+#: Of an ordinary pod's score: harmlessness against plain load balancing.
+HARMLESS, BALANCE = 3.0, 1.0
+
+#: Lately placed shapes that the choice of a place has in mind.
+_SHAPES_IN_MIND = 12
+
+
+class ZoneRoom(Score):
+    """Keeps what was asked for lately."""
+
+    name = "ZoneRoom"
+    says = "room that is left in the zones for the pods to come"
+    weight = 1.0
+
+    def __init__(self) -> None:
+        self._lately: Counter[bytes] = Counter()
+        self._samples: dict[bytes, Shape] = {}
+        self._in_mind: list[tuple[Shape, float]] = []
+
+    def placed(self, shape: Shape) -> None:
+        """A pod of this shape was given a place: others like it may come."""
+        if not shape.may_need_zone:
+            return
+        self._lately[shape.key] += 1
+        self._samples[shape.key] = shape
+        if len(self._lately) > 4 * _SHAPES_IN_MIND:
+            kept = self._lately.most_common(2 * _SHAPES_IN_MIND)
+            self._lately = Counter({name: max(1, count // 2) for name, count in kept})
+            self._samples = {name: self._samples[name] for name, _ in kept}
+        self._in_mind = [
+            (self._samples[name], float(count))
+            for name, count in self._lately.most_common(_SHAPES_IN_MIND)
+        ]
+
+    def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
+        """Every pod takes room."""
+        return True
+
+    def score(
+        self,
+        pod: PodView,
+        candidates: Sequence[Candidate],
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> Sequence[float] | None:
+        """0 to 100 each; they are comparable between decisions, so they are not stretched."""
+        return [self._one(pod.shape, candidate) for candidate in candidates]
+
+    def _one(self, shape: Shape, candidate: Candidate) -> float:
+        node, status = candidate
+        view, verdict = node.outlook(), status.verdict
+        if verdict is not None and verdict.holdings and verdict.after and view is not None:
+            return self._next_fit(shape, node, view.predicted, verdict.after)
+        if shape.may_need_zone and view is None:
+            return balance(shape, node) / 100.0
+        parts = HARMLESS * harmless(shape.totals.get("cpu", 0), node)
+        return (parts + BALANCE * balance(shape, node)) / (HARMLESS + BALANCE)
+
+    def _next_fit(
+        self, shape: Shape, node: NodeEntry, before: NodeState, after: NodeState
+    ) -> float:
+        """:class:`scores.NextFit`, with the rooms remembered as long as the node stays as it is."""
+        rooms, own = node.rooms, shape.key
+        cost = weights = 0.0
+        for other, weight in self._in_mind:
+            had = rooms.get((b"", other.key))
+            if had is None:
+                had = rooms[b"", other.key] = scores.room(before, other.pod)
+            left = rooms.get((own, other.key))
+            if left is None:
+                left = rooms[own, other.key] = scores.room(after, other.pod) if had else 0
+            cost += weight * (had - left)
+            weights += weight
+        cost = max(0.0, cost / weights) if weights else 0.0
+        fullness = rooms.get((own, b""))
+        if fullness is None:
+            # In millionths of a percent: what decides between equal costs.
+            fullness = round(1e6 * scores.most_allocated(shape.pod, before, after))
+            rooms[own, b""] = fullness
+        return 99.0 / (1.0 + cost) + fullness * 1e-11
+
+
+def harmless(milli: int, node: NodeEntry) -> float:
+    """100: the node's zones lose nothing that an exclusive pod could use; 0: they lose most.
+
+    What an ordinary pod takes is a share of the node's total, which the kubelet checks as well; as
+    long as the total exceeds what the zones can still give exclusively, nothing is lost. Beyond
+    that, zones that are broken up already are the ones to use.
+    """
+    view, zones = node.outlook(), node.free_by_zone()
+    if view is None or zones is None or node.info is None:
+        return 100.0
+    config = view.base.config
+    if config.cpu_policy != "static" or config.topology_policy == "none":
+        return 100.0
+    free = [cpus for _, cpus, _ in zones]
+    size = max((cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()), default=0)
+    left = node.info.allocatable.get("cpu", 0) - node.used["cpu"] - milli
+    if left >= 1000 * sum(free):
+        return 90.0
+    return 80.0 * (1.0 - max(free, default=0) / size) if size else 90.0
+
+
+def balance(shape: Shape, node: NodeEntry) -> float:
+    """kube-scheduler's LeastAllocated over CPU and memory: 100 = the node stays empty."""
+    if node.info is None:
+        return 0.0
+    parts = []
+    for name in ("cpu", "memory"):
+        total = node.info.allocatable.get(name, 0)
+        if total > 0:
+            left = total - node.used[name] - shape.totals.get(name, 0)
+            parts.append(100.0 * max(0, left) / total)
+    return sum(parts) / len(parts) if parts else 0.0

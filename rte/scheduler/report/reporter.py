@@ -1,0 +1,153 @@
+"""What users read: one event and one PodScheduled condition per verdict, not one per node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.kube.client import STRATEGIC_PATCH
+from rte.kube.lease import micro_time
+from rte.kube.resources import EVENTS, PODS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rte.kube.client import Client
+    from rte.scheduler.framework.objects import PodView
+
+logger = logging.getLogger(__name__)
+
+#: Writes per second in the long run, and how many may be made at once after a quiet time.
+_RATE, _BURST = 200.0, 400.0
+
+#: Writes that wait; beyond it the oldest are dropped: binds matter more than what is told of them.
+_MOST_WAITING = 20_000
+
+
+class Reporter:
+    """Writes events and conditions, a limited number each second; failures are logged.
+
+    Of several conditions of one pod only the latest is written.
+
+    Args:
+        client: the API server.
+        controller: ``reportingController`` of the events.
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(self, client: Client, controller: str, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._controller = controller
+        self._instance = socket.gethostname()
+        self._clock = clock
+        self._number = 0
+        self._waiting: OrderedDict[str, tuple[str, str, Any]] = OrderedDict()
+        self._some = asyncio.Event()
+
+    async def run(self) -> None:
+        """Write what waits, until cancelled."""
+        allowance, at = _BURST, self._clock()
+        while True:
+            await self._some.wait()
+            while self._waiting:
+                now = self._clock()
+                allowance, at = min(_BURST, allowance + (now - at) * _RATE), now
+                if allowance < 1:
+                    await asyncio.sleep((1 - allowance) / _RATE)
+                    continue
+                allowance -= 1
+                _, (method, path, body) = self._waiting.popitem(last=False)
+                await self._write(method, path, body)
+            self._some.clear()
+
+    def unschedulable(self, pod: PodView, message: str) -> None:
+        """The pod fits nowhere at present: a condition (where it says something new), an event."""
+        said, since = pod.unschedulable
+        if said != message:
+            condition = _condition("PodScheduled", "False", "Unschedulable", message, since)
+            self._status(pod, {"conditions": [condition]})
+        self.event(pod, "Warning", "FailedScheduling", message)
+
+    def event(
+        self, pod: PodView, kind: str, reason: str, message: str, action: str = "Scheduling"
+    ) -> None:
+        """Post one event about a pod."""
+        self._number += 1
+        now = micro_time(datetime.now(UTC))
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": "Event",
+            "metadata": {
+                "name": f"{pod.name[:200]}.{pod.uid[:8]}{self._number:08x}",
+                "namespace": pod.namespace,
+            },
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod.name,
+                "namespace": pod.namespace,
+                "uid": pod.uid,
+            },
+            "eventTime": now,
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": message[:1000],
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+        }
+        self._put(str(self._number), "POST", EVENTS.path(namespace=pod.namespace), body)
+
+    def nominate(self, pod: PodView, node: str) -> None:
+        """Say where the pod waits for room (``status.nominatedNodeName``)."""
+        self._status(pod, {"nominatedNodeName": node or None})
+
+    async def disrupt(self, pod: PodView, preemptor: PodView) -> None:
+        """Say on a victim why it is evicted (condition DisruptionTarget), before it is.
+
+        The words are kube-scheduler's, without which a Job's pod failure policy cannot tell.
+        """
+        message = f"{self._controller}: preempting to accommodate a higher priority pod"
+        condition = _condition("DisruptionTarget", "True", "PreemptionByScheduler", message)
+        logger.debug("%s goes for %s", pod.key, preemptor.key)
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        await self._write("PATCH", PODS.path(pod.name, pod.namespace, "status"), body)
+
+    def _status(self, pod: PodView, status: Mapping[str, Any]) -> None:
+        body = {"metadata": {"uid": pod.uid}, "status": status}
+        key = f"{pod.uid}/{','.join(status)}"
+        self._waiting.pop(key, None)
+        self._put(key, "PATCH", PODS.path(pod.name, pod.namespace, "status"), body)
+
+    def _put(self, key: str, method: str, path: str, body: Mapping[str, Any]) -> None:
+        self._waiting[key] = (method, path, body)
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popitem(last=False)
+        self._some.set()
+
+    async def _write(self, method: str, path: str, body: Mapping[str, Any]) -> None:
+        try:
+            if method == "POST":
+                await self._client.create(path, body)
+            else:
+                # By the key of each condition: those of others stay.
+                await self._client.patch(path, body, kind=STRATEGIC_PATCH)
+        except errors.KubeError as error:
+            logger.debug("%s %s was not written: %s", method, path, error)
+
+
+def _condition(
+    kind: str, status: str, reason: str, message: str, since: str = ""
+) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

@@ -1,0 +1,71 @@
+"""Carries evictions out: says on each victim why, then deletes it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rte import errors
+from rte.kube.resources import PODS
+from rte.scheduler.loop.messages import Evicted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rte.kube.client import Client
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.messages import Evict
+    from rte.scheduler.report.reporter import Reporter
+
+logger = logging.getLogger(__name__)
+
+#: An eviction without an answer is sent again.
+_TRIES, _PAUSE_S = 3, 0.1
+
+
+class Evictor:
+    """Evicts pods.
+
+    Args:
+        client: the API server.
+        reporter: writes the condition.
+        may_evict: (UID of the pod that waits) asked right before each victim.
+    """
+
+    def __init__(
+        self, client: Client, reporter: Reporter, may_evict: Callable[[str], bool]
+    ) -> None:
+        self._client = client
+        self._reporter = reporter
+        self._may_evict = may_evict
+
+    async def evict(self, wanted: Evict) -> Evicted:
+        """Evict all victims; after a failure the rest would be evicted in vain."""
+        going: list[PodView] = []
+        for victim in wanted.victims:
+            if not self._may_evict(wanted.pod.uid) or not await self._delete(victim, wanted.pod):
+                return Evicted(wanted.pod.uid, tuple(going), complete=False)
+            logger.info("evicted %s from %s for %s", victim.key, wanted.node, wanted.pod.key)
+            going.append(victim)
+        return Evicted(wanted.pod.uid, tuple(going), complete=True)
+
+    async def _delete(self, victim: PodView, preemptor: PodView) -> bool:
+        """Whether the pod is gone or going; sent again while that is not known."""
+        await self._reporter.disrupt(victim, preemptor)
+        options = {"preconditions": {"uid": victim.uid}}
+        for _ in range(_TRIES):
+            if not self._may_evict(preemptor.uid):
+                return False
+            try:
+                await self._client.delete(PODS.path(victim.name, victim.namespace), options)
+            except errors.KubeError as error:
+                if error.status in (404, 409):
+                    return True
+                logger.warning("%s cannot be evicted: %s", victim.key, error)
+                if 400 <= error.status < 500 and error.status != 429:
+                    return False
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return True
+        return False
