@@ -113,8 +113,14 @@ def tables(scheduler: Scheduler) -> dict[str, int]:
     out = {}
     owners = {
         "scheduler": scheduler,
+        "machine": scheduler.machine,
         "cluster": scheduler.cluster,
+        "storage": scheduler.cluster.storage,
+        "matches": scheduler.cluster.matches,
         "queue": scheduler.queue,
+        "room": vars(scheduler.machine)["_room"],
+        "rejections": vars(scheduler.machine)["_rejections"],
+        "intake": scheduler.machine.intake,
         "reporter": scheduler.reporter,
         "feeds": scheduler.feeds,
     }
@@ -125,7 +131,8 @@ def tables(scheduler: Scheduler) -> dict[str, int]:
     entries = scheduler.cluster.nodes.values()
     out["nodes.gone"] = sum(len(entry.gone) for entry in entries)
     out["nodes.pods"] = sum(len(entry.pods) for entry in entries)
-    out["scheduler._decided"] = sum(map(len, vars(scheduler)["_decided"].values()))
+    out["nodes.awaited"] = sum(len(entry.awaited) for entry in entries)
+    out["nodes.nominated"] = sum(len(entry.nominated) for entry in entries)
     out["cluster.shapes"] = len(scheduler.cluster.shapes)
     return out
 
@@ -237,7 +244,10 @@ async def measure(pods: int, nodes: int, most: int, limit: float, seed: int = 1)
                 await asyncio.wait_for(live(api, week, most, rng), limit)
             seconds = time.monotonic() - begin
             for _ in range(300):
-                if not scheduler.cluster.pods and not tables(scheduler)["scheduler._decided"]:
+                left = tables(scheduler)
+                if not (
+                    scheduler.cluster.pods or left["nodes.awaited"] or left["reporter._waiting"]
+                ):
                     break
                 await asyncio.sleep(0.01)
         finally:
@@ -247,7 +257,7 @@ async def measure(pods: int, nodes: int, most: int, limit: float, seed: int = 1)
         for task in helpers:
             if not task.cancelled():
                 task.result()
-        scheduler.cluster.collect()
+        scheduler.cluster.collect(time.monotonic())
         left = {name: size for name, size in tables(scheduler).items() if size}
         refused = [r for fleet in fleets for k in fleet.kubelets.values() for r in k.refusals]
     early = next((mib for created, mib in memory if created >= pods // 5), 0)

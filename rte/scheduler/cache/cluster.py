@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.framework import node
 from rte.scheduler.framework.events import ClusterEvent, Kind
+from rte.scheduler.framework.matches import MatchIndex
 from rte.scheduler.framework.shape import Shapes
 from rte.scheduler.framework.storage import Storage
-from rte.scheduler.framework.terms import MatchIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
-    from rte.scheduler.framework.terms import MatchIndex, Term
+    from rte.scheduler.framework.terms import Term
 
 
 class Snapshot(Protocol):

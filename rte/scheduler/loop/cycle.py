@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 8
 
-#: Stands for the plugin of a refusal for the sake of a pod that waits there.
-NOMINATED = "Nominated"
+#: Stand for the plugin of a refusal for the sake of a pod that waits there, and of one by something
+#: that passes by itself.
+NOMINATED, WAITS = "Nominated", "Waits"
 
 #: Kinds of events after which a node may hold both, or is promised no more.
 _PROMISE_ENDS = (
@@ -116,6 +117,8 @@ class Cycle:
                 if not self.profile.refused_around(around, pod, candidate.node).reason
             ]
         if not found:
+            if waits:
+                refused_by.add(WAITS)
             return Decision(waits=waits, refused_by=frozenset(refused_by))
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
@@ -176,14 +179,14 @@ class Cycle:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
         names = frozenset(refused_by)
         said = self.profile.helps(event, pod, names, self._cluster)
-        if said is False and NOMINATED in names:
+        if said is False and names & {NOMINATED, WAITS}:
             return bool(event.kind & _PROMISE_ENDS)
         return said
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
         names = frozenset(refused_by)
-        ends = _PROMISE_ENDS if NOMINATED in names else Kind(0)
+        ends = _PROMISE_ENDS if names & {NOMINATED, WAITS} else Kind(0)
         return ends | self.profile.kinds(names)
 
     def placed(self, pod: PodView) -> None:
@@ -192,11 +195,14 @@ class Cycle:
 
     # --- making room -----------------------------------------------------------------------------
 
-    def plans(self, pod: PodView, avoid: frozenset[str] = frozenset()) -> Iterator[Plan | None]:
+    def plans(
+        self, pod: PodView, avoid: frozenset[str] = frozenset()
+    ) -> Iterator[Plan | NodeEntry | None]:
         """Whom to evict for the pod, node by node; the caller takes the cheapest.
 
         A generator, so that the caller may attend to other things between nodes; None is yielded
-        where a node offers nothing. Empty when evictions cannot help the pod, or when it needs
+        where a node offers nothing, and the node where it is not known yet what it offers. Empty
+        when evictions cannot help the pod, or when it needs
         none: some node takes it, or will when a pod in flight is confirmed.
 
         Args:
@@ -222,7 +228,7 @@ class Cycle:
             ):
                 able.append(entry)
         for entry in default_preemption.cheapest_first(pod, able):
-            yield self.plan_on(pod, entry)
+            yield self.plan_on(pod, entry) if default_preemption.is_settled(entry) else entry
 
     def plan_on(
         self, pod: PodView, entry: NodeEntry, budgets: Sequence[Budget] | None = None

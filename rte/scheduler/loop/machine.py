@@ -20,7 +20,6 @@ from rte.scheduler.loop.making_room import MakingRoom
 from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
-from rte.scheduler.plugins.registry import Options
 from rte.scheduler.queue.queue import Queue
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Reserve
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
+    from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.queue import Group
-    from rte.scheduler.settings import SchedulerSettings
 
 #: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
 TELL_AFTER_S = 0.3
@@ -55,6 +54,12 @@ class _InForce:
 class Machine:
     """One scheduler for the pods of one name.
 
+    Args:
+        name: ``spec.schedulerName`` of its pods.
+        options: which optional rules are in force.
+        preempts: whether pods of lower priority may be evicted.
+        reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+
     Attributes:
         cluster: what is known.
         cycle: the rules, and one decision.
@@ -63,12 +68,16 @@ class Machine:
         active: this replica decides.
     """
 
-    def __init__(self, settings: SchedulerSettings) -> None:
-        self._name = settings.scheduler_name
+    def __init__(
+        self,
+        name: str,
+        options: Options | None = None,
+        *,
+        preempts: bool = True,
+        reserve_after: float = 0.0,
+    ) -> None:
+        self._name = name
         self.cluster = Cluster()
-        options = Options(
-            shared_limit=settings.shared_limit, resource_status=settings.resource_status
-        )
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
         self.intake = Intake(self.cluster)
@@ -77,8 +86,8 @@ class Machine:
             self.cluster,
             self.cycle,
             self.queue,
-            preempts=settings.preemption,
-            reserve_after=settings.reserve_after,
+            preempts=preempts,
+            reserve_after=reserve_after,
         )
         self._rejections = Rejections(self.cluster)
         self._in_force: dict[str, _InForce] = {}
@@ -194,6 +203,7 @@ class Machine:
 
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
+        self._room.forget(uid)
         record = self.queue.remove(uid)
         if record is not None and record.nominated is not None:
             self.cluster.unnominate(uid)
@@ -349,6 +359,7 @@ class Machine:
         self, uid: str, pod: PodView | None, decision: _InForce | None, now: float
     ) -> None:
         record = self.queue.remove(uid)
+        self._room.forget(uid)
         started = now if decision is None else decision.at
         self._effects.append(Measured("bind_seconds", now - started, how="observe"))
         attempts = str(min(16, max(1, record.attempts if record else 1)))
@@ -382,6 +393,8 @@ class Machine:
                     self.queue.push(record.pod, self._key(record.pod), now)
         while events := self.cluster.drain():
             names = {event.node for event in events}
+            for name in names:
+                self._room.changed(name)
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)

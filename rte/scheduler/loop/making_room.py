@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rte.scheduler.framework.node import NodeEntry
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.messages import Evict, Measured, Nominate, Post, Said
 from rte.scheduler.plugins import default_preemption
@@ -39,7 +40,7 @@ class _Search:
     """A search for victims that is under way."""
 
     record: Waiting
-    plans: Iterator[Plan | None]
+    plans: Iterator[Plan | NodeEntry | None]
     sequence: int
     best: Plan | None = None
 
@@ -69,6 +70,7 @@ class MakingRoom:
         self._reserve_after = reserve_after
         self._crowded_out: dict[str, None] = {}
         self._search: _Search | None = None
+        self._unsettled: dict[str, set[str]] = {}
 
     # --- preemption ------------------------------------------------------------------------------
 
@@ -94,9 +96,29 @@ class MakingRoom:
         except StopIteration:
             self._search = None
             return self._finish(search, now)
-        if plan is not None and (search.best is None or plan.cost < search.best.cost):
+        if isinstance(plan, NodeEntry):
+            self._unsettled.setdefault(plan.name, set()).add(search.record.pod.uid)
+        elif plan is not None and (search.best is None or plan.cost < search.best.cost):
             search.best = plan
         return []
+
+    def changed(self, name: str) -> None:
+        """Something about the node has changed: who could not tell what it offers looks again."""
+        waiting = self._unsettled.get(name)
+        entry = self._cluster.nodes.get(name)
+        if not waiting or (entry is not None and not default_preemption.is_settled(entry)):
+            return
+        for uid in self._unsettled.pop(name):
+            if uid in self._queue.records:
+                self.wants(self._queue.records[uid])
+
+    def forget(self, uid: str) -> None:
+        """The pod does not wait any more."""
+        self._crowded_out.pop(uid, None)
+        for name, waiting in list(self._unsettled.items()):
+            waiting.discard(uid)
+            if not waiting:
+                del self._unsettled[name]
 
     def _begin(self, now: float) -> list[Effect]:
         uid = next(iter(self._crowded_out), "")

@@ -3,7 +3,8 @@
 While others come and go, the zone that it needs may never be empty by chance. So after a time one
 node is kept for it: what needs a zone and is not more important stays away, until the pod fits
 there or anywhere else. Ordinary pods are let in as long as they leave its share of the node's
-total. A reservation under which nothing comes nearer lapses, and others that wait have their turn first.
+total. A reservation under which nothing comes nearer lapses, and others that wait have their turn
+first.
 """
 
 from __future__ import annotations

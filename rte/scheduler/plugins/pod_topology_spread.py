@@ -94,7 +94,7 @@ class PodTopologySpread(Filter, Score):
     def filter(
         self,
         prepared: Sequence[_Constraint],
-        pod: PodView,
+        pod: PodView,  # noqa: ARG002
         node: NodeEntry,
     ) -> str:
         """Refuse nodes in domains that have too many already."""

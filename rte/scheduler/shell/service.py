@@ -12,6 +12,7 @@ from rte import errors
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
+from rte.scheduler.plugins.registry import Options
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
@@ -69,7 +70,12 @@ class Scheduler:
         self.readiness = Readiness(listed="not all collections were listed yet")
         self.answering = Readiness(active="this replica is standing by")
         self.followers: list[Callable[[], None]] = []
-        self.machine = Machine(settings)
+        self.machine = Machine(
+            settings.scheduler_name,
+            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            preempts=settings.preemption,
+            reserve_after=settings.reserve_after,
+        )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
         self._clock = clock

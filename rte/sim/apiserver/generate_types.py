@@ -26,7 +26,7 @@ ROOTS = {
     "events/v1": "Event",
     "apps/v1": "ReplicaSet DaemonSet",
     "policy/v1": "PodDisruptionBudget Eviction",
-    "storage/v1": "StorageClass CSINode",
+    "storage/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",
     "scheduling/v1": "PriorityClass",
     "node/v1": "RuntimeClass",
     "meta/v1": "DeleteOptions",

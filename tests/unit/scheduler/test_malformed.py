@@ -275,7 +275,7 @@ async def test_a_malformed_pod_is_told_why_and_holds_nobody_up(tmp_path: Path) -
             town.api.store.put("pods", ("default", "bad"), obj)
             town.pod("good", "2")
             await until(lambda: town.phase("good") == "Running")
-            why = "the pod is malformed: bad pod spec: None (Expected `str | null`, got `int` - at `$.tolerations[0].key`)"
+            why = "got `int` - at `$.tolerations[0].key`"
             await until(
                 lambda: any(why in str(e.get("message")) for _, e in town.api.store.items("events"))
             )

@@ -46,10 +46,10 @@ def test_cpus_are_given_where_no_cpu_manager_gives_them() -> None:
         pod = world.pod(cpu="4", labels=LSR)
         decision = world.cycle.decide(pod)
         assert decision.node == "n"
-        written = json.loads(decision.check.resource_status)
+        written = json.loads(decision.status.resource_status)
         assert written["cpuset"] not in taken
         taken.add(written["cpuset"])
-        world.cluster.assume(pod.uid, "n", decision.check.resource_status)
+        world.cluster.assume(pod.uid, "n", decision.status.resource_status)
     last = world.pod(cpu="4", labels=LSR)
     assert world.place(last) is None
     assert next(iter(world.why(last))).startswith(("not enough cpus", "Insufficient cpu"))
@@ -59,7 +59,7 @@ def test_a_numa_policy_of_the_pod_is_honoured() -> None:
     world = unmanaged()
     annotations = {NUMA: json.dumps({"numaTopologyPolicy": "SingleNUMANode"})}
     pod = world.pod(cpu="6", labels=LSR, annotations=annotations)
-    written = json.loads(world.cycle.decide(pod).check.resource_status)
+    written = json.loads(world.cycle.decide(pod).status.resource_status)
     assert len(written["numaNodeResources"]) == 1
     assert world.place(world.pod(cpu="10", labels=LSR, annotations=annotations)) is None
 
@@ -75,7 +75,7 @@ def test_a_constrained_burst_stays_in_the_largest_shared_pool_that_holds_its_lim
     world = unmanaged()
     # The pools are of 7 and 8 CPUs: CPU 0 is reserved.
     pod = burstable(world, "6", requiredCPUBindPolicy="ConstrainedBurst")
-    written = json.loads(world.cycle.decide(pod).check.resource_status)
+    written = json.loads(world.cycle.decide(pod).status.resource_status)
     assert "cpuset" not in written
     assert written["numaNodeResources"] == [
         {"node": 1, "resources": {"cpu": "1000m", "memory": str(1 << 30)}}
@@ -88,15 +88,15 @@ def test_a_burst_that_no_pool_holds_is_refused_only_when_it_is_a_must() -> None:
     assert world.why(must) == {"no zone's shared pool holds the pod's CPU limit": 1}
     may = burstable(world, "9", preferredCPUBindPolicy="ConstrainedBurst")
     decision = world.cycle.decide(may)
-    assert (decision.node, decision.check.resource_status) == ("n", "")
+    assert (decision.node, decision.status.resource_status) == ("n", "")
 
 
 def test_nothing_is_written_where_the_kubelet_assigns_cpus_or_nobody_asked() -> None:
     world = World(resource_status=True)
     world.node("n")
-    assert world.cycle.decide(world.pod(cpu="2", labels=LSR)).check.resource_status == ""
+    assert world.cycle.decide(world.pod(cpu="2", labels=LSR)).status.resource_status == ""
     world = unmanaged()
-    assert world.cycle.decide(world.pod(cpu="2")).check.resource_status == ""
+    assert world.cycle.decide(world.pod(cpu="2")).status.resource_status == ""
 
 
 def test_a_malformed_annotation_is_named() -> None:

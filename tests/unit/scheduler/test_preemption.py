@@ -30,7 +30,7 @@ def running(
 
 def best(world: World, pod: PodView, *budgets: Budget) -> preemption.Plan | None:
     world.cluster.budgets = {str(number): budget for number, budget in enumerate(budgets)}
-    plans = [plan for plan in world.cycle.plans(pod) if plan is not None]
+    plans = [plan for plan in world.cycle.plans(pod) if isinstance(plan, preemption.Plan)]
     return min(plans, key=lambda plan: plan.cost, default=None)
 
 

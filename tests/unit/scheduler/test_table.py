@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.scheduler.cache.table import Table
+from rte.scheduler.loop import cycle
 from tests.unit.scheduler.build import World, machine, state
 
 _BOXES = st.lists(st.sampled_from(["1", "2", "1500m", "3", "6", "8", "12"]), min_size=1, max_size=3)
@@ -46,7 +47,7 @@ def test_what_the_check_accepts_passes_the_screen(
 
 def test_many_nodes_are_decided_by_the_screen_in_best_fit_order() -> None:
     world = World()
-    for number in range(5):
+    for number in range(cycle.ENOUGH + 4):
         world.node(f"n{number}")
     held = world.pod(cpu="4", node_name="n3")
     world.admit(held, "n3")
