@@ -1,0 +1,230 @@
+"""A machine with an API server of a few dictionaries and a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rte import nrt, placement
+from rte.model.machine import CPU, Machine as Hardware, Zone
+from rte.model.node import NodeReading, NodeState
+from rte.scheduler.loop import messages
+from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.messages import Bound, Outcome
+from tests.unit.scheduler.build import GIB, node_object, pod_object, state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.messages import Effect, Event
+
+
+class Desk:
+    """Feeds a machine and carries its effects out.
+
+    Attributes:
+        now: the machine's clock.
+        objects: (collection, key) -> object, as the API has them.
+        effects: all effects so far.
+        answers: whether binds are carried out at once; else they wait in ``binds``.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.machine = Machine("rte-scheduler", **options)
+        self.now = 1000.0
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.kubelets: dict[str, NodeState] = {}
+        self.effects: list[Effect] = []
+        self.binds: list[messages.Bind] = []
+        self.evictions: list[messages.Evict] = []
+        self.answers = True
+        self.version = 1_000_000
+        self.handle(messages.Tick())
+        self.handle(messages.Leading(active=True))
+
+    # --- the API ---
+
+    def put(self, collection: str, key: str, obj: dict[str, Any]) -> None:
+        """Create or change an object, and let the watch tell."""
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[collection, key] = obj
+        self.handle(messages.Seen(collection, obj))
+
+    def delete(self, collection: str, key: str) -> None:
+        self.objects.pop((collection, key), None)
+        self.handle(messages.Gone(collection, key))
+
+    def node(self, name: str, reported: NodeState | None = None, **options: Any) -> None:
+        """A node with this report, or without any (``bare``)."""
+        bare = options.pop("bare", False)
+        reported = None if bare else reported or state()
+        cpus = len(reported.topology.cpus) - 1 if reported else 16
+        gib = sum(z.memory_bytes for z in reported.topology.zones) // GIB - 1 if reported else 31
+        allocatable = {"cpu": str(cpus), "memory": f"{gib}Gi", **options.pop("allocatable", {})}
+        self.put("nodes", name, node_object(name, allocatable, **options))
+        if reported is not None:
+            self.kubelets[name] = reported
+            self.report(name)
+
+    def label(self, name: str, **labels: str) -> None:
+        obj = self.objects["nodes", name]
+        metadata = {**obj["metadata"], "labels": {**obj["metadata"]["labels"], **labels}}
+        self.put("nodes", name, {**obj, "metadata": metadata})
+
+    def report(self, name: str) -> None:
+        """The agent publishes what the kubelet has now."""
+        self.put("reports", name, report_of(name, self.kubelets[name]))
+
+    def pod(self, name: str = "", cpu: Any = "2", **options: Any) -> str:
+        """A pod; its UID."""
+        obj = pod_object(name, cpu, **options)
+        self.put("pods", obj["metadata"]["uid"], obj)
+        return str(obj["metadata"]["uid"])
+
+    def change(self, uid: str, **status: Any) -> None:
+        obj = self.objects["pods", uid]
+        self.put("pods", uid, {**obj, "status": {**(obj.get("status") or {}), **status}})
+
+    def begin_to_end(self, uid: str) -> None:
+        obj = self.objects["pods", uid]
+        metadata = {**obj["metadata"], "deletionTimestamp": "2026-01-01T01:00:00Z"}
+        self.put("pods", uid, {**obj, "metadata": metadata})
+
+    def end(self, uid: str) -> None:
+        """The kubelet has let go of the pod, and the API shows it gone."""
+        name = self.where(uid)
+        if name in self.kubelets:
+            kubelet = self.kubelets[name]
+            active = kubelet.admitted - {uid}
+            self.kubelets[name] = replace(placement.settle(kubelet, active), admitted=active)
+        self.delete("pods", uid)
+        if name in self.kubelets and ("nodes", name) in self.objects:
+            self.report(name)
+
+    def where(self, uid: str) -> str:
+        return str(self.objects["pods", uid]["spec"].get("nodeName") or "")
+
+    # --- kubelets ---
+
+    def admit(self, uid: str) -> str:
+        """The kubelet meets a pod that was bound to it; its reason, if it refuses."""
+        name = self.where(uid)
+        kubelet = self.kubelets[name]
+        view = self.view(uid)
+        admission = placement.admit(kubelet, view.shape.as_pod(uid))
+        if admission.verdict != "admitted":
+            self.kubelets[name] = admission.state
+            self.refuse(uid, admission.reason)
+            return str(admission.reason)
+        admitted = admission.state.admitted | {uid}
+        self.kubelets[name] = replace(admission.state, admitted=admitted)
+        self.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
+        self.report(name)
+        return ""
+
+    def refuse(self, uid: str, reason: str = "TopologyAffinityError") -> None:
+        message = "Pod was rejected: Resources cannot be allocated with Topology locality"
+        self.change(uid, phase="Failed", reason=reason, message=message)
+
+    def run_all(self) -> None:
+        """Every kubelet with a report meets what is bound to it."""
+        for uid in self.bound():
+            name = self.where(uid)
+            if name in self.kubelets and uid not in self.kubelets[name].admitted:
+                assert self.admit(uid) == "", uid
+
+    def bound(self) -> list[str]:
+        pods = [(key, obj) for (kind, key), obj in self.objects.items() if kind == "pods"]
+        return [
+            key
+            for key, obj in pods
+            if obj["spec"].get("nodeName")
+            and obj["status"].get("phase") not in ("Failed", "Succeeded")
+        ]
+
+    def view(self, uid: str) -> PodView:
+        return self.machine.cluster.pods[uid]
+
+    # --- the machine ---
+
+    def handle(self, event: Event) -> None:
+        """Give the machine an event, then all turns that it wants."""
+        self._carry_out(self.machine.handle(event, self.now))
+        for _ in range(10_000):
+            if not self.machine.has_work():
+                return
+            self._carry_out(self.machine.handle(messages.Turn(), self.now))
+        raise AssertionError("the machine does not come to rest")
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time go by; each deadline is met when it is due."""
+        end = self.now + seconds
+        while (due := self.machine.deadline()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.handle(messages.Tick())
+        self.now = end
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        self.effects += effects
+        for effect in effects:
+            if isinstance(effect, messages.Bind):
+                self.binds.append(effect)
+            elif isinstance(effect, messages.Evict):
+                self.evictions.append(effect)
+        if self.answers:
+            while self.binds:
+                self.bind(self.binds.pop(0))
+            while self.evictions:
+                self.evict(self.evictions.pop(0))
+
+    def bind(self, effect: messages.Bind, *, answer: bool = True) -> None:
+        """The API binds the pod, if it can; the answer may be lost."""
+        uid = effect.pod.uid
+        obj = self.objects.get(("pods", uid))
+        if obj is None:
+            self._answer(Bound(uid, Outcome.GONE))
+            return
+        at = obj["spec"].get("nodeName")
+        assert not at, f"{uid} was bound twice"
+        self.version += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
+        obj = {**obj, "metadata": metadata, "spec": {**obj["spec"], "nodeName": effect.node}}
+        self.objects["pods", uid] = obj
+        if answer:
+            self._answer(Bound(uid, Outcome.BOUND))
+        self._answer(messages.Seen("pods", obj))
+
+    def _answer(self, event: Event) -> None:
+        self._carry_out(self.machine.handle(event, self.now))
+
+    def evict(self, effect: messages.Evict) -> None:
+        """The API marks the victims; they end when the test says so."""
+        for victim in effect.victims:
+            if ("pods", victim.uid) in self.objects:
+                obj = self.objects["pods", victim.uid]
+                metadata = {**obj["metadata"], "deletionTimestamp": "2026-01-01T01:00:00Z"}
+                self.version += 1
+                metadata["resourceVersion"] = str(self.version)
+                self.objects["pods", victim.uid] = {**obj, "metadata": metadata}
+                self._answer(messages.Seen("pods", self.objects["pods", victim.uid]))
+        self._answer(messages.Evicted(effect.pod.uid, effect.victims, complete=True))
+
+    def told(self, kind: type[Any]) -> Iterator[Any]:
+        return (effect for effect in self.effects if isinstance(effect, kind))
+
+
+def report_of(name: str, reported: NodeState) -> dict[str, Any]:
+    """The NRT that an agent would publish."""
+    shape = reported.topology
+    hardware = Hardware(
+        cpus=tuple(
+            CPU(id=c.cpu, core=c.core, die=0, socket=c.socket, zone=c.zone) for c in shape.cpus
+        ),
+        zones=tuple(
+            Zone(id=z.id, cpus=shape.zone_cpus[z.id], memory_bytes=z.memory_bytes)
+            for z in shape.zones
+        ),
+    )
+    return nrt.encode(NodeReading(node_name=name, machine=hardware, state=reported))

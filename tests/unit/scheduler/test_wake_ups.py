@@ -1,0 +1,187 @@
+"""A pod that waits is looked at again when, and only when, something may have ended its refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rte.scheduler.loop import messages
+from tests.unit.scheduler.build import machine, state
+from tests.unit.scheduler.desk import Desk
+
+SOME: dict[str, Any] = {"guaranteed": False, "cpu": "100m"}
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def near(**labels: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "zone"}
+    return {"podAffinity": {HARD: [term]}}
+
+
+def apart(**labels: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "zone"}
+    return {"podAntiAffinity": {HARD: [term]}}
+
+
+def spread(**more: Any) -> list[dict[str, Any]]:
+    selector = {"matchLabels": {"app": "x"}}
+    rule = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": selector}
+    return [{**rule, "nodeAffinityPolicy": "Ignore", **more}]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    made = Desk()
+    for name in "ab":
+        made.node(name, bare=True, labels={"zone": name})
+    return made
+
+
+def attempts(desk: Desk) -> int:
+    return sum(1 for e in desk.told(messages.Measured) if e.metric == "attempts")
+
+
+def test_a_pod_that_wants_company_wakes_when_its_partner_is_placed(desk: Desk) -> None:
+    web = desk.pod("web", affinity=near(app="cache"), **SOME)
+    assert desk.where(web) == ""
+    stranger = desk.pod("stranger", labels={"app": "other"}, **SOME)
+    assert desk.where(stranger) != ""
+    assert desk.where(web) == ""
+    cache = desk.pod("cache", labels={"app": "cache"}, **SOME)
+    assert desk.where(web) == desk.where(cache) != ""
+
+
+def test_a_pod_that_was_bound_by_somebody_else_is_company_too(desk: Desk) -> None:
+    web = desk.pod("web", affinity=near(app="cache"), **SOME)
+    desk.pod("cache", labels={"app": "cache"}, schedulerName="other", node_name="b", **SOME)
+    assert desk.where(web) == "b"
+
+
+def test_a_pod_that_gets_the_label_is_company_too(desk: Desk) -> None:
+    web = desk.pod("web", affinity=near(app="cache"), **SOME)
+    cache = desk.pod("cache", node_name="a", **SOME)
+    assert desk.where(web) == ""
+    obj = desk.objects["pods", cache]
+    desk.put("pods", cache, {**obj, "metadata": {**obj["metadata"], "labels": {"app": "cache"}}})
+    assert desk.where(web) == "a"
+
+
+def test_the_end_of_the_last_enemy_wakes_those_on_other_nodes_of_the_domain() -> None:
+    desk = Desk()
+    for name in "ab":
+        desk.node(name, bare=True, labels={"zone": "1"})
+    enemy = desk.pod("enemy", labels={"app": "x"}, node_name="a", **SOME)
+    shy = desk.pod(
+        "shy", affinity=apart(app="x"), nodeSelector={"kubernetes.io/hostname": "b"}, **SOME
+    )
+    assert desk.where(shy) == ""
+    desk.end(enemy)
+    assert desk.where(shy) == "b"
+
+
+def test_a_refused_stranger_wakes_when_the_pod_that_refuses_company_ends(desk: Desk) -> None:
+    lonely = [desk.pod(n, affinity=apart(app="x"), node_name=n, **SOME) for n in "ab"]
+    shunned = desk.pod("shunned", labels={"app": "x"}, **SOME)
+    assert desk.where(shunned) == ""
+    desk.end(lonely[1])
+    assert desk.where(shunned) == "b"
+
+
+def test_spread_pods_wake_when_the_minimum_rises(desk: Desk) -> None:
+    rules = {"labels": {"app": "x"}, "topologySpreadConstraints": spread()}
+    desk.pod("one", node_name="a", **rules, **SOME)
+    pinned = desk.pod("two", nodeSelector={"zone": "a"}, **SOME, **rules)
+    assert desk.where(pinned) == ""
+    # Placed by us elsewhere: that takes room, and gives the other leave.
+    third = desk.pod("three", labels={"app": "x"}, nodeSelector={"zone": "b"}, **SOME)
+    assert desk.where(third) == "b"
+    assert desk.where(pinned) == "a"
+
+
+def test_spread_pods_wake_when_a_counted_pod_begins_to_end(desk: Desk) -> None:
+    rules = {"labels": {"app": "x"}, "topologySpreadConstraints": spread()}
+    counted = desk.pod("one", node_name="a", **rules, **SOME)
+    pinned = desk.pod("two", nodeSelector={"zone": "a"}, **SOME, **rules)
+    assert desk.where(pinned) == ""
+    desk.begin_to_end(counted)
+    assert desk.where(pinned) == "a"
+
+
+def test_spread_pods_wake_when_a_taint_takes_a_node_out_of_the_count() -> None:
+    """With taints honoured, zone b counts, empty, only while its node may be used."""
+    desk = Desk()
+    desk.node("a", bare=True, labels={"zone": "a"})
+    desk.node("b", bare=True, labels={"zone": "b"}, allocatable={"cpu": "0"})
+    rules = {
+        "labels": {"app": "x"},
+        "topologySpreadConstraints": spread(nodeTaintsPolicy="Honor"),
+    }
+    desk.pod("one", node_name="a", **rules, **SOME)
+    waiting = desk.pod("two", **rules, **SOME)
+    assert desk.where(waiting) == ""
+    obj = desk.objects["nodes", "b"]
+    taint = {"key": "k", "effect": "NoSchedule"}
+    desk.put("nodes", "b", {**obj, "spec": {"taints": [taint]}})
+    assert desk.where(waiting) == "a"
+
+
+def test_a_node_that_vanishes_takes_its_domain_out_of_the_minimum() -> None:
+    desk = Desk()
+    desk.node("a", bare=True, labels={"zone": "a"})
+    desk.node("b", bare=True, labels={"zone": "b"}, allocatable={"cpu": "0"})
+    rules = {"labels": {"app": "x"}, "topologySpreadConstraints": spread()}
+    desk.pod("one", node_name="a", **rules, **SOME)
+    waiting = desk.pod("two", **rules, **SOME)
+    assert desk.where(waiting) == ""
+    desk.delete("nodes", "b")
+    assert desk.where(waiting) == "a"
+
+
+def test_a_new_label_of_a_namespace_counts_for_its_selector(desk: Desk) -> None:
+    term = {
+        "labelSelector": {"matchLabels": {"app": "cache"}},
+        "namespaceSelector": {"matchLabels": {"team": "red"}},
+        "topologyKey": "zone",
+    }
+    desk.pod("cache", labels={"app": "cache"}, node_name="b", **SOME)
+    web = desk.pod("web", affinity={"podAffinity": {HARD: [term]}}, **SOME)
+    assert desk.where(web) == ""
+    metadata = {"name": "default", "labels": {"team": "red"}}
+    desk.put("namespaces", "default", {"metadata": metadata})
+    assert desk.where(web) == "b"
+
+
+def test_what_cannot_help_wakes_nobody() -> None:
+    desk = Desk()
+    desk.node("a", state(machine(zones=1)))
+    held = desk.pod("held", "6")
+    desk.run_all()
+    small = desk.pod("small", node_name="a", guaranteed=False, cpu="1m", mem="1Mi")
+    waiting = desk.pod("waiting", "5")
+    assert desk.where(waiting) == ""
+    before = attempts(desk)
+    desk.label("a", unrelated="yes")
+    desk.end(small)
+    desk.put("namespaces", "other", {"metadata": {"name": "other", "labels": {"x": "y"}}})
+    desk.report("a")
+    assert attempts(desk) == before
+    desk.end(held)
+    assert desk.where(waiting) == "a"
+
+
+def test_a_claim_that_appears_wakes_its_pod() -> None:
+    desk = Desk()
+    desk.node("a", bare=True)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    pod = desk.pod("p", volumes=volumes, **SOME)
+    assert desk.where(pod) == ""
+    volume = {"metadata": {"name": "pv"}, "spec": {}, "status": {"phase": "Bound"}}
+    desk.put("volumes", "pv", volume)
+    claim = {
+        "metadata": {"namespace": "default", "name": "c", "uid": "u"},
+        "spec": {"volumeName": "pv"},
+        "status": {"phase": "Bound"},
+    }
+    desk.put("claims", "default/c", claim)
+    assert desk.where(pod) == "a"
