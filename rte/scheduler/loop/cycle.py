@@ -181,13 +181,13 @@ class Cycle:
         said = self.profile.helps(event, pod, names, self._cluster)
         if said is False and names & {NOMINATED, WAITS}:
             return bool(event.kind & _PROMISE_ENDS)
-        return said
+        return said if said is not False else bool(event.kind & Kind.NODE_ADDED)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
         names = frozenset(refused_by)
         ends = _PROMISE_ENDS if names & {NOMINATED, WAITS} else Kind(0)
-        return ends | self.profile.kinds(names)
+        return Kind.NODE_ADDED | ends | self.profile.kinds(names)
 
     def placed(self, pod: PodView) -> None:
         """The pod was given a place: others like it may come."""
@@ -219,7 +219,8 @@ class Cycle:
             if entry.info is None:
                 continue
             status = self.check(entry, pod, around)
-            if not status.reason or (status.verdict is not None and status.verdict.waits):
+            alone = self.profile.check(pod.shape, entry).verdict
+            if not status.reason or (alone is not None and alone.waits):
                 return
             if (
                 entry.name not in avoid

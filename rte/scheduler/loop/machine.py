@@ -86,6 +86,7 @@ class Machine:
             self.cluster,
             self.cycle,
             self.queue,
+            self._key,
             preempts=preempts,
             reserve_after=reserve_after,
         )
@@ -195,6 +196,11 @@ class Machine:
                 self._room.recover(record, now)
                 if record.nominated is not None:
                     self._at(record.nominated.until, "nomination", after.uid)
+            group = self.queue.group_of(after.uid)
+            if not known and group is not None and group.sleeping:
+                # It shares the fate of its likes, which were tried already.
+                self._room.wants(record)
+                self._untold(record, now)
             return
         if pod.uid not in self.cluster.assumed:
             self._drop(pod.uid)
@@ -211,6 +217,9 @@ class Machine:
     def _key(self, pod: PodView) -> bytes:
         """Pods with equal keys share their fate."""
         key = pod.shape.key + (b"" if pod.preempts else b"!")
+        if pod.uid in self.cluster.nominations:
+            # A node makes room for it, not for its likes.
+            key += pod.uid.encode()
         if self.cluster.matches.refusing and not pod.shape.company:
             key += repr(sorted(pod.labels.items())).encode()
         return key
@@ -273,9 +282,13 @@ class Machine:
             self._effects += self._room.refused(record, now)
             self._room.wants(record)
         for each in group.pods.values():
-            if each.refused_since is None:
-                each.refused_since = now
-                self._at(now + TELL_AFTER_S, "tell", each.pod.uid)
+            self._untold(each, now)
+
+    def _untold(self, record: Waiting, now: float) -> None:
+        """The pod fits nowhere: users are told if that stands for a while."""
+        if record.refused_since is None:
+            record.refused_since = now
+            self._at(now + TELL_AFTER_S, "tell", record.pod.uid)
 
     def _place(self, pod: PodView, decision: Decision, now: float) -> None:
         """Assume the pod there and have it bound."""

@@ -16,9 +16,10 @@ from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import Nominated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.messages import Effect, Evicted
     from rte.scheduler.plugins.default_preemption import Plan
@@ -52,6 +53,7 @@ class MakingRoom:
         cluster: what is known.
         cycle: the rules.
         queue: who waits.
+        key: of the group to which a pod belongs; a nomination sets it apart from its likes.
         preempts: whether evictions are allowed.
         reserve_after: seconds of waiting after which a pod gets a node reserved; 0: never.
     """
@@ -61,11 +63,13 @@ class MakingRoom:
         cluster: Cluster,
         cycle: Cycle,
         queue: Queue,
+        key: Callable[[PodView], bytes],
         *,
         preempts: bool,
         reserve_after: float,
     ) -> None:
         self._cluster, self._cycle, self._queue = cluster, cycle, queue
+        self._key = key
         self._preempts = preempts
         self._reserve_after = reserve_after
         self._crowded_out: dict[str, None] = {}
@@ -165,8 +169,8 @@ class MakingRoom:
         uids = frozenset(victim.uid for victim in plan.victims) | plan.leaving
         graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
         until = now + max(graces, default=0) + _LATE_S
-        record.nominated = Nominated(plan.node, until, victims=uids)
-        self._cluster.nominate(record.pod.uid, plan.node)
+        self._next_of_its_kind(record)
+        self._promise(record, Nominated(plan.node, until, victims=uids))
         if not plan.victims:
             return [Nominate(record.pod, plan.node)]
         record.evicting = True
@@ -177,6 +181,15 @@ class MakingRoom:
             Measured("preemption_victims", count, how="observe"),
             Evict(record.pod, plan.node, plan.victims),
         ]
+
+    def _next_of_its_kind(self, record: Waiting) -> None:
+        """Those who wait with the pod were not tried themselves: they need room as well."""
+        group = self._queue.group_of(record.pod.uid)
+        others = () if group is None else group.pods.values()
+        for other in sorted(others, key=lambda each: each.order):
+            if other.nominated is None and not other.evicting:
+                self.wants(other)
+                return
 
     def evicted(self, event: Evicted, now: float) -> tuple[list[Effect], float | None]:
         """What became of evictions; the moment at which to try again, if they failed."""
@@ -191,6 +204,17 @@ class MakingRoom:
         record.preempt_after = now + _AGAIN_S
         return self.end(record), record.preempt_after
 
+    def _promise(self, record: Waiting, nominated: Nominated) -> None:
+        record.nominated = nominated
+        uid = record.pod.uid
+        self._cluster.nominate(uid, nominated.node, reserved=nominated.reserved)
+        self._regroup(record)
+
+    def _regroup(self, record: Waiting) -> None:
+        """Whether something is promised to it decides with whom a pod shares its fate."""
+        if record.pod.uid in self._queue:
+            self._queue.push(record.pod, self._key(record.pod))
+
     # --- nominations -----------------------------------------------------------------------------
 
     def end(self, record: Waiting) -> list[Effect]:
@@ -198,6 +222,7 @@ class MakingRoom:
         had = record.nominated
         record.nominated = None
         self._cluster.unnominate(record.pod.uid)
+        self._regroup(record)
         if had is None or had.reserved:
             return []
         return [Nominate(record.pod, "")]
@@ -211,8 +236,7 @@ class MakingRoom:
         leaving = frozenset(entry.leaving)
         graces = [entry.pods[uid].grace_s for uid in leaving]
         until = now + max(graces, default=0) + _LATE_S
-        record.nominated = Nominated(pod.nominated, until, victims=leaving)
-        self._cluster.nominate(pod.uid, pod.nominated)
+        self._promise(record, Nominated(pod.nominated, until, victims=leaving))
 
     def review(self, record: Waiting, now: float) -> list[Effect]:
         """Whether something still speaks for the pod's nomination; if not, it ends."""
@@ -267,8 +291,7 @@ class MakingRoom:
             record = self._queue.records[pod.uid]
             missing = reservation.missing(pod, entry)
             until = now + reservation.PATIENCE * self._reserve_after
-            record.nominated = Nominated(entry.name, until, reserved=True, missing=missing)
-            self._cluster.nominate(pod.uid, entry.name, reserved=True)
+            self._promise(record, Nominated(entry.name, until, reserved=True, missing=missing))
             kept += 1
             text = f"node {entry.name} is kept for {pod.key}, which has waited long"
             effects += [

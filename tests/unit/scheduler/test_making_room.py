@@ -1,0 +1,257 @@
+"""Evictions, nominations and reservations over time: each ends when nothing speaks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rte.scheduler.loop import messages
+from rte.scheduler.loop.messages import Evicted, Nominate
+from tests.unit.scheduler.build import machine, state
+from tests.unit.scheduler.desk import Desk
+
+ONE_ZONE = state(machine(zones=1))
+DISK = {"nodeSelector": {"disk": "ssd"}}
+SERVICE = [{"kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}]
+
+
+def desk_with(*nodes: str, **options: Any) -> Desk:
+    desk = Desk(**options)
+    for name in nodes:
+        desk.node(name, ONE_ZONE, labels={"disk": "ssd"})
+    return desk
+
+
+def nominated(desk: Desk) -> list[str]:
+    return [effect.node for effect in desk.told(Nominate)]
+
+
+def test_a_victim_that_ends_lets_the_pod_in() -> None:
+    desk = desk_with("a")
+    low = desk.pod("low", "6")
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10)
+    assert nominated(desk) == ["a"]
+    assert desk.view(low).deleting
+    desk.end(low)
+    assert desk.where(high) == "a"
+    assert desk.machine.cluster.nominations == {}
+
+
+def test_an_eviction_that_leadership_interrupts_is_planned_again() -> None:
+    """The lease is late for a moment between the plan and the first eviction."""
+    desk = desk_with("a")
+    low = desk.pod("low", "6")
+    desk.run_all()
+    desk.answers = False
+    high = desk.pod("high", "6", priority=10)
+    (first,) = desk.evictions
+    desk.handle(Evicted(first.pod.uid, (), complete=False))
+    assert desk.machine.cluster.nominations == {}
+    assert len(desk.evictions) == 1
+    desk.answers = True
+    desk.evictions.clear()
+    desk.pass_time(5.0)
+    assert desk.view(low).deleting
+    desk.end(low)
+    assert desk.where(high) == "a"
+
+
+def test_a_nomination_ends_when_its_node_will_not_do_any_more() -> None:
+    desk = desk_with("a")
+    low = desk.pod("low", "6")
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10, **DISK)
+    desk.label("a", disk="hdd")
+    assert desk.machine.cluster.nominations == {}
+    assert nominated(desk) == ["a", ""]
+    desk.end(low)
+    small = desk.pod("small", "4")
+    assert (desk.where(small), desk.where(high)) == ("a", "")
+
+
+def test_a_nomination_ends_with_its_node() -> None:
+    desk = desk_with("a")
+    desk.pod("low", "6")
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10)
+    desk.delete("nodes", "a")
+    assert desk.machine.cluster.nominations == {}
+    desk.node("b", ONE_ZONE)
+    assert desk.where(high) == "b"
+
+
+def test_victims_of_a_dying_node_are_not_waited_for_for_ever() -> None:
+    """The kubelet of a is silent: its pod never ends. After its grace period b has to give."""
+    desk = desk_with("a", "b")
+    lows = {n: desk.pod(f"low-{n}", "6", terminationGracePeriodSeconds=20) for n in "ab"}
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10)
+    (first,) = nominated(desk)
+    desk.pass_time(25.0)
+    assert nominated(desk) == [first]
+    desk.pass_time(10.0)
+    (other,) = {"a", "b"} - {first}
+    assert nominated(desk)[-1] == other
+    ended = next(uid for uid in lows.values() if desk.where(uid) == other)
+    desk.end(ended)
+    assert desk.where(high) == other
+
+
+def test_a_better_place_elsewhere_is_taken_and_the_promise_given_back() -> None:
+    desk = desk_with("a")
+    desk.pod("low", "6")
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10)
+    assert desk.machine.cluster.nominations == {high: "a"}
+    desk.node("b", ONE_ZONE)
+    assert desk.where(high) == "b"
+    assert desk.machine.cluster.nominations == {}
+
+
+def test_a_successor_takes_up_the_nominations_of_the_one_before_it() -> None:
+    desk = desk_with("a")
+    low = desk.pod("low", "6")
+    desk.run_all()
+    desk.begin_to_end(low)
+    waiting = {"phase": "Pending", "nominatedNodeName": "a"}
+    high = desk.pod("high", "6", priority=10, status=waiting)
+    assert desk.machine.cluster.nominations == {high: "a"}
+    desk.end(low)
+    assert desk.where(high) == "a"
+
+
+def test_our_own_evictions_count_before_the_budget_says_so() -> None:
+    """Two preemptions in quick succession: the budget allows one disruption, not two."""
+    desk = desk_with("a", "b")
+    guarded = [desk.pod(f"db-{n}", "6", labels={"app": "db"}, priority=1) for n in range(2)]
+    desk.run_all()
+    budget = {
+        "metadata": {"namespace": "default", "name": "db"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    desk.put("budgets", "default/db", budget)
+    desk.node("c", ONE_ZONE)
+    dear = desk.pod("dear", "6", priority=5)
+    desk.run_all()
+    first, second = (desk.pod(f"high-{n}", "6", priority=10) for n in range(2))
+    leaving = {uid for uid in (*guarded, dear) if desk.view(uid).deleting}
+    assert len(leaving) == 2
+    assert dear in leaving, "the second would have violated the budget"
+    for uid in leaving:
+        desk.end(uid)
+    assert desk.where(first)
+    assert desk.where(second)
+
+
+def test_pods_that_the_budget_has_counted_already_violate_it_no_more() -> None:
+    desk = desk_with("a")
+    desk.pod("db", "6", labels={"app": "db"})
+    desk.run_all()
+    budget = {
+        "metadata": {"namespace": "default", "name": "db"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}},
+        "status": {"disruptionsAllowed": 0, "disruptedPods": {"db": "2026-01-01T00:00:00Z"}},
+    }
+    desk.put("budgets", "default/db", budget)
+    plan = desk.machine.cycle.plan_on(
+        desk.view(desk.pod("high", "6", priority=10, preemptionPolicy="Never")),
+        desk.machine.cluster.nodes["a"],
+    )
+    assert plan is not None
+    assert plan.violations == 0
+
+
+def waiting_for_the_zone(desk: Desk) -> str:
+    """A pod that needs a whole zone of node a, where small ones run."""
+    for number in range(2):
+        desk.pod(f"small-{number}", "3")
+    desk.run_all()
+    return desk.pod("large", "7")
+
+
+def test_a_reservation_that_comes_to_nothing_lapses() -> None:
+    desk = desk_with("a", reserve_after=60.0)
+    large = waiting_for_the_zone(desk)
+    desk.pass_time(62.0)
+    assert desk.machine.cluster.nominations == {large: "a"}
+    other = desk.pod("other", "1")
+    assert desk.where(other) == ""
+    desk.pass_time(125.0)
+    assert desk.machine.cluster.nominations == {}
+    assert desk.where(other) == "a"
+
+
+def test_a_reservation_lasts_while_its_node_drains() -> None:
+    desk = desk_with("a", reserve_after=60.0)
+    large = waiting_for_the_zone(desk)
+    desk.pass_time(62.0)
+    desk.pass_time(100.0)
+    desk.end("uid-small-0")
+    desk.pass_time(100.0)
+    assert desk.machine.cluster.nominations == {large: "a"}
+    desk.end("uid-small-1")
+    assert desk.where(large) == "a"
+    assert desk.machine.cluster.nominations == {}
+
+
+def test_each_of_those_who_wait_has_its_turn() -> None:
+    """One node, one reservation: it goes from the first to the second when it lapses."""
+    desk = desk_with("a", reserve_after=60.0)
+    first = waiting_for_the_zone(desk)
+    second = desk.pod("second", "6")
+    desk.pass_time(62.0)
+    assert desk.machine.cluster.nominations == {first: "a"}
+    desk.pass_time(122.0)
+    assert desk.machine.cluster.nominations == {second: "a"}
+
+
+def test_a_node_full_of_services_is_not_waited_for() -> None:
+    desk = Desk(reserve_after=60.0)
+    desk.node("services", ONE_ZONE)
+    uid = desk.pod("service", "6")
+    obj = desk.objects["pods", uid]
+    metadata = {**obj["metadata"], "ownerReferences": SERVICE}
+    desk.put("pods", uid, {**obj, "metadata": metadata})
+    desk.run_all()
+    desk.node("jobs", ONE_ZONE, labels={"kind": "jobs"})
+    desk.pod("job", "6", restartPolicy="Never", nodeSelector={"kind": "jobs"})
+    desk.run_all()
+    large = desk.pod("large", "7")
+    desk.pass_time(62.0)
+    assert desk.machine.cluster.nominations == {large: "jobs"}
+
+
+def test_ordinary_pods_are_let_in_while_a_node_drains() -> None:
+    desk = desk_with("a", reserve_after=60.0)
+    desk.node("a", ONE_ZONE, allocatable={"cpu": "7500m"})
+    large = waiting_for_the_zone(desk)
+    desk.pass_time(62.0)
+    assert desk.machine.cluster.nominations == {large: "a"}
+    ordinary = desk.pod("ordinary", "400m", guaranteed=False, mem="1Mi")
+    assert desk.where(ordinary) == "a"
+    # Another would take of the total what the large pod will need.
+    late = desk.pod("late", "400m", guaranteed=False, mem="1Mi")
+    assert desk.where(late) == ""
+    for number in range(2):
+        desk.end(f"uid-small-{number}")
+    assert desk.where(large) == "a"
+
+
+def test_higher_priorities_need_not_wait_for_a_reservation() -> None:
+    desk = desk_with("a", reserve_after=60.0, preempts=False)
+    waiting_for_the_zone(desk)
+    desk.pass_time(62.0)
+    urgent = desk.pod("urgent", "1", priority=10)
+    assert desk.where(urgent) == "a"
+
+
+def test_nothing_of_a_promise_is_left_when_the_pod_is_gone() -> None:
+    desk = desk_with("a", reserve_after=60.0)
+    large = waiting_for_the_zone(desk)
+    desk.pass_time(62.0)
+    desk.end(large)
+    assert desk.machine.cluster.nominations == {}
+    assert not any(entry.nominated for entry in desk.machine.cluster.nodes.values())
+    assert list(desk.machine.queue) == []
+    assert any(isinstance(effect, messages.Post) for effect in desk.effects)
