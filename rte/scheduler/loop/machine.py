@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.messages import Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.waiting import Waiting
 
 #: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
 TELL_AFTER_S = 0.3

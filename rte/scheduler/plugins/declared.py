@@ -4,6 +4,33 @@ from __future__ import annotations
 
 from rte.scheduler.framework.plugin import Plugin
 
+#: Kinds of volumes that every node can have, or that only its kubelet knows how to.
+_LOCAL_VOLUMES = (
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "downwardAPI",
+    "emptyDir",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "image",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "scaleIO",
+    "secret",
+    "storageos",
+    "vsphereVolume",
+)
+
 
 class PrioritySort(Plugin):
     """The order of the queue (:mod:`rte.scheduler.queue`)."""
@@ -74,6 +101,7 @@ class KubeletOnly(Plugin):
             "setHostnameAsFQDN",
             "shareProcessNamespace",
             "subdomain",
+            *(f"volumes.{kind}" for kind in _LOCAL_VOLUMES),
         }
     )
     says = "does not decide where a pod may go"

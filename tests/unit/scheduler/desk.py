@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rte import nrt, placement
-from rte.model.machine import CPU, Machine as Hardware, Zone
+from rte.model.machine import CPU, Zone
+from rte.model.machine import Machine as Hardware
 from rte.model.node import NodeReading, NodeState
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine

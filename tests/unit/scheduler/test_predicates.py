@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rte.scheduler.plugins.default_preemption import Plan
 from tests.unit.scheduler.build import World, pod_object, state
 
 SOME = {"guaranteed": False, "cpu": "100m"}
@@ -44,6 +45,33 @@ def test_sidecars_count_beside_containers_and_init_containers_at_their_peak() ->
     assert world.place(fits) == "a"
 
 
+def test_pod_level_resources_are_charged_and_counted_when_room_is_made() -> None:
+    """What a preemptor with a stanza asks for is the stanza, and so is what its victims hold."""
+    world = world_of(a={"allocatable": {"cpu": "10"}})
+    stanza = {"requests": {"cpu": "6"}}
+    low = world.pod(guaranteed=False, cpu="1", resources=stanza, node_name="a")
+    world.pod(guaranteed=False, cpu="1", node_name="a")
+    high = world.pod(guaranteed=False, cpu="1", resources=stanza, priority=10)
+    assert world.why(high) == {"Insufficient cpu": 1}
+    plans = [plan for plan in world.cycle.plans(high) if isinstance(plan, Plan)]
+    assert [plan.victims for plan in plans] == [(low,)]
+
+
+def test_an_infeasible_resize_counts_as_if_it_had_not_been_asked_for() -> None:
+    world = world_of(a={"allocatable": {"cpu": "8"}})
+    obj = pod_object(guaranteed=False, cpu="100", node_name="a")
+    held = {"requests": {"cpu": "1"}}
+    status = {"name": "c0", "allocatedResources": {"cpu": "1"}, "resources": held}
+    pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    obj["status"] = {
+        "phase": "Running",
+        "containerStatuses": [status],
+        "conditions": [pending],
+    }
+    world.pod(obj)
+    assert world.place(world.pod(guaranteed=False, cpu="7")) == "a"
+
+
 def test_a_pod_level_stanza_takes_the_place_of_the_sum() -> None:
     world = world_of(a={"allocatable": {"cpu": "4"}})
     pod = world.pod(guaranteed=False, cpu="3", resources={"requests": {"cpu": "5"}})
@@ -74,6 +102,7 @@ def test_a_pod_that_is_being_resized_counts_with_the_larger_amount() -> None:
         ({"key": "k", "operator": "Exists"}, True),
         ({"operator": "Exists"}, True),
         ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "k", "operator": "Lt", "value": "5"}, False),
     ],
 )
 def test_taints_need_a_toleration(toleration: dict[str, str], passes: bool) -> None:
@@ -167,6 +196,17 @@ def test_affinity_joins_and_the_first_of_a_group_may_go_anywhere() -> None:
     where = world.place(world.pod(labels={"app": "x"}, affinity=together, **SOME))
     assert where is not None
     assert world.place(stranger) == where
+
+
+def test_an_affinity_of_several_terms_needs_one_pod_that_matches_all() -> None:
+    world = world_of(**ZONES)
+    world.pod(labels={"app": "x"}, node_name="a", **SOME)
+    world.pod(labels={"tier": "y"}, node_name="a", **SOME)
+    both = _affinity("podAffinity", _term({"app": "x"}), _term({"tier": "y"}))
+    pod = world.pod(affinity=both, **SOME)
+    assert world.why(pod) == {"node(s) didn't match pod affinity rules": 2}
+    world.pod(labels={"app": "x", "tier": "y"}, node_name="b", **SOME)
+    assert world.place(pod) == "b"
 
 
 def test_match_label_keys_confine_a_term_to_pods_of_the_same_revision() -> None:
@@ -264,3 +304,66 @@ def test_soft_rules_decide_between_nodes_that_would_do() -> None:
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [liked]}}
     assert world.place(world.pod(affinity=affinity, **SOME)) == "b"
     assert world.place(world.pod(**SOME)) == "a"
+
+
+def test_tolerations_compare_numbers() -> None:
+    taint = {"key": "sla", "value": "95", "effect": "NoSchedule"}
+    world = world_of(a={"taints": [taint]})
+
+    def asks(operator: str, value: str) -> str | None:
+        toleration = {"key": "sla", "operator": operator, "value": value}
+        pod = world.pod(tolerations=[toleration], **SOME)
+        return next(iter(world.why(pod)))
+
+    assert asks("Gt", "90") == ""
+    assert asks("Lt", "90") == "node(s) had untolerated taint(s) sla"
+
+
+@pytest.mark.parametrize("count", [6, 64, 65, 300])
+def test_what_is_preferred_does_not_depend_on_the_number_of_nodes(count: int) -> None:
+    last = f"n{count - 1:03}"
+    taint = {"key": "t", "effect": "PreferNoSchedule"}
+    world = World()
+    for number in range(count):
+        name = f"n{number:03}"
+        # The one without a taint is a little fuller.
+        options = {} if name == last else {"taints": [taint]}
+        cpu = {"cpu": "15" if name == last else "16"}
+        world.node(name, bare=True, allocatable=cpu, **options)
+    assert world.place(world.pod(**SOME)) == last
+
+    world = World()
+    plain = {"cpu_policy": "none", "memory_policy": "None", "reserved_memory": {}}
+    for number in range(count):
+        name = f"n{number:03}"
+        world.node(name, state(policy="none", **plain) if name == last else state())
+    world.pod(guaranteed=False, cpu="1", node_name=last)
+    # It is fuller, and aligns nothing: an ordinary pod does no harm there.
+    assert world.place(world.pod(guaranteed=False, cpu="1")) == last
+    # A node without a report is the last for what needs a zone, even when all have one in flight.
+    world.node("bare", bare=True)
+    for number in range(count):
+        world.pod(cpu="1", node_name=f"n{number:03}")
+    assert world.place(world.pod(cpu="2")) != "bare"
+
+
+def test_preferred_terms_are_seen_among_many_nodes() -> None:
+    world = World()
+    for number in range(200):
+        labels = {"fast": "yes"} if number == 150 else {}
+        world.node(f"n{number:03}", bare=True, labels=labels)
+    fast = {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}
+    liked = {"weight": 10, "preference": fast}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [liked]}}
+    assert world.place(world.pod(affinity=affinity, **SOME)) == "n150"
+
+
+def test_replicas_that_need_no_zone_keep_apart_by_default() -> None:
+    world = world_of(a={}, b={}, c={})
+    placed = []
+    for _ in range(6):
+        obj = pod_object(guaranteed=False, cpu="10m")
+        owner = {"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+        obj["metadata"]["ownerReferences"] = [owner]
+        placed.append(str(world.place(world.pod(obj))))
+    assert sorted(placed) == ["a", "a", "b", "b", "c", "c"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rte.scheduler.framework import storage as volumes
+from rte.scheduler.front import answers
 from rte.scheduler.plugins import volume_binding
 from tests.unit.scheduler.build import World, pod_object
 
@@ -152,3 +153,85 @@ def test_a_claim_for_one_pod_at_a_time(world: World) -> None:
     assert world.place(second) is None
     world.end(first)
     assert world.place(second) is not None
+
+
+def test_a_generic_ephemeral_volume_must_belong_to_the_pod(world: World) -> None:
+    add(world, storage_class("csi.example.com"))
+    obj = pod_object("p", guaranteed=False, cpu="1")
+    obj["spec"]["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
+    pod = world.pod(obj)
+    waits = 'waiting for ephemeral volume controller to create "p-scratch"'
+    assert world.why(pod) == {waits: 2}
+    add(world, claim("p-scratch"))
+    assert world.why(pod) == {'persistentvolumeclaim "p-scratch" was not created for the pod': 2}
+    owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    add(world, claim("p-scratch", meta={"ownerReferences": [owner]}))
+    assert world.place(pod) is not None
+
+
+def test_provisioning_needs_storage_capacity_where_the_driver_publishes_it(world: World) -> None:
+    add(world, storage_class("csi.example.com"), claim("c"))
+    storage = world.cluster.storage
+    storage.tracked.add("csi.example.com")
+    pod = user(world, "c")
+    assert world.why(pod) == {"node(s) did not have enough free storage": 2}
+    zone = {"matchLabels": {"topology.kubernetes.io/zone": "zone-b"}}
+    small = {"storageClassName": "local", "nodeTopology": zone, "capacity": "1Gi"}
+    storage.capacities["x/pool"] = volumes.read_capacity(small)
+    assert world.place(pod) is None
+    large = {**small, "maximumVolumeSize": "5Gi"}
+    storage.capacities["x/pool"] = volumes.read_capacity(large)
+    assert world.place(pod) == "b"
+
+
+def test_a_driver_attaches_only_so_many_volumes_to_a_node(world: World) -> None:
+    bound = {"status": {"phase": "Bound"}}
+    for number in range(3):
+        csi = {"csi": {"driver": "d.example.com", "volumeHandle": f"h{number}"}}
+        add(world, volume(f"v{number}", **csi))
+        add(world, claim(f"c{number}", spec={"volumeName": f"v{number}"}, **bound))
+    for name, most in (("a", 0), ("b", 2)):
+        drivers = [{"name": "d.example.com", "allocatable": {"count": most}}]
+        world.cluster.storage.limits[name] = volumes.read_limits({"spec": {"drivers": drivers}})
+    assert world.place(user(world, "c0")) == "b"
+    assert world.place(user(world, "c1")) == "b"
+    # One volume of two pods is attached once.
+    assert world.place(user(world, "c1")) == "b"
+    late = user(world, "c2")
+    assert world.why(late) == {"node(s) exceed max volume count": 2}
+
+
+@pytest.mark.parametrize(
+    ("disk", "shared"),
+    [
+        ({"gcePersistentDisk": {"pdName": "d"}}, False),
+        ({"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, True),
+        ({"awsElasticBlockStore": {"volumeID": "d", "readOnly": True}}, False),
+        ({"iscsi": {"iqn": "d", "targetPortal": "p", "lun": 0}}, False),
+        ({"rbd": {"monitors": ["m"], "image": "i", "pool": "rbd"}}, False),
+        ({"rbd": {"monitors": ["m"], "image": "i", "readOnly": True}}, True),
+    ],
+)
+def test_disks_that_pods_of_a_node_cannot_share(disk: dict[str, Any], shared: bool) -> None:
+    world = World()
+    world.node("a", bare=True)
+
+    def uses() -> Any:
+        obj = pod_object(guaranteed=False, cpu="1")
+        obj["spec"]["volumes"] = [{"name": "v", **disk}]
+        return world.pod(obj)
+
+    assert world.place(uses()) == "a"
+    second = uses()
+    assert (world.place(second) == "a") is shared
+    if not shared:
+        assert world.why(second) == {"node(s) had no available disk": 1}
+
+
+def test_an_unknown_claim_is_explained_and_not_stumbled_over(world: World) -> None:
+    pod = user(world, "nope")
+    answer = answers.explain_pod(world.cluster, world.cycle, pod)
+    assert answer.problem == 'persistentvolumeclaim "nope" not found'
+    assert [node.reason for node in answer.nodes] == [answer.problem] * 2
+    (status,) = {world.cycle.check(entry, pod) for entry in world.cluster.nodes.values()}
+    assert status.reason == answer.problem

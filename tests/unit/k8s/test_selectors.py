@@ -1,0 +1,83 @@
+"""Selectors, node selector terms, tolerations: the API's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rte import errors
+from rte.k8s import selectors, wire
+from rte.k8s.tolerations import Taint, taints_of, tolerates
+
+
+def matches(selector: Any, **labels: str) -> bool:
+    return selectors.parse_selector(selector, "selector").matches(labels)
+
+
+def test_an_absent_selector_matches_nothing_and_an_empty_one_everything() -> None:
+    assert not matches(None, app="x")
+    assert matches({}, app="x")
+    assert matches({})
+
+
+def test_equal_selectors_are_equal_whatever_their_order() -> None:
+    one = {"matchLabels": {"a": "1", "b": "2"}}
+    other = {
+        "matchLabels": {"b": "2"},
+        "matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}],
+    }
+    assert selectors.parse_selector(one, "s") == selectors.parse_selector(other, "s")
+    assert len({selectors.parse_selector(text, "s") for text in (one, other)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "present", "absent"),
+    [
+        ("In", ["1"], True, False),
+        ("NotIn", ["1"], False, True),
+        ("Exists", None, True, False),
+        ("DoesNotExist", None, False, True),
+        ("Unheard", ["1"], False, False),
+    ],
+)
+def test_operators(operator: str, values: Any, present: bool, absent: bool) -> None:
+    selector = {"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}
+    assert matches(selector, a="1") is present
+    assert matches(selector) is absent
+
+
+def test_a_field_of_another_type_is_refused_by_name() -> None:
+    with pytest.raises(errors.ParseError, match=r"matchLabels"):
+        selectors.parse_selector({"matchLabels": {"a": 1}}, "selector")
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "taint", "tolerated"),
+    [
+        ("Lt", "10", "9", True),
+        ("Lt", "10", "10", False),
+        ("Gt", "10", "11", True),
+        ("Gt", "10", "10", False),
+        ("Gt", "-5", "-4", True),
+        ("Gt", "x", "11", False),
+        ("Gt", "10", "x", False),
+        ("Gt", "010", "11", False),
+        ("Gt", "10", "+11", False),
+        ("Gt", "10", "9223372036854775808", False),
+        ("Lt", "10", "", False),
+        ("Unheard", "10", "10", False),
+    ],
+)
+def test_tolerations_that_compare_numbers(
+    operator: str, value: str, taint: str, tolerated: bool
+) -> None:
+    item = wire.Toleration(key="k", operator=operator, value=value, effect="NoSchedule")
+    assert tolerates([item], Taint("k", taint, "NoSchedule")) is tolerated
+    assert not tolerates([item], Taint("k", taint, "NoExecute"))
+
+
+def test_taints_of_a_node_that_is_malformed() -> None:
+    assert taints_of({"spec": None}) == ()
+    with pytest.raises(errors.ParseError, match="taints"):
+        taints_of({"spec": {"taints": [{"key": 1, "effect": "NoSchedule"}]}})
