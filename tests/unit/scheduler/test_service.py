@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rte.kube.client import STRATEGIC_PATCH
 from rte.scheduler.loop import making_room
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
@@ -330,6 +331,56 @@ async def test_an_eviction_that_is_forbidden_is_tried_again_later_and_not_for_ev
         await until(lambda: any(record.preempt_after for record in scheduler.queue))
         assert scheduler.cluster.nominations == {}
         await until(lambda: town.phase("high") == "Running")
+
+
+async def test_victims_are_told_why_they_go(town: Town) -> None:
+    await town.node("a", "1x8", stop=1.0)
+    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    async with town.scheduler():
+        town.pod("low", "6", terminationGracePeriodSeconds=2)
+        await until(lambda: town.phase("low") == "Running")
+        town.pod("high", "6", priorityClassName="urgent")
+        await until(lambda: town.get("low")["metadata"].get("deletionTimestamp"))
+        conditions = {c["type"]: c for c in town.get("low")["status"]["conditions"]}
+        assert conditions["DisruptionTarget"]["status"] == "True"
+        assert conditions["DisruptionTarget"]["reason"] == "PreemptionByScheduler"
+        assert "Ready" in conditions, "those of others stay"
+        await until(lambda: town.phase("high") == "Running")
+
+
+async def test_a_renewal_that_is_late_holds_an_eviction_up_and_no_more(town: Town) -> None:
+    await town.node("a", "1x8")
+    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    async with town.scheduler() as scheduler:
+        town.pod("low", "6")
+        await until(lambda: preemption_is_possible(scheduler, 1))
+        asked: list[str] = []
+        may_evict = scheduler._may_evict
+
+        def late_once(uid: str) -> bool:
+            asked.append(uid)
+            return len(asked) > 1 and may_evict(uid)
+
+        scheduler._evictor._may_evict = late_once
+        town.pod("high", "6", priorityClassName="urgent")
+        await until(lambda: asked)
+        await until(lambda: town.phase("high") == "Running")
+
+
+async def test_conditions_of_others_stay_when_a_verdict_is_written(town: Town) -> None:
+    await town.node("a", "1x8")
+    async with town.scheduler() as scheduler:
+        town.pod("p", "40")
+        # Our view of the pod is older than the condition of the other controller.
+        quota = {"type": "example.com/quota", "status": "True"}
+        town.api.patch(
+            "pods", "p", {"status": {"conditions": [quota]}}, "default",
+            content_type=STRATEGIC_PATCH, subresource="status",
+        )  # fmt: skip
+        await until(lambda: town.condition("p"))
+        types = {c["type"] for c in town.get("p")["status"]["conditions"]}
+        assert types >= {"PodScheduled", "example.com/quota"}
+        assert scheduler.queue.sizes()["unschedulable"] == 1
 
 
 async def test_two_replicas_one_active(town: Town) -> None:
