@@ -49,13 +49,17 @@ class Desk:
     def put(self, collection: str, key: str, obj: dict[str, Any]) -> None:
         """Create or change an object, and let the watch tell."""
         self.version += 1
-        obj["metadata"]["resourceVersion"] = str(self.version)
-        self.objects[collection, key] = obj
-        self.handle(messages.Seen(collection, obj))
+        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
+        self.objects[collection, key] = {**obj, "metadata": metadata}
+        self.tell(messages.Seen(collection, self.objects[collection, key]))
+
+    def tell(self, event: messages.Seen | messages.Gone) -> None:
+        """The watch of a collection has something new."""
+        self.handle(event)
 
     def delete(self, collection: str, key: str) -> None:
         self.objects.pop((collection, key), None)
-        self.handle(messages.Gone(collection, key))
+        self.tell(messages.Gone(collection, key))
 
     def node(self, name: str, reported: NodeState | None = None, **options: Any) -> None:
         """A node with this report, or without any (``bare``)."""
@@ -189,13 +193,9 @@ class Desk:
             return
         at = obj["spec"].get("nodeName")
         assert not at, f"{uid} was bound twice"
-        self.version += 1
-        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
-        obj = {**obj, "metadata": metadata, "spec": {**obj["spec"], "nodeName": effect.node}}
-        self.objects["pods", uid] = obj
         if answer:
             self._answer(Bound(uid, Outcome.BOUND))
-        self._answer(messages.Seen("pods", obj))
+        self.put("pods", uid, {**obj, "spec": {**obj["spec"], "nodeName": effect.node}})
 
     def _answer(self, event: Event) -> None:
         self._carry_out(self.machine.handle(event, self.now))
@@ -204,12 +204,7 @@ class Desk:
         """The API marks the victims; they end when the test says so."""
         for victim in effect.victims:
             if ("pods", victim.uid) in self.objects:
-                obj = self.objects["pods", victim.uid]
-                metadata = {**obj["metadata"], "deletionTimestamp": "2026-01-01T01:00:00Z"}
-                self.version += 1
-                metadata["resourceVersion"] = str(self.version)
-                self.objects["pods", victim.uid] = {**obj, "metadata": metadata}
-                self._answer(messages.Seen("pods", self.objects["pods", victim.uid]))
+                self.begin_to_end(victim.uid)
         self._answer(messages.Evicted(effect.pod.uid, effect.victims, complete=True))
 
     def told(self, kind: type[Any]) -> Iterator[Any]:

@@ -1,0 +1,344 @@
+"""The machine in every weather: late, doubled, reordered and cut watches, binds without an answer,
+leases lost, kubelets that refuse, nodes that vanish.
+
+After each step nothing was bound twice, and nothing that was called certain was refused by the
+kubelet's own rules; when all is quiet no pod waits that fits, and no nomination, reservation or
+memory is left without a living reason.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rte import placement
+from rte.scheduler.loop import messages
+from rte.scheduler.loop.messages import Bound, Outcome
+from tests.unit.scheduler.build import machine, state
+from tests.unit.scheduler.desk import Desk
+
+if TYPE_CHECKING:
+    from random import Random
+
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+COLLECTIONS = ("pods", "nodes", "reports")
+
+
+class Storm(Desk):
+    """The API tells nothing at once: each collection has a backlog of events."""
+
+    def __init__(self, **options: Any) -> None:
+        self.backlog: dict[str, deque[messages.Seen | messages.Gone]] = {
+            name: deque() for name in COLLECTIONS
+        }
+        self.last: dict[str, messages.Seen | messages.Gone] = {}
+        super().__init__(**options)
+        self.answers = False
+
+    def tell(self, event: messages.Seen | messages.Gone) -> None:
+        self.backlog[event.collection].append(event)
+
+    def deliver(self, collection: str) -> None:
+        event = self.last[collection] = self.backlog[collection].popleft()
+        self.handle(event)
+
+    def relist(self, collection: str) -> None:
+        """The watch was cut: what it had not told is lost, and a list takes its place."""
+        self.backlog[collection].clear()
+        items = {key: obj for (kind, key), obj in self.objects.items() if kind == collection}
+        for obj in list(items.values()):
+            self.handle(messages.Seen(collection, obj))
+        self.handle(messages.Listed(collection, frozenset(items), self.version))
+
+    def calm(self) -> None:
+        for name in COLLECTIONS:
+            while self.backlog[name]:
+                self.deliver(name)
+
+
+class Weather(RuleBasedStateMachine):
+    """Rules are what may happen at any time; hypothesis finds the order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = Storm(reserve_after=30.0)
+        self.number = 0
+        self.nodes = 0
+        self.by_us: set[str] = set()
+        self.ended: dict[str, str] = {}
+        self.unreliable: set[str] = set()
+
+    @initialize(zones=st.sampled_from([1, 2]))
+    def begin(self, zones: int) -> None:
+        for _ in range(2):
+            self.add_node(zones)
+        self.desk.node("bare", bare=True, allocatable={"cpu": "3"}, labels={"zone": "bare"})
+        self.desk.calm()
+
+    def add_node(self, zones: int) -> None:
+        name = f"n{self.nodes}"
+        self.nodes += 1
+        self.desk.node(name, state(machine(zones=zones, cpus=6)), labels={"zone": name})
+
+    # --- what users and kubelets do ---
+
+    @rule(
+        cpu=st.sampled_from(["1", "2", "3", "5"]),
+        priority=st.sampled_from([0, 0, 0, 10]),
+        kind=st.sampled_from(["pinned", "pinned", "pinned", "shared", "near", "apart", "spread"]),
+    )
+    def create(self, cpu: str, priority: int, kind: str) -> None:
+        self.number += 1
+        options: dict[str, Any] = {"priority": priority, "labels": {"app": kind}}
+        term = {"labelSelector": {"matchLabels": {"app": "pinned"}}, "topologyKey": "zone"}
+        if kind == "near":
+            options["affinity"] = {"podAffinity": {HARD: [term]}}
+        elif kind == "apart":
+            term = {**term, "labelSelector": {"matchLabels": {"app": "apart"}}}
+            options["affinity"] = {"podAntiAffinity": {HARD: [term]}}
+        elif kind == "spread":
+            options["topologySpreadConstraints"] = [
+                {"maxSkew": 1, "topologyKey": "zone",
+                 "labelSelector": {"matchLabels": {"app": "spread"}}}
+            ]  # fmt: skip
+        guaranteed = kind not in ("shared", "near")
+        self.desk.pod(f"p{self.number}", cpu, guaranteed=guaranteed, mem="64Mi", **options)
+
+    def unmet(self) -> list[str]:
+        """Bound pods that their kubelet has not seen yet."""
+        desk = self.desk
+        return [
+            uid
+            for uid in desk.bound()
+            if desk.where(uid) in desk.kubelets
+            and uid not in desk.kubelets[desk.where(uid)].admitted
+            and uid not in self.ended
+        ]
+
+    @precondition(lambda self: self.unmet())
+    @rule(rng=st.randoms(use_true_random=False))
+    def admit(self, rng: Random) -> None:
+        """A kubelet meets its pods in any order; it tells of it later."""
+        desk, uid = self.desk, rng.choice(self.unmet())
+        name = desk.where(uid)
+        obj = desk.objects["pods", uid]
+        kubelet = desk.kubelets[name]
+        shape = self.shape_of(obj)
+        admission = placement.admit(kubelet, shape.as_pod(uid))
+        assert admission.verdict == "admitted", (uid, name, admission.reason)
+        admitted = admission.state.admitted | {uid}
+        desk.kubelets[name] = replace(admission.state, admitted=admitted)
+        desk.change(uid, phase="Running")
+
+    def shape_of(self, obj: dict[str, Any]) -> Any:
+        return self.desk.machine.cluster.shapes.of(copy.deepcopy(obj))
+
+    @precondition(lambda self: self.unmet())
+    @rule(rng=st.randoms(use_true_random=False))
+    def refuse(self, rng: Random) -> None:
+        """A kubelet refuses for reasons of its own."""
+        self.desk.refuse(rng.choice(self.unmet()), "UnexpectedAdmissionError")
+
+    @rule(rng=st.randoms(use_true_random=False))
+    def publish(self, rng: Random) -> None:
+        alive = [name for name in self.desk.kubelets if ("nodes", name) in self.desk.objects]
+        if alive:
+            self.desk.report(rng.choice(sorted(alive)))
+
+    def running(self) -> list[str]:
+        desk = self.desk
+        return [
+            uid
+            for uid in desk.bound()
+            if uid not in self.ended and (desk.where(uid) == "bare" or uid not in self.unmet())
+        ]
+
+    @precondition(lambda self: self.running())
+    @rule(rng=st.randoms(use_true_random=False))
+    def finish(self, rng: Random) -> None:
+        """The kubelet lets go of a pod; the API does not show it yet."""
+        uid = rng.choice(self.running())
+        self.let_go(uid)
+
+    def let_go(self, uid: str) -> None:
+        name = self.desk.where(uid)
+        self.ended[uid] = name
+        if name in self.desk.kubelets:
+            kubelet = self.desk.kubelets[name]
+            active = kubelet.admitted - {uid}
+            self.desk.kubelets[name] = replace(placement.settle(kubelet, active), admitted=active)
+
+    @precondition(lambda self: self.ended)
+    @rule()
+    def show_end(self) -> None:
+        uid = next(iter(self.ended))
+        del self.ended[uid]
+        self.desk.delete("pods", uid)
+
+    @rule(rng=st.randoms(use_true_random=False))
+    def withdraw(self, rng: Random) -> None:
+        """A user deletes a pod that waits."""
+        waiting = [
+            key
+            for (kind, key), obj in self.desk.objects.items()
+            if kind == "pods" and not obj["spec"].get("nodeName")
+        ]
+        if waiting:
+            self.desk.delete("pods", rng.choice(waiting))
+
+    @rule(vanish=st.booleans(), zones=st.sampled_from([1, 2]))
+    def machines_come_and_go(self, vanish: bool, zones: int) -> None:
+        names = sorted(n for n in self.desk.kubelets if ("nodes", n) in self.desk.objects)
+        if not vanish and len(names) < 4:
+            self.add_node(zones)
+        elif vanish and len(names) > 1:
+            name = names[0]
+            self.desk.delete("nodes", name)
+            self.desk.delete("reports", name)
+            for uid in [uid for uid in self.desk.bound() if self.desk.where(uid) == name]:
+                self.ended.pop(uid, None)
+                self.desk.delete("pods", uid)
+            del self.desk.kubelets[name]
+
+    # --- what the network does ---
+
+    @rule(collection=st.sampled_from(COLLECTIONS), number=st.integers(1, 5))
+    def deliver(self, collection: str, number: int) -> None:
+        for _ in range(min(number, len(self.desk.backlog[collection]))):
+            self.desk.deliver(collection)
+
+    @rule(collection=st.sampled_from(COLLECTIONS))
+    def double(self, collection: str) -> None:
+        event = self.desk.last.get(collection)
+        if isinstance(event, messages.Seen):
+            self.desk.handle(event)
+
+    @rule(collection=st.sampled_from(COLLECTIONS))
+    def cut(self, collection: str) -> None:
+        self.desk.relist(collection)
+
+    @precondition(lambda self: self.desk.binds)
+    @rule(how=st.sampled_from(["answered", "answered", "unanswered", "refused"]))
+    def bind(self, how: str) -> None:
+        effect = self.desk.binds.pop(0)
+        uid = effect.pod.uid
+        if how == "refused":
+            self.desk._answer(Bound(uid, Outcome.REFUSED, message="no"))
+            return
+        self.desk.bind(effect, answer=how == "answered")
+        if how == "unanswered" and ("pods", uid) in self.desk.objects:
+            # It is read back, as the binder does.
+            self.desk._answer(Bound(uid, Outcome.BOUND, self.desk.objects["pods", uid]))
+
+    @precondition(lambda self: self.desk.evictions)
+    @rule(lost=st.booleans())
+    def evict(self, lost: bool) -> None:
+        effect = self.desk.evictions.pop(0)
+        if lost:
+            self.desk._answer(messages.Evicted(effect.pod.uid, (), complete=False))
+        else:
+            self.desk.evict(effect)
+
+    @rule(seconds=st.sampled_from([0.2, 2.0, 15.0, 70.0]))
+    def wait(self, seconds: float) -> None:
+        self.desk.pass_time(seconds)
+        self.reread()
+
+    def reread(self) -> None:
+        done = [effect for effect in self.desk.effects if isinstance(effect, messages.Read)]
+        self.desk.effects.clear()
+        for effect in done:
+            report = self.desk.objects.get(("reports", effect.node))
+            if report is not None:
+                self.desk.handle(messages.Seen("reports", report))
+            self.desk.handle(messages.Reread(effect.node))
+
+    @rule()
+    def lose_the_lease(self) -> None:
+        self.desk.handle(messages.Leading(active=False))
+        for effect in self.desk.binds:
+            self.desk._answer(Bound(effect.pod.uid, Outcome.ABANDONED))
+        self.desk.binds.clear()
+        self.desk.relist("pods")
+        self.desk.handle(messages.Leading(active=True))
+
+    # --- what must hold ---
+
+    @invariant()
+    def promises_have_a_reason(self) -> None:
+        machine = self.desk.machine
+        for uid, name in machine.cluster.nominations.items():
+            record = machine.queue.records[uid]
+            assert record.nominated is not None
+            assert record.nominated.node == name
+            assert uid in machine.cluster.nodes[name].nominated
+        for record in machine.queue:
+            assert record.pod.uid in machine.cluster.pods
+            if record.nominated is not None:
+                assert machine.cluster.nominations.get(record.pod.uid) == record.nominated.node
+        for uid in machine._in_force:
+            assert uid in machine.cluster.assumed or uid in machine.cluster.pods or self.desk.binds
+
+    def teardown(self) -> None:
+        """Let the storm pass: everything arrives, every kubelet meets its pods and tells."""
+        desk = self.desk
+        for _ in range(60):
+            desk.calm()
+            while desk.binds:
+                desk.bind(desk.binds.pop(0))
+            while desk.evictions:
+                desk.evict(desk.evictions.pop(0))
+            desk.calm()
+            for uid in [
+                u
+                for u in desk.bound()
+                if desk.objects["pods", u]["metadata"].get("deletionTimestamp")
+            ]:
+                if uid not in self.ended:
+                    self.let_go(uid)
+            while self.ended:
+                self.show_end()
+            for uid in self.unmet():
+                obj = desk.objects["pods", uid]
+                kubelet = desk.kubelets[desk.where(uid)]
+                admission = placement.admit(kubelet, self.shape_of(obj).as_pod(uid))
+                assert admission.verdict == "admitted", (uid, admission.reason)
+                admitted = admission.state.admitted | {uid}
+                desk.kubelets[desk.where(uid)] = replace(admission.state, admitted=admitted)
+                desk.change(uid, phase="Running")
+            for name in desk.kubelets:
+                desk.report(name)
+            desk.calm()
+            desk.pass_time(20.0)
+            self.reread()
+            if not any((desk.binds, desk.evictions, self.unmet(), *desk.backlog.values())):
+                break
+        # The longest hold-off, reservation and back-off are over.
+        machine = desk.machine
+        waiting = [record.pod for record in machine.queue]
+        for pod in waiting:
+            problem = machine.cycle.problem(pod).reason
+            fits = [
+                entry.name
+                for entry in machine.cluster.nodes.values()
+                if entry.info is not None and not machine.cycle.check(entry, pod).reason
+            ]
+            assert problem or not fits, (pod.name, fits, machine.queue.group_of(pod.uid))
+        assert not machine.cluster.assumed
+        assert not machine._in_force
+        for uid in machine.cluster.pods:
+            assert ("pods", uid) in desk.objects
+        for entry in machine.cluster.nodes.values():
+            assert set(entry.pods) <= set(machine.cluster.pods)
+            assert set(entry.nominated) <= {pod.uid for pod in waiting}
+            assert set(entry.awaited) <= {pod.kubelet_uid for pod in entry.pods.values()}
+
+
+Weather.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestWeather = Weather.TestCase
