@@ -195,8 +195,7 @@ class Machine:
             record = self.queue.push(after, self._key(after), now)
             if not known and after.nominated:
                 self._room.recover(record, now)
-                if record.nominated is not None:
-                    self._at(record.nominated.until, "nomination", after.uid)
+                self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
             if not known and group is not None and group.sleeping:
                 # It shares the fate of its likes, which were tried already.
@@ -261,7 +260,7 @@ class Machine:
             self._try(group, now)
         elif not self._room.is_idle():
             self._effects += self._room.step(now)
-            self._watch_nominations()
+            self._watch_nominations(now)
 
     def _try(self, group: Group, now: float) -> None:
         record = group.head()
@@ -447,18 +446,16 @@ class Machine:
         record = self.queue.records.get(uid)
         if record is not None:
             self._effects += self._room.review(record, now)
-            self._watch_nominations()
+            self._watch_nominations(now)
 
-    def _watch_nominations(self) -> None:
+    def _watch_nominations(self, now: float) -> None:
         """Each nomination is looked at when its time is over."""
-        for uid in self.cluster.nominations:
+        watched = {key for _, _, what, key in self._timers if what == "nomination"}
+        for uid in self.cluster.nominations.keys() - watched:
             record = self.queue.records.get(uid)
-            due = record.nominated.until if record is not None and record.nominated else None
-            if due is not None and not any(
-                what == "nomination" and key == uid and when >= due
-                for when, _, what, key in self._timers
-            ):
-                self._at(due, "nomination", uid)
+            if record is not None and record.nominated is not None:
+                # One that cannot be judged yet is looked at again.
+                self._at(max(record.nominated.until, now + _SECOND), "nomination", uid)
 
     def _tell(self, uid: str, now: float) -> None:
         record = self.queue.records.get(uid)
@@ -477,7 +474,7 @@ class Machine:
         self.intake.judge_leases(now)
         if self.active:
             self._effects += self._room.reserve(now)
-            self._watch_nominations()
+            self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
         self.cluster.settle_budgets()
         for name, size in self.queue.sizes().items():

@@ -62,6 +62,13 @@ class Storm(Desk):
                 self.deliver(name)
 
 
+_PODS = st.tuples(
+    st.sampled_from(["1", "2", "3", "5"]),
+    st.sampled_from([0, 0, 0, 10]),
+    st.sampled_from(["pinned", "pinned", "shared", "near", "apart", "spread"]),
+)
+
+
 class Weather(RuleBasedStateMachine):
     """Rules are what may happen at any time; hypothesis finds the order."""
 
@@ -74,12 +81,13 @@ class Weather(RuleBasedStateMachine):
         self.ended: dict[str, str] = {}
         self.unreliable: set[str] = set()
 
-    @initialize(zones=st.sampled_from([1, 2]))
-    def begin(self, zones: int) -> None:
+    @initialize(zones=st.sampled_from([1, 2]), wanted=st.lists(_PODS, max_size=10))
+    def begin(self, zones: int, wanted: list[tuple[str, int, str]]) -> None:
         for _ in range(2):
             self.add_node(zones)
         self.desk.node("bare", bare=True, allocatable={"cpu": "3"}, labels={"zone": "bare"})
         self.desk.calm()
+        self.create(wanted)
 
     def add_node(self, zones: int) -> None:
         name = f"n{self.nodes}"
@@ -88,12 +96,15 @@ class Weather(RuleBasedStateMachine):
 
     # --- what users and kubelets do ---
 
-    @rule(
-        cpu=st.sampled_from(["1", "2", "3", "5"]),
-        priority=st.sampled_from([0, 0, 0, 10]),
-        kind=st.sampled_from(["pinned", "pinned", "pinned", "shared", "near", "apart", "spread"]),
-    )
-    def create(self, cpu: str, priority: int, kind: str) -> None:
+    @rule(wanted=st.lists(_PODS, min_size=1, max_size=6))
+    def users_create(self, wanted: list[tuple[str, int, str]]) -> None:
+        self.create(wanted)
+
+    def create(self, wanted: list[tuple[str, int, str]]) -> None:
+        for each in wanted:
+            self.create_one(*each)
+
+    def create_one(self, cpu: str, priority: int, kind: str) -> None:
         self.number += 1
         options: dict[str, Any] = {"priority": priority, "labels": {"app": kind}}
         term = {"labelSelector": {"matchLabels": {"app": "pinned"}}, "topologyKey": "zone"}
@@ -286,7 +297,11 @@ class Weather(RuleBasedStateMachine):
             assert uid in machine.cluster.assumed or uid in machine.cluster.pods or self.desk.binds
 
     def teardown(self) -> None:
-        """Let the storm pass: everything arrives, every kubelet meets its pods and tells."""
+        self.storm_passes()
+
+    @rule()
+    def storm_passes(self) -> None:
+        """Everything arrives, every kubelet meets its pods and tells; then all must be well."""
         desk = self.desk
         for _ in range(60):
             desk.calm()
