@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rte.model.bits import Mask, ZoneSet
-    from rte.model.node import NodeState
+    from rte.model.node import KubeletConfig, NodeState
     from rte.model.pod import Container, Pod
 
     #: (pod, state before, state after its admission) -> 0..100.
@@ -60,11 +60,16 @@ def room(state: NodeState, pod: Pod) -> int:
     whole pod to one zone in pod scope); where the policy does not bind a container to one zone, or
     none is large enough, zones count together.
     """
-    bins = [_Bin(free.cpus, dict(free.others)) for free in free_by_zone(state)]
-    units = _units(pod, whole=state.config.topology_scope == "pod")
+    return room_in(free_by_zone(state), state.config, pod)
+
+
+def room_in(zones: Iterable[ZoneFree], config: KubeletConfig, pod: Pod) -> int:
+    """:func:`room` of a node whose zones have so much left: for several shapes of pods in turn."""
+    bins = [_Bin(free.cpus, dict(free.others)) for free in zones]
+    units = _units(pod, whole=config.topology_scope == "pod")
     if not any(units):
         return MAX_ROOM
-    policy = state.config.topology_policy
+    policy = config.topology_policy
     if policy not in {"restricted", "single-numa-node"}:
         bins = [_join(bins)]
     if len(units) == 1 and any(free.holds(units[0]) for free in bins):

@@ -20,23 +20,30 @@ from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.node_resources_fit import lacking
+from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
 
+#: Preferences that the order of the screen has in it.
+_IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
+
 #: Nodes that take the pod, out of which the best is chosen.
-ENOUGH = 8
+ENOUGH = 4
 
 #: Stand for the plugin of a refusal for the sake of a pod that waits there, and of one by something
 #: that passes by itself.
@@ -99,11 +106,12 @@ class Cycle:
         last_resort: list[Candidate] = []
         waits = False
         refused_by: set[str] = set()
-        for entry in self._candidates(pod, seen, refused_by):
+        candidates, enough = self._candidates(pod, seen, refused_by)
+        for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
-                if len(found) >= ENOUGH:
+                if len(found) >= enough:
                     break
                 continue
             refused_by.add(status.plugin)
@@ -253,35 +261,39 @@ class Cycle:
 
     # --- candidates ------------------------------------------------------------------------------
 
-    def _candidates(self, pod: PodView, seen: int, refused_by: set[str]) -> Iterable[NodeEntry]:
+    def _candidates(
+        self, pod: PodView, seen: int, refused_by: set[str]
+    ) -> tuple[Iterable[NodeEntry], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
         cluster = self._cluster
         if seen >= 0:
-            return [entry for entry in cluster.changed_since(seen) if entry.info is not None]
+            changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
+            return changed, ENOUGH
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
         screened = self._table.screen(pod.shape)
         refused_by |= screened.dropped
-        entries = (
-            cluster.rows[row] for row in screened.best_first(self._preference(pod, screened.rows))
-        )
-        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry)
-
-    def _preference(
-        self, pod: PodView, rows: np.ndarray[tuple[int], np.dtype[np.intp]]
-    ) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-        """What the rules beside room and taints prefer among these rows; None: nothing."""
         asked = [
             plugin
             for plugin in self.profile.scores
-            if plugin.name not in ("ZoneRoom", "TaintToleration")
-            and plugin.is_concerned(pod, self._cluster)
+            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
         ]
-        if not asked or len(rows) <= ENOUGH:
+        preference = self._preference(pod, screened.rows, asked) if asked else None
+        entries = (cluster.rows[row] for row in screened.best_first(preference))
+        # The keys of an ordinary pod are its scores: the first that takes it is the best.
+        enough = ENOUGH if asked or pod.shape.may_need_zone else 1
+        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
+
+    def _preference(
+        self, pod: PodView, rows: NDArray[np.intp], asked: Sequence[Score]
+    ) -> NDArray[np.float64] | None:
+        """What these rules, and taints, prefer among the rows; None: nothing."""
+        if len(rows) <= ENOUGH:
             return None
         candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
         total = np.zeros(len(rows))
-        taints = next(p for p in self.profile.scores if p.name == "TaintToleration")
-        for plugin in (*asked, taints):
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        for plugin in (*asked, *taints):
             part = plugin.score(pod, candidates, self._cluster)
             if part is not None:
                 total += plugin.weight * np.asarray(part)

@@ -84,24 +84,33 @@ class ZoneRoom(Score):
         self, shape: Shape, node: NodeEntry, before: NodeState, after: NodeState
     ) -> float:
         """:class:`scores.NextFit`, with the rooms remembered as long as the node stays as it is."""
-        rooms, own = node.rooms, shape.key
-        cost = weights = 0.0
-        for other, weight in self._in_mind:
-            had = rooms.get((b"", other.key))
-            if had is None:
-                had = rooms[b"", other.key] = scores.room(before, other.pod)
-            left = rooms.get((own, other.key))
-            if left is None:
-                left = rooms[own, other.key] = scores.room(after, other.pod) if had else 0
-            cost += weight * (had - left)
-            weights += weight
+        own = shape.key
+        had = self._rooms(b"", node, before)
+        left = self._rooms(own, node, after)
+        cost = sum(
+            weight * (before - after) for (_, weight), before, after in zip(self._in_mind, had, left, strict=True)
+        )
+        weights = sum(weight for _, weight in self._in_mind)
         cost = max(0.0, cost / weights) if weights else 0.0
-        fullness = rooms.get((own, b""))
+        fullness = node.rooms.get((own, b""))
         if fullness is None:
             # In millionths of a percent: what decides between equal costs.
             fullness = round(1e6 * scores.most_allocated(shape.pod, before, after))
-            rooms[own, b""] = fullness
+            node.rooms[own, b""] = fullness
         return 99.0 / (1.0 + cost) + fullness * 1e-11
+
+    def _rooms(self, own: bytes, node: NodeEntry, state: NodeState) -> list[int]:
+        """Room for each shape in mind on the node in this state; ``own``: what was placed there."""
+        zones: Sequence[scores.ZoneFree] | None = None
+        out = []
+        for other, _ in self._in_mind:
+            known = node.rooms.get((own, other.key))
+            if known is None:
+                zones = zones or scores.free_by_zone(state)
+                known = scores.room_in(zones, state.config, other.pod)
+                node.rooms[own, other.key] = known
+            out.append(known)
+        return out
 
 
 def harmless(milli: int, node: NodeEntry) -> float:
