@@ -88,7 +88,8 @@ class ZoneRoom(Score):
         had = self._rooms(b"", node, before)
         left = self._rooms(own, node, after)
         cost = sum(
-            weight * (before - after) for (_, weight), before, after in zip(self._in_mind, had, left, strict=True)
+            weight * (full - rest)
+            for (_, weight), full, rest in zip(self._in_mind, had, left, strict=True)
         )
         weights = sum(weight for _, weight in self._in_mind)
         cost = max(0.0, cost / weights) if weights else 0.0
