@@ -17,7 +17,7 @@ import orjson
 
 from rte import errors
 from rte.model import bits
-from rte.model.pod import Pod
+from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.nrt import node_state
 from rte.placement.drift import Case, Meanwhile, Outcome, Part, Prediction, Result
 from rte.placement.drift.parts import CPUS, MEMORY
@@ -45,10 +45,28 @@ class _Outcome(msgspec.Struct, omit_defaults=True):
     containers: dict[str, _Share] = {}
 
 
+class _Container(msgspec.Struct):
+    name: str
+    kind: ContainerKind
+    requests: dict[str, int]
+    limits: dict[str, int]
+
+
+class _Pod(msgspec.Struct, rename="camel"):
+    uid: str
+    namespace: str
+    name: str
+    qos: QOS
+    containers: list[_Container]
+    overhead: dict[str, int]
+    pod_requests: dict[str, int] | None
+    pod_limits: dict[str, int] | None
+
+
 class _Between(msgspec.Struct, omit_defaults=True):
-    admitted: tuple[Pod, ...] = ()
-    ended: tuple[str, ...] = ()
-    started: tuple[Pod, ...] = ()
+    admitted: list[_Pod] = []
+    ended: list[str] = []
+    started: list[_Pod] = []
     unknown: bool = False
 
 
@@ -61,7 +79,7 @@ class _Document(msgspec.Struct, rename="camel"):
     result: Result
     differences: list[tuple[str, str]]
     before: msgspec.Raw
-    pod: Pod
+    pod: _Pod
     between: _Between
     expected: _Outcome | None
     got: _Outcome
@@ -110,11 +128,11 @@ def encode(file: CaseFile) -> str:
         result=case.result,
         differences=[(part.container, part.what) for part in case.differences],
         before=msgspec.Raw(node_state.encode(before).encode()),
-        pod=case.prediction.pod,
+        pod=_encode_pod(case.prediction.pod),
         between=_Between(
-            admitted=case.between.admitted,
-            ended=case.between.ended,
-            started=case.between.started,
+            admitted=[_encode_pod(pod) for pod in case.between.admitted],
+            ended=list(case.between.ended),
+            started=[_encode_pod(pod) for pod in case.between.started],
             unknown=case.between.unknown,
         ),
         expected=None if expected is None else _encode_outcome(expected),
@@ -144,13 +162,13 @@ def decode(text: str | bytes) -> CaseFile:
         case=Case(
             prediction=Prediction(
                 before=before,
-                pod=document.pod,
+                pod=_decode_pod(document.pod),
                 expected=None if document.expected is None else _decode_outcome(document.expected),
             ),
             between=Meanwhile(
-                admitted=between.admitted,
-                ended=between.ended,
-                started=between.started,
+                admitted=tuple(_decode_pod(pod) for pod in between.admitted),
+                ended=tuple(between.ended),
+                started=tuple(_decode_pod(pod) for pod in between.started),
                 unknown=between.unknown,
             ),
             got=_decode_outcome(document.got),
@@ -165,6 +183,16 @@ def decode(text: str | bytes) -> CaseFile:
 
 class _Version(msgspec.Struct, rename="camel"):
     rte_case: int
+
+
+def _encode_pod(pod: Pod) -> _Pod:
+    return msgspec.convert(pod, _Pod, from_attributes=True)
+
+
+def _decode_pod(document: _Pod) -> Pod:
+    fields = msgspec.structs.asdict(document)
+    boxes = [Container(**msgspec.structs.asdict(box)) for box in document.containers]
+    return Pod(**{**fields, "containers": tuple(boxes)})
 
 
 def _encode_outcome(outcome: Outcome) -> _Outcome:

@@ -19,8 +19,10 @@ from rte.scheduler.feeds import Feeds, Listener
 from rte.scheduler.leader import Always, Leader
 from rte.scheduler.metrics import SchedulerMetrics
 from rte.scheduler.node import Options
+from rte.scheduler.predictions import Predictions
 from rte.scheduler.queue import Group, Queue
 from rte.scheduler.settings import AGENT_LEASE_LABELS
+from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.node import NodeEntry
     from rte.scheduler.objects import PodView
+    from rte.scheduler.predictions import Judged
     from rte.scheduler.settings import SchedulerSettings
     from rte.scheduler.volumes import Binding
 
@@ -78,6 +81,8 @@ class Scheduler:
         )
         self.cycle = Cycle(self.cluster)
         self.queue = Queue()
+        self._predictions = Predictions()
+        self._cases = CaseBook(settings.case_dir)
         self._clock = clock
         self._wake = asyncio.Event()
         self._active = False
@@ -216,6 +221,7 @@ class Scheduler:
         self.queue.remove(pod.uid, forget=False)
         self._untold.pop(pod.uid, None)
         before = self._news()
+        self._predictions.expect(self.cluster.entry(node), pod, decision.check)
         self.cluster.assume(pod.uid, node, decision.check.resource_status)
         if self._seen == before:
             # What a decision changes is no news to those who sleep: it takes, and gives nothing.
@@ -262,6 +268,7 @@ class Scheduler:
             self.spawn(self.reporter.scheduled(pod, node))
             return bound
         self._decided.get(node, {}).pop(pod.kubelet_uid, None)
+        self._predictions.forget(node, pod.kubelet_uid)
         if bound.outcome is binder.Outcome.GONE and bound.pod is None:
             self.cluster.remove_pod(pod.uid, self._clock())
         self.cluster.forget(pod.uid)
@@ -447,6 +454,7 @@ class Scheduler:
             self._tried.pop(pod.uid, None)
             self.reporter.forget(pod.uid)
             self._decided.get(pod.node, {}).pop(pod.kubelet_uid, None)
+            self._predictions.ended(pod)
         if now is not None and now.rejected and before is not None:
             self._on_rejection(now)
 
@@ -469,7 +477,7 @@ class Scheduler:
 
     def _on_rejection(self, pod: PodView) -> None:
         """A kubelet refused a pod: count it, and read that node afresh before going on there."""
-        ours = pod.scheduler == self.settings.scheduler_name
+        ours = self._predictions.refused(pod) or pod.scheduler == self.settings.scheduler_name
         self.metrics.rejections.labels(pod.reason, "ours" if ours else "foreign").inc()
         if not ours or self._tasks is None:
             return
@@ -491,13 +499,25 @@ class Scheduler:
             except errors.KubeError as error:
                 logger.warning("node %s cannot be read afresh: %s", name, error)
                 await asyncio.sleep(_HOLD_OFF_S)
+        self._judge(name, self._predictions.judge_refusals(self.cluster.entry(name)))
         if self._distrusted.get(name, (0.0, 0.0))[0] <= self._clock():
             self.cluster.hold_off(name, "")
         self._wake.set()
 
+    def _judge(self, node: str, judged: list[Judged]) -> None:
+        """The drift alarm: count how predictions came out, and tell of the first differences."""
+        for item in judged:
+            kubelet = item.case.prediction.before.kubelet_version
+            self.metrics.predictions.labels(item.case.result, kubelet).inc()
+            line = self._cases.tell(item.case, node) if item.case.result.is_difference else ""
+            if line:
+                self.spawn(self.reporter.event(item.pod, "Warning", "UnpredictedAdmission", line))
+
     def _on_report(self, name: str) -> None:
         waiting = self._decided.get(name)
         entry = self.cluster.nodes.get(name)
+        if entry is not None:
+            self._judge(name, self._predictions.reported(entry))
         reported = entry.report.state if entry and entry.report else None
         if not waiting or reported is None:
             return

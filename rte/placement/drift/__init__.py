@@ -17,8 +17,10 @@ from rte.placement.drift.judge import (
     Case,
     Prediction,
     Result,
+    is_explained,
     judge,
     predict,
+    replay,
 )
 from rte.placement.drift.outcome import Outcome, expected_of
 from rte.placement.drift.parts import Held, Part, Parts, parts_of
@@ -35,9 +37,11 @@ __all__ = [
     "Prediction",
     "Result",
     "expected_of",
+    "is_explained",
     "judge",
     "meanwhile",
     "parts_of",
     "possible_outcomes",
     "predict",
+    "replay",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rte.model.pod import ContainerKind
 from rte.placement.drift.outcome import expected_of
 from rte.placement.drift.parts import MEMORY, Part, zones_of
-from rte.placement.drift.possible import possible_outcomes
+from rte.placement.drift.possible import Meanwhile, possible_outcomes
 from rte.placement.kubelet.admission import admit
 from rte.placement.kubelet.outcome import (
     SMT_ALIGNMENT_ERROR,
@@ -18,13 +18,12 @@ from rte.placement.kubelet.outcome import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
     from rte.placement.drift.outcome import Outcome
     from rte.placement.drift.parts import Parts
-    from rte.placement.drift.possible import Meanwhile
 
 #: Reasons by which the resource managers refuse a pod; a pod refused for another one (node totals,
 #: host ports, …) had passed them, or did not get to them.
@@ -80,12 +79,13 @@ def predict(before: NodeState, pod: Pod) -> Prediction:
     return Prediction(before=before, pod=pod, expected=expected_of(admit(before, pod), pod.uid))
 
 
-def judge(prediction: Prediction, got: Outcome, between: Meanwhile) -> Case:
+def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhile]) -> Case:
     """Compare what a pod got with what was predicted, wherever that was certain.
 
-    Ordinary init containers give their memory back once they have ended, so memory of theirs that
-    is missing in ``got`` is no difference.
+    ``meanwhile`` is asked only where that makes a difference. Ordinary init containers give their
+    memory back once they have ended, so memory of theirs that is missing in ``got`` is none.
     """
+    between = Meanwhile()
 
     def case(result: Result, differences: Iterable[Part] = ()) -> Case:
         return Case(
@@ -101,6 +101,7 @@ def judge(prediction: Prediction, got: Outcome, between: Meanwhile) -> Case:
         return case(Result.UNCERTAIN)
     if expected.reason == got.reason and not _unlike(expected.parts, got.parts, passing):
         return case(Result.EXACT)
+    between = meanwhile()
     possible = possible_outcomes(prediction.before, prediction.pod, between)
     if possible is None:
         return case(Result.UNCERTAIN)
@@ -123,6 +124,23 @@ def judge(prediction: Prediction, got: Outcome, between: Meanwhile) -> Case:
         for part in certain
     )
     return case(Result.OTHER_ZONE if moved else Result.OTHER_CPUS, certain)
+
+
+def replay(case: Case) -> Case:
+    """Predict the case anew, by the rules of this program, and judge that."""
+    old = case.prediction
+    return judge(predict(old.before, old.pod), case.got, lambda: case.between)
+
+
+def is_explained(case: Case) -> bool:
+    """Whether the kubelet did something that may come of the case by the rules of this program."""
+    prediction, got = case.prediction, case.got
+    possible = possible_outcomes(prediction.before, prediction.pod, case.between) or ()
+    passing = _passing(prediction.pod)
+    return any(
+        outcome.reason == got.reason and not _unlike(outcome.parts, got.parts, passing)
+        for outcome in possible
+    )
 
 
 def _passing(pod: Pod) -> frozenset[Part]:
