@@ -2,8 +2,8 @@
 
 Pods that need a zone go where they leave most room for the pods to come
 (:class:`rte.placement.fleet.scores.NextFit`). Ordinary pods go where they do the least harm to
-those: nodes that align nothing, then zones that are broken up already. Soft rules of the pod come on top
-with kube-scheduler's weights.
+those: nodes that align nothing, then zones that are broken up already. Soft rules of the pod come
+on top with kube-scheduler's weights.
 """
 
 from __future__ import annotations
