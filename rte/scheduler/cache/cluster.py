@@ -9,15 +9,16 @@ from collections import Counter, OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler import node, terms
-from rte.scheduler.shape import Shapes
-from rte.scheduler.volumes import Volumes
+from rte.scheduler.cache import terms
+from rte.scheduler.cache.volumes import Volumes
+from rte.scheduler.framework import node
+from rte.scheduler.framework.shape import Shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.scheduler.budgets import Budget
-    from rte.scheduler.objects import NodeInfo, PodView
+    from rte.scheduler.cache.budgets import Budget
+    from rte.scheduler.framework.objects import NodeInfo, PodView
 
 
 class Cluster:

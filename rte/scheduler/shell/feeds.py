@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.kube.resources import LEASES, NODES, NRTS, PODS, Resource
 from rte.kube.watch import watch
-from rte.scheduler import budgets, node, objects, volumes
-from rte.scheduler import cluster as clusters
-from rte.scheduler.storage import CLAIMS, VOLUMES
+from rte.scheduler.cache import budgets, volumes
+from rte.scheduler.cache import cluster as clusters
+from rte.scheduler.framework import node, objects
+from rte.scheduler.shell.storage import CLAIMS, VOLUMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rte.kube.client import Client
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.metrics import SchedulerMetrics
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.report.metrics import SchedulerMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rte.kube.client import Client
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import orjson
 from rte import errors
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
-from rte.scheduler import structure
+from rte.scheduler.framework import structure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.scheduler import predicates, surroundings, terms
+from rte.scheduler.cache import terms
+from rte.scheduler.framework import predicates
+from rte.scheduler.plugins import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.placement.fleet.scores import NextFit
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.node import Check, NodeEntry
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import Check, NodeEntry
+    from rte.scheduler.framework.objects import PodView
 
 #: Weights of kube-scheduler's default profile; ours is 1.
 _AFFINITY, _TAINTS, _COMPANY, _SPREAD = 2.0, 3.0, 2.0, 2.0

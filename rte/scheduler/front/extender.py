@@ -18,16 +18,18 @@ from aiohttp import web
 
 from rte import errors
 from rte.kube.resources import PODS
-from rte.scheduler import binder, objects, preemption, preferences
-from rte.scheduler.cycle import Decision
+from rte.scheduler.framework import objects
+from rte.scheduler.loop.cycle import Decision
+from rte.scheduler.plugins import preemption, preferences
+from rte.scheduler.shell import binder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from rte.kube.client import Client
-    from rte.scheduler.node import Check, NodeEntry
-    from rte.scheduler.objects import PodView
-    from rte.scheduler.service import Scheduler
+    from rte.scheduler.framework.node import Check, NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.shell.service import Scheduler
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.model import quantity
-from rte.scheduler import predicates
+from rte.scheduler.framework import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.scheduler.objects import NodeInfo, PodView
+    from rte.scheduler.framework.objects import NodeInfo, PodView
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler import predicates
+from rte.scheduler.framework import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1

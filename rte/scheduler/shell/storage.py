@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from rte import errors
 from rte.kube.resources import Resource
-from rte.scheduler.volumes import BOUND_BY_CONTROLLER, SELECTED_NODE
+from rte.scheduler.cache.volumes import BOUND_BY_CONTROLLER, SELECTED_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rte.kube.client import Client
-    from rte.scheduler.volumes import Binding, Claim, Volumes
+    from rte.scheduler.cache.volumes import Binding, Claim, Volumes
 
 logger = logging.getLogger(__name__)
 

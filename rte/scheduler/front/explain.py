@@ -8,13 +8,14 @@ import orjson
 from aiohttp import web
 
 from rte import errors
-from rte.scheduler import answers, objects
+from rte.scheduler.framework import objects
+from rte.scheduler.front import answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.scheduler.objects import PodView
-    from rte.scheduler.service import Scheduler
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.shell.service import Scheduler
 
 
 def routes(scheduler: Scheduler) -> list[web.RouteDef]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from rte.scheduler import predicates
+from rte.scheduler.framework import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
 
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 SOFT = "preferredDuringSchedulingIgnoredDuringExecution"

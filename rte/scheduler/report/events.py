@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rte.kube.client import Client
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
-    from rte.scheduler.shape import Shape
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.shape import Shape
 
 logger = logging.getLogger(__name__)
 

@@ -12,25 +12,29 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.resources import PODS
-from rte.scheduler import binder, events, objects, preemption, reservation, storage
-from rte.scheduler.cluster import Cluster
-from rte.scheduler.cycle import Cycle, Decision
-from rte.scheduler.feeds import Feeds, Listener
-from rte.scheduler.leader import Always, Leader
-from rte.scheduler.metrics import SchedulerMetrics
-from rte.scheduler.node import Options
-from rte.scheduler.queue import Group, Queue
+from rte.scheduler.cache.cluster import Cluster
+from rte.scheduler.framework import objects
+from rte.scheduler.framework.node import Options
+from rte.scheduler.loop import reservation
+from rte.scheduler.loop.cycle import Cycle, Decision
+from rte.scheduler.plugins import preemption
+from rte.scheduler.queue.queue import Group, Queue
+from rte.scheduler.report import events
+from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.settings import AGENT_LEASE_LABELS
+from rte.scheduler.shell import binder, storage
+from rte.scheduler.shell.feeds import Feeds, Listener
+from rte.scheduler.shell.leader import Always, Leader
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from rte.kube.client import Client
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.volumes import Binding
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
     from rte.scheduler.settings import SchedulerSettings
-    from rte.scheduler.volumes import Binding
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """All nodes as columns: which can possibly take a shape, and which are the better ones.
 
 A screen is a *necessary* condition, evaluated over all nodes at once: a node that it drops would
-be refused by :meth:`rte.scheduler.node.NodeEntry.check` too; what it lets through is checked there,
+be refused by :meth:`rte.scheduler.framework.node.NodeEntry.check` too; what it lets through is checked there,
 best candidates first.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.model.pod import Container
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.shape import Shape
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.shape import Shape
 
 _FIRST_ROWS = 64
 

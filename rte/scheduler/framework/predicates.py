@@ -2,8 +2,8 @@
 
 The rules and most of the words are kube-scheduler's (``pkg/scheduler/framework/plugins``), so that
 events read as operators know them. What depends on one node and the pod alone is here; rules that
-look at other nodes are in :mod:`rte.scheduler.surroundings`, NUMA zones in
-:mod:`rte.scheduler.node`.
+look at other nodes are in :mod:`rte.scheduler.plugins.surroundings`, NUMA zones in
+:mod:`rte.scheduler.framework.node`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.scheduler.objects import NodeInfo
-    from rte.scheduler.shape import Shape
+    from rte.scheduler.framework.objects import NodeInfo
+    from rte.scheduler.framework.shape import Shape
 
 #: The taint that a cordoned node is treated as having.
 UNSCHEDULABLE_TAINT = ("node.kubernetes.io/unschedulable", "", "NoSchedule")

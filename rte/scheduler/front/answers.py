@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement import explain
-from rte.scheduler import surroundings
+from rte.scheduler.plugins import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.cycle import Cycle
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
 
 
 @dataclass(frozen=True, kw_only=True)

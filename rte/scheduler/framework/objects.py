@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.model import podspec, quantity
-from rte.scheduler import structure
+from rte.scheduler.framework import structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rte.scheduler.shape import Shape, Shapes
+    from rte.scheduler.framework.shape import Shape, Shapes
 
 #: Phases after which a pod holds nothing.
 TERMINAL = frozenset({"Succeeded", "Failed"})

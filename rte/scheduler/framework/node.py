@@ -10,14 +10,16 @@ from rte import errors, nrt, placement
 from rte.model import bits
 from rte.placement.foreign import zones
 from rte.placement.koordinator.node import AllocationError
-from rte.scheduler import koordinator, predicates, state
+from rte.scheduler.framework import outlook as state
+from rte.scheduler.framework import predicates
+from rte.scheduler.plugins import koordinator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
-    from rte.scheduler.objects import NodeInfo, PodView
-    from rte.scheduler.shape import Shape
+    from rte.scheduler.framework.objects import NodeInfo, PodView
+    from rte.scheduler.framework.shape import Shape
 
 #: Stands for "the manager does not count this" in the free amounts of a zone.
 UNBOUNDED = 1 << 62

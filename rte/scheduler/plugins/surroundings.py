@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler import predicates
-from rte.scheduler.terms import Term, terms, with_keys
+from rte.scheduler.cache.terms import Term, terms, with_keys
+from rte.scheduler.framework import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
 
 
 class Surroundings:

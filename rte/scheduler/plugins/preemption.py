@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rte.scheduler.budgets import Budget
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.cycle import Cycle
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
-    from rte.scheduler.shape import Shape
+    from rte.scheduler.cache.budgets import Budget
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.loop.cycle import Cycle
 
 #: Sets of victims tried exactly on one node, before the search becomes greedy.
 _MOST_SETS = 96

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
-    from rte.scheduler.shape import Shape
+    from rte.scheduler.framework.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)

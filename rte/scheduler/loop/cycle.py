@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rte.placement.fleet.scores import NextFit
-from rte.scheduler import preferences, surroundings
-from rte.scheduler.node import Check, NodeEntry
-from rte.scheduler.table import Table
+from rte.scheduler.cache.table import Table
+from rte.scheduler.framework.node import Check, NodeEntry
+from rte.scheduler.plugins import preferences, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.objects import PodView
-    from rte.scheduler.queue import Group
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.queue.queue import Group
 
 #: Up to this many nodes every one is looked at and compared.
 FEW_NODES = 64
