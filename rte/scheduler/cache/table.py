@@ -1,8 +1,8 @@
 """All nodes as columns: which can possibly take a shape, and which are the better ones.
 
 A screen is a *necessary* condition, evaluated over all nodes at once: a node that it drops would
-be refused by :meth:`rte.scheduler.framework.node.NodeEntry.check` too; what it lets through is checked there,
-best candidates first.
+be refused by :meth:`rte.scheduler.framework.node.NodeEntry.check` too; what it lets through is
+checked there, best candidates first.
 """
 
 from __future__ import annotations

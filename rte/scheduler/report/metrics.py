@@ -80,6 +80,12 @@ class SchedulerMetrics:
             ["reason", "owner"],
             registry=registry,
         )
+        self.predictions = Counter(
+            "rte_scheduler_predictions",
+            "Pods bound here, by what became of their prediction, and by kubelet version.",
+            ["result", "kubelet"],
+            registry=registry,
+        )
         self.refusals = Counter(
             "rte_scheduler_predicted_refusals",
             "Nodes counted in the verdicts on pods that fit nowhere, by reason.",

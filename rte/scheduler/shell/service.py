@@ -21,10 +21,12 @@ from rte.scheduler.plugins import preemption
 from rte.scheduler.queue.queue import Group, Queue
 from rte.scheduler.report import events
 from rte.scheduler.report.metrics import SchedulerMetrics
+from rte.scheduler.report.predictions import Predictions
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell import binder, storage
 from rte.scheduler.shell.feeds import Feeds, Listener
 from rte.scheduler.shell.leader import Always, Leader
+from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.volumes import Binding
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.report.predictions import Judged
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -82,6 +85,8 @@ class Scheduler:
         )
         self.cycle = Cycle(self.cluster)
         self.queue = Queue()
+        self._predictions = Predictions()
+        self._cases = CaseBook(settings.case_dir)
         self._clock = clock
         self._wake = asyncio.Event()
         self._active = False
@@ -220,6 +225,7 @@ class Scheduler:
         self.queue.remove(pod.uid, forget=False)
         self._untold.pop(pod.uid, None)
         before = self._news()
+        self._predictions.expect(self.cluster.entry(node), pod, decision.check)
         self.cluster.assume(pod.uid, node, decision.check.resource_status)
         if self._seen == before:
             # What a decision changes is no news to those who sleep: it takes, and gives nothing.
@@ -266,6 +272,7 @@ class Scheduler:
             self.spawn(self.reporter.scheduled(pod, node))
             return bound
         self._decided.get(node, {}).pop(pod.kubelet_uid, None)
+        self._predictions.forget(node, pod.kubelet_uid)
         if bound.outcome is binder.Outcome.GONE and bound.pod is None:
             self.cluster.remove_pod(pod.uid, self._clock())
         self.cluster.forget(pod.uid)
@@ -451,6 +458,7 @@ class Scheduler:
             self._tried.pop(pod.uid, None)
             self.reporter.forget(pod.uid)
             self._decided.get(pod.node, {}).pop(pod.kubelet_uid, None)
+            self._predictions.ended(pod)
         if now is not None and now.rejected and before is not None:
             self._on_rejection(now)
 
@@ -473,7 +481,7 @@ class Scheduler:
 
     def _on_rejection(self, pod: PodView) -> None:
         """A kubelet refused a pod: count it, and read that node afresh before going on there."""
-        ours = pod.scheduler == self.settings.scheduler_name
+        ours = self._predictions.refused(pod) or pod.scheduler == self.settings.scheduler_name
         self.metrics.rejections.labels(pod.reason, "ours" if ours else "foreign").inc()
         if not ours or self._tasks is None:
             return
@@ -495,13 +503,25 @@ class Scheduler:
             except errors.KubeError as error:
                 logger.warning("node %s cannot be read afresh: %s", name, error)
                 await asyncio.sleep(_HOLD_OFF_S)
+        self._judge(name, self._predictions.judge_refusals(self.cluster.entry(name)))
         if self._distrusted.get(name, (0.0, 0.0))[0] <= self._clock():
             self.cluster.hold_off(name, "")
         self._wake.set()
 
+    def _judge(self, node: str, judged: list[Judged]) -> None:
+        """The drift alarm: count how predictions came out, and tell of the first differences."""
+        for item in judged:
+            kubelet = item.case.prediction.before.kubelet_version
+            self.metrics.predictions.labels(item.case.result, kubelet).inc()
+            line = self._cases.tell(item.case, node) if item.case.result.is_difference else ""
+            if line:
+                self.spawn(self.reporter.event(item.pod, "Warning", "UnpredictedAdmission", line))
+
     def _on_report(self, name: str) -> None:
         waiting = self._decided.get(name)
         entry = self.cluster.nodes.get(name)
+        if entry is not None:
+            self._judge(name, self._predictions.reported(entry))
         reported = entry.report.state if entry and entry.report else None
         if not waiting or reported is None:
             return
