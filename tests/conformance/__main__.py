@@ -27,6 +27,7 @@ KINDS = {
     "numaplacement": "codecs",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
+    "joint_gang": "joint",
 }
 MAX_SHOWN = 20
 
