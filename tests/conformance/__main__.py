@@ -28,6 +28,7 @@ KINDS = {
     "rte_case": "cases",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
+    "joint_gang": "joint",
 }
 MAX_SHOWN = 20
 #: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.
