@@ -18,13 +18,20 @@ from typing import TYPE_CHECKING, Any
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-DEFAULT_VERSION = "1.35.4"
+DEFAULT_VERSION = "1.37.1"
 #: What a minor version stands for: patches that are proven to build and run here.
-PROVEN = {"1.34": "1.34.10", "1.35": DEFAULT_VERSION, "1.36": "1.36.3"}
+PROVEN = {"1.34": "1.34.8", "1.35": "1.35.4", "1.36": "1.36.4", "1.37": DEFAULT_VERSION}
+#: How many minor versions a kubelet may be older than the API server (Kubernetes' version skew
+#: policy); newer it must not be.
+MAX_SKEW = 3
 ETCD_VERSION = "3.6.6"
-COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+KUBELET, ETCD = "kubelet", "etcd"
+#: All that a cluster runs.
+PROGRAMS = (
+    "kube-apiserver", "kube-controller-manager", "kube-scheduler", KUBELET, "kubectl", ETCD,
+)  # fmt: skip
 FAKECRI = Path(__file__).parent / "fakecri"
 
 
@@ -37,7 +44,7 @@ class Binaries:
     fakecri: Path
 
     def path(self, name: str) -> Path:
-        """The path of one of :data:`COMMANDS` or ``etcd``."""
+        """The path of one of :data:`PROGRAMS`."""
         return self.folder / name
 
 
@@ -63,10 +70,34 @@ def full_version(text: str) -> str:
     return version
 
 
-def build(version: str = DEFAULT_VERSION) -> Binaries:
+def kubelet_version(text: str, api_server: str) -> str:
+    """The full version of a kubelet that may join a cluster.
+
+    Raises:
+        ClusterError: as :func:`full_version`, or the API server does not support that kubelet.
+    """
+    version = full_version(text)
+    age = minor_of(api_server) - minor_of(version)
+    if not 0 <= age <= MAX_SKEW:
+        raise ClusterError(
+            f"kubelet {version}: an API server {api_server} supports kubelets of its own minor "
+            f"version and of the {MAX_SKEW} before it"
+        )
+    return version
+
+
+def minor_of(version: str) -> int:
+    """``1.35.4`` -> 35."""
+    return int(version.split(".")[1])
+
+
+def build(version: str = DEFAULT_VERSION, programs: Collection[str] = PROGRAMS) -> Binaries:
     """The binaries of a version, built where the cache lacks them (5 minutes on two cores).
 
     Safe to call from several processes at once.
+
+    Args:
+        programs: which of :data:`PROGRAMS` are needed; a node alone needs its kubelet.
 
     Raises:
         ClusterError: Go is missing or a build fails.
@@ -75,18 +106,19 @@ def build(version: str = DEFAULT_VERSION) -> Binaries:
     folder = cache_dir() / f"kubernetes-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / ".lock"):
-        missing = [name for name in COMMANDS if not (folder / name).exists()]
-        if missing:
-            note(f"building {', '.join(missing)} {version} into {folder} (some minutes) ...")
-            _build_kubernetes(version, missing, folder)
-        if not (folder / "etcd").exists():
+        missing = [name for name in programs if not (folder / name).exists()]
+        commands = [name for name in missing if name != ETCD]
+        if commands:
+            note(f"building {', '.join(commands)} {version} into {folder} (some minutes) ...")
+            _build_kubernetes(version, commands, folder)
+        if ETCD in missing:
             note(f"building etcd {ETCD_VERSION} ...")
             _build_etcd(folder)
     return Binaries(version, folder, _fakecri())
 
 
 def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
-    minor = version.split(".")[1]
+    minor = minor_of(version)
     with _workspace() as work:
         (work / "go.mod").write_text("module testbed\n")
         download = _go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}")
@@ -122,8 +154,8 @@ def _build_etcd(folder: Path) -> None:
             f'//go:build tools\n\npackage tools\n\nimport _ "{package}"\n'
         )
         _go(work, "get", f"{package}@v{ETCD_VERSION}")
-        _go(work, "build", "-ldflags", "-s -w", "-o", "etcd", package)
-        _publish(work / "etcd", folder / "etcd")
+        _go(work, "build", "-ldflags", "-s -w", "-o", ETCD, package)
+        _publish(work / ETCD, folder / ETCD)
 
 
 def _fakecri() -> Path:
