@@ -125,10 +125,12 @@ def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
         upstream = Path(json.loads(download)["GoMod"]).read_text()
         # k8s.io/kubernetes replaces the libraries that it stages by folders of its own tree;
         # outside of it they are the published modules of the same release.
-        staged = sorted(set(re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", upstream)))
+        staged = _staged(
+            work, set(re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", upstream)), version
+        )
         lines = ["module testbed", *re.findall(r"^go .*$", upstream, re.MULTILINE)]
         lines += [f"require k8s.io/kubernetes v{version}"]
-        lines += [f"replace {name} => {name} v0.{version.removeprefix('1.')}" for name in staged]
+        lines += [f"replace {name} => {name} {found}" for name, found in sorted(staged.items())]
         (work / "go.mod").write_text("\n".join(lines) + "\n")
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
         imports = "\n".join(f'\t_ "{package}"' for package in packages)
@@ -144,6 +146,35 @@ def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
         _go(work, "build", "-mod=mod", "-ldflags", flags, "-o", f"{output}/", *packages)
         for name in names:
             _publish(output / name, folder / name)
+
+
+def _staged(work: Path, names: Collection[str], version: str) -> dict[str, str]:
+    """Library -> its published version for a release of Kubernetes.
+
+    Not every library is published (or served by a module proxy) for every patch release: then the
+    nearest patch of the same minor version takes its place, which may not differ in its API.
+
+    Raises:
+        ClusterError: a library has no published patch of this minor version.
+    """
+    _, minor, patch = version.split(".")
+    published = _published(work, [f"{name}@v0.{minor}.{patch}" for name in names])
+    found = dict(published)
+    near = sorted(range(int(patch) + 10), key=lambda other: (abs(other - int(patch)), other))
+    for name in sorted(set(names) - found.keys()):
+        others = dict(reversed(_published(work, [f"{name}@v0.{minor}.{other}" for other in near])))
+        if name not in others:
+            raise ClusterError(f"{name} is not published for Kubernetes 1.{minor}")
+        found[name] = others[name]
+        note(f"{name}: {found[name]} stands in for v0.{minor}.{patch}, which is not published")
+    return found
+
+
+def _published(work: Path, queries: Collection[str]) -> list[tuple[str, str]]:
+    """Those of the modules (``name@version``) that can be had, in the order given."""
+    listed = _go(work, "list", "-m", "-e", "-json=Path,Version,Error", *queries)
+    modules = [json.loads(text) for text in re.split(r"(?<=\})\n(?=\{)", listed.strip())]
+    return [(item["Path"], item["Version"]) for item in modules if "Error" not in item]
 
 
 def _build_etcd(folder: Path) -> None:

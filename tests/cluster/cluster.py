@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 BASE = Path(os.environ.get("RTE_RUN_DIR") or "/tmp")
 PREFIX = "rte-cluster-"
 
-#: Controllers that need a cloud, certificates of others, volumes or metrics we do not have.
+#: Controllers that need networks, certificates of others or metrics we do not have (those of clouds,
+#: which Kubernetes 1.37 no longer has, do not start without one).
 _IDLE_CONTROLLERS = (
-    "node-ipam-controller", "node-route-controller", "service-lb-controller",
-    "cloud-node-lifecycle-controller", "horizontal-pod-autoscaler-controller",
+    "node-ipam-controller", "horizontal-pod-autoscaler-controller",
     "certificatesigningrequest-signing-controller",
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
