@@ -374,7 +374,7 @@ OPTIONS = (
         parse=namespace,
         value="NAMESPACE|off",
         help="where the Lease is kept that shows that this node's agent lives",
-        default="rte-system",
+        default="rte-agents",
     ),
     Option(
         name="poll-interval",
@@ -489,7 +489,7 @@ OPTIONS = (
         parse=name,
         value="NAMESPACE",
         help="where the agents' Leases are (their lease-namespace)",
-        default="rte-system",
+        default="rte-agents",
         commands=_SCHEDULER,
     ),
     Option(

@@ -86,7 +86,7 @@ class AgentSettings:
     exclude_pods: tuple[tuple[str, str], ...] = ()
     exclude_resources: tuple[str, ...] = ()
     metrics_listen: str = ":9101"
-    lease_namespace: str = "rte-system"
+    lease_namespace: str = "rte-agents"
     poll_interval: float = 60.0
     drift_check: bool = True
     case_dir: Path | None = None

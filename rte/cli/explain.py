@@ -14,14 +14,14 @@ from rte.cli import inputs, replays
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
-from rte.scheduler.answers import explain_pod, parse_answer
-from rte.scheduler.cycle import Cycle
+from rte.scheduler.front.answers import explain_pod, parse_answer
+from rte.scheduler.loop.cycle import Cycle
 
 if TYPE_CHECKING:
     import argparse
 
-    from rte.scheduler.answers import NodeAnswer, PodAnswer
-    from rte.scheduler.cluster import Cluster
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
 _LISTS = {
     "Node": resources.NODES,

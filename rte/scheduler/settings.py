@@ -42,7 +42,7 @@ class SchedulerSettings:
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "rte-scheduler"
-    agent_namespace: str = "rte-system"
+    agent_namespace: str = "rte-agents"
     lease_seconds: float = 3.0
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0

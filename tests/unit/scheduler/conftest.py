@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
-from rte.scheduler.extender import Extender
+from rte.scheduler.front.extender import Extender
 from rte.telemetry import health
 from tests.unit.scheduler.town import Town, until
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from rte.scheduler.service import Scheduler
+    from rte.scheduler.shell.service import Scheduler
 
 
 class Caller:

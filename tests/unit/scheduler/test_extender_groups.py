@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rte.scheduler import extender as extenders
-from rte.scheduler import picks as picking
-from rte.scheduler.binder import Bound, Outcome
-from rte.scheduler.extender import WAKE_ANNOTATION, Extender
-from rte.scheduler.picks import PICK_S, Picks, is_grouped
+from rte.scheduler.front import extender as extenders
+from rte.scheduler.front import picks as picking
+from rte.scheduler.front.extender import WAKE_ANNOTATION, Extender
+from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
+from rte.scheduler.shell.binder import Bound, Outcome
 from tests.unit.scheduler.build import World, pod_object
 from tests.unit.scheduler.town import until
 
 if TYPE_CHECKING:
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
     from tests.unit.scheduler.conftest import Caller
 
 

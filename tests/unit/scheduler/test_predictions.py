@@ -13,7 +13,7 @@ from rte.cli import explain
 from rte.nrt import case as cases
 from rte.placement import drift
 from rte.placement.drift import Result, case, possible
-from rte.scheduler.predictions import Predictions
+from rte.scheduler.report.predictions import Predictions
 from tests.conformance.__main__ import main as conformance
 from tests.unit.scheduler.build import World
 from tests.unit.scheduler.town import Town, until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 
 def without_reservation(state: NodeState, pod: Pod) -> placement.Admission:
