@@ -385,6 +385,22 @@ OPTIONS = (
         default="60",
     ),
     Option(
+        name="drift-check",
+        field="agent.drift_check",
+        parse=switch,
+        value="true|false",
+        help="compare each admission with its prediction",
+        default="true",
+    ),
+    Option(
+        name="case-dir",
+        field="agent.case_dir",
+        parse=path,
+        value="DIR",
+        help="where the drift alarm keeps cases, for rte explain --case",
+        default="none: they are told, not kept",
+    ),
+    Option(
         name="kubeconfig",
         field="scheduler.kubeconfig",
         parse=path,
@@ -522,6 +538,15 @@ OPTIONS = (
         default="false",
         commands=_SCHEDULER,
         switches=True,
+    ),
+    Option(
+        name="case-dir",
+        field="scheduler.case_dir",
+        parse=path,
+        value="DIR",
+        help="where the drift alarm keeps cases, for rte explain --case",
+        default="none: they are told, not kept",
+        commands=_SCHEDULER,
     ),
     Option(
         name="log-level",

@@ -31,6 +31,7 @@ class SchedulerSettings:
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
+        case_dir: where cases of the drift alarm are kept; None: nowhere.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -48,4 +49,5 @@ class SchedulerSettings:
     reserve_after: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
+    case_dir: Path | None = None
     resource_status: bool = False

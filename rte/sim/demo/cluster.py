@@ -20,8 +20,8 @@ from rte.agent.settings import AgentSettings
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.model.node import DevicePool
-from rte.scheduler.service import Scheduler
 from rte.scheduler.settings import SchedulerSettings
+from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import API, Server
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rte.scheduler import feeds, leader, preemption, service
+from rte.scheduler.plugins import preemption
+from rte.scheduler.shell import feeds, leader, service
 from rte.sim.apiserver import StatusError
 from tests.unit.scheduler.town import Town, until
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from pathlib import Path
 
-    from rte.scheduler.service import Scheduler
+    from rte.scheduler.shell.service import Scheduler
 
 
 @pytest.fixture

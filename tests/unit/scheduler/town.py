@@ -12,8 +12,8 @@ import yaml
 from rte import accounting, nrt
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.service import Scheduler
 from rte.scheduler.settings import SchedulerSettings
+from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import DeleteOptions, Server, StatusError
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
