@@ -31,10 +31,14 @@ RUN printf '%s\n' '#!/bin/sh' 'set -e' 'python -m venv --without-pip /opt/rte' \
     > /usr/local/bin/install-rte && chmod +x /usr/local/bin/install-rte
 
 FROM wheel AS agent-packages
+ARG PIP_NO_INDEX
+ARG PIP_FIND_LINKS
 COPY requirements-agent.txt ./
 RUN install-rte requirements-agent.txt
 
 FROM wheel AS scheduler-packages
+ARG PIP_NO_INDEX
+ARG PIP_FIND_LINKS
 COPY requirements.txt ./
 RUN install-rte requirements.txt
 
