@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from fnv_hash_fast import fnv1a_32
 
 from rte.kubelet import statefiles
 from rte.model.kubelet import DeviceCheckpoint, DeviceHolding
@@ -75,4 +76,4 @@ def test_the_device_checkpoints_checksum() -> None:
         "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)<nil> "
         "RegisteredDevices:(map[string][]string)map[example.com/gpu:[gpu2]]}"
     )
-    assert json.loads(text)["Checksum"] == files.fnv1a(dump)
+    assert json.loads(text)["Checksum"] == fnv1a_32(dump.encode())
