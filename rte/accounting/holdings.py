@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rte.model import bits
 from rte.model.node import Holding
-from rte.placement.kubelet import outcome, versions
+from rte.placement.kubelet import outcome, releases
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,16 +45,14 @@ def as_loaded(view: KubeletView, config: KubeletConfig) -> tuple[KubeletView, bo
     has_pods = any(state is not None and state.pod_entries for state in (view.cpu, view.memory))
     try:
         serves_pods = (
-            has_pods
-            if view.config is None
-            else versions.rules_of(config, view.version).pod_level_managers
+            has_pods if view.config is None else rules_of(config, view.version).pod_level_managers
         )
     except outcome.Unpredictable:
         serves_pods = has_pods
     if not has_pods:
         return view, serves_pods
-    minor = versions.minor_of(view.version)
-    older = minor is not None and minor < EMBEDDED_MINOR
+    release = releases.parse(view.version)
+    older = release is not None and release.minor < EMBEDDED_MINOR
 
     def loaded(state: _State | None) -> _State | None:
         if state is None or (serves_pods and not (state.embedded and older)):

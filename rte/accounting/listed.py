@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
-from rte.model.kubelet import ListedContainer
+from rte.model.kubelet import WHOLE_POD, ListedContainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,6 @@ Name: TypeAlias = "tuple[str, str]"
 #: What a container holds, comparable: CPUs, memory blocks, device ids by resource.
 Content: TypeAlias = "tuple[CPUSet, frozenset[MemoryBlock], frozenset[tuple[str, frozenset[str]]]]"
 _NOTHING: Content = (0, frozenset(), frozenset())
-#: In the place of a container's name: the pod as a whole.
-_POD = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +188,7 @@ def _contents(view: KubeletView) -> dict[str, dict[str, Content]]:
     pod_memory = view.memory.pod_entries if view.memory else {}
     for uid in {*pod_cpus, *pod_memory}:
         whole: Content = (pod_cpus.get(uid, 0), frozenset(pod_memory.get(uid, ())), frozenset())
-        contents.setdefault(uid, {})[_POD] = whole
+        contents.setdefault(uid, {})[WHOLE_POD] = whole
     return contents
 
 
@@ -204,7 +202,7 @@ def _wanted(view: KubeletView, pod: ListedPod) -> dict[str, Content]:
     whole = _content(view, pod)
     if not any(whole):
         return listed
-    return {_POD: whole} | {name: content for name, content in listed.items() if any(content)}
+    return {WHOLE_POD: whole} | {name: content for name, content in listed.items() if any(content)}
 
 
 def _content(view: KubeletView, item: ListedContainer | ListedPod) -> Content:

@@ -14,6 +14,9 @@ from rte.model.node import MemoryBlock
 if TYPE_CHECKING:
     from rte.model.node import KubeletConfig, ZoneMemory
 
+#: In the place of a container's name: the pod as a whole.
+WHOLE_POD = ""
+
 
 @dataclass(frozen=True, slots=True)
 class CPUManagerState:

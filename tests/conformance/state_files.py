@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rte import accounting
 from rte.kubelet import reading, statefiles
 from rte.model import bits
 from rte.model.machine import CPU, Machine, Zone
 from tests.conformance import kubelet
 
-CASE_FIELDS = {*kubelet.CASE_FIELDS, "version", "files", "state"}
+CASE_FIELDS = kubelet.CASE_FIELDS | {"files", "state"}
 STATE_FIELDS = {
     "cpu_policy", "default_set", "cpus", "pod_cpus", "mem_policy", "mem", "pod_mem", "zones",
 }  # fmt: skip
@@ -31,11 +29,9 @@ def check_kubelet_state_files(case: dict) -> list[str]:
     for name, text in case["files"].items():
         part, parse = PARSERS[name]
         files[part] = parse(text, name)
-    config = kubelet.config_of(case["config"])
-    gates = config.feature_gates | case["config"].get("feature_gates", {})
     view = reading.combine(
         reading.StateFiles(**files),
-        config=replace(config, feature_gates=gates),
+        config=kubelet.config_of(case["config"]),
         version=case.get("version", kubelet.VERSION),
     )
     state = accounting.build_reading("node", machine_of(case["machine"]), view).state

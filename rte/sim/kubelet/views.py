@@ -18,7 +18,7 @@ from rte.model.kubelet import (
 )
 from rte.model.node import Holding, MemoryBlock
 from rte.model.pod import ContainerKind
-from rte.placement.kubelet import versions
+from rte.placement.kubelet import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -133,8 +133,8 @@ def allocatable(state: NodeState) -> Allocatable:
 
 def _embeds(state: NodeState) -> bool:
     """Whether this release writes the content into ``data``."""
-    minor = versions.minor_of(state.kubelet_version)
-    return minor is not None and minor >= EMBEDDED_MINOR
+    release = releases.parse(state.kubelet_version)
+    return release is not None and release.minor >= EMBEDDED_MINOR
 
 
 def _listed(state: NodeState, uid: str, name: str) -> ListedContainer:
