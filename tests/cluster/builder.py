@@ -152,7 +152,8 @@ def _staged(work: Path, names: Collection[str], version: str) -> dict[str, str]:
     """Library -> its published version for a release of Kubernetes.
 
     Not every library is published (or served by a module proxy) for every patch release: then the
-    nearest patch of the same minor version takes its place, which may not differ in its API.
+    nearest older patch of the same minor version takes its place, or else a newer one, whose API
+    may be ahead of the caller.
 
     Raises:
         ClusterError: a library has no published patch of this minor version.
@@ -160,7 +161,7 @@ def _staged(work: Path, names: Collection[str], version: str) -> dict[str, str]:
     _, minor, patch = version.split(".")
     published = _published(work, [f"{name}@v0.{minor}.{patch}" for name in names])
     found = dict(published)
-    near = sorted(range(int(patch) + 10), key=lambda other: (abs(other - int(patch)), other))
+    near = [*range(int(patch) - 1, -1, -1), *range(int(patch) + 1, int(patch) + 10)]
     for name in sorted(set(names) - found.keys()):
         others = dict(reversed(_published(work, [f"{name}@v0.{minor}.{other}" for other in near])))
         if name not in others:
