@@ -1,7 +1,7 @@
 """``python -m tests.conformance KIND FILE``: run recorded cases of the ancestors' real code.
 
-KIND is the stem of a file in the vectors' folder. Ends with ``N passed, N failed``; exit code 1 on
-any failure, 2 on wrong usage.
+KIND is one of :data:`KINDS`. Ends with ``N passed, N failed``; exit code 1 on any failure, 2 on
+wrong usage.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 #: kind -> module in this package that defines ``check_<kind>(case) -> list[str]`` (differences).
+#: A new kind is a new row; its files are then found by their names (:func:`kind_of`).
 KINDS = {
     "kubelet_pod_admission": "kubelet",
     "kubelet_take_by_topology": "kubelet",
@@ -29,6 +30,15 @@ KINDS = {
     "koordinator_numa_policy": "koordinator",
 }
 MAX_SHOWN = 20
+
+
+def kind_of(file: Path) -> str:
+    """The kind of a recorded file: its stem, with the subject of its folder in front where the stem
+    lacks it (``kubelet-1.37/restart.jsonl.gz`` is ``kubelet_restart``).
+    """
+    stem = file.name.removesuffix(".jsonl.gz")
+    subject = file.parent.name.partition("-")[0]
+    return stem if stem in KINDS else f"{subject}_{stem}"
 
 
 def run(kind: str, file: Path, *, quiet: bool = False) -> tuple[int, int]:

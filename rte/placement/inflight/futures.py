@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.node import Holding, MemoryAmounts, ZoneMemory
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, versions
+from rte.placement.kubelet import cpus, devices, layout, memory, merge
 from rte.placement.kubelet.admission import admit, possible_states, settle
+from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Admission
+    from rte.placement.kubelet.rules import Rules
 
 #: Endings that are tried one by one, where no rule says that they do no harm.
 MAX_ENDINGS = 64
@@ -93,7 +95,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     affinities and maybe more, and whichever is best has room for the whole request. Where nothing
     but sums counts, nothing can go wrong either: they only grow.
     """
-    rules = versions.rules_of(state.config, state.kubelet_version)
+    rules = rules_of(state.config, state.kubelet_version)
     asking = _asking(state, pod, rules)
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
@@ -123,7 +125,7 @@ def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     *surely* does, which is one with room in the state as we know it. All zones up to there are
     followed. False where this reasoning does not apply.
     """
-    rules = versions.rules_of(state.config, state.kubelet_version)
+    rules = rules_of(state.config, state.kubelet_version)
     if not _goes_to_one_zone(state, rules):
         return False
     asking = _asking(state, pod, rules)
@@ -223,7 +225,7 @@ def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, 
     return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
 
 
-def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
+def _goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
     return (
         rules.policy != merge.NONE
@@ -239,9 +241,7 @@ def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
     )
 
 
-def _zonal_demand(
-    state: NodeState, pod: Pod, container: Container, rules: versions.Rules
-) -> dict[str, int]:
+def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
     demand = dict(devices.requested(container, state.devices))
     if _is_served(pod, rules):
         if rules.memory:
@@ -290,13 +290,13 @@ def _merge_sees_all(pod: Pod) -> bool:
     return asked <= memory.pod_requested(pod).keys()
 
 
-def _is_served(pod: Pod, rules: versions.Rules) -> bool:
+def _is_served(pod: Pod, rules: Rules) -> bool:
     """Whether CPU and memory manager serve the pod at all."""
-    ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
+    ignored = rules.pod_level_ignored and has_pod_level_resources(pod)
     return pod.qos is QOS.GUARANTEED and not ignored
 
 
-def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container]:
+def _asking(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
     """Containers for which the managers have anything to do."""
     served = _is_served(pod, rules)
     return [
@@ -308,7 +308,7 @@ def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container
     ]
 
 
-def _picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: bool) -> bool:
+def _picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs."""
     if rules.cpu is None:
         return True
