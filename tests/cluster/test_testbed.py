@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import errors
-from tests.cluster import cluster as clusters
 from tests.cluster import builder, processes
+from tests.cluster import cluster as clusters
 from tests.cluster.pods import container, pod
 from tests.cluster.processes import ClusterError
 

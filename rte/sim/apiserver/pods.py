@@ -115,14 +115,13 @@ def _default_pod_resources(spec: Obj) -> None:
     for name, limit in limits.items():
         if _is_pod_level(name):
             requests.setdefault(name, limit)
-    containers = [container["resources"] for _, container in _containers(spec)]
-    for name, request in requests.items():
-        if not _is_pod_level(name) or name in limits:
-            continue
-        if all(name in (resources.get("limits") or ()) for resources in containers):
-            total = container_limits[name]
-            exceeds = typed.amount(name, request) > typed.amount(name, total)
-            limits[name] = request if exceeds else total
+    everywhere = requests.keys() - limits.keys()
+    for _, container in _containers(spec):
+        everywhere &= (container["resources"].get("limits") or {}).keys()
+    for name in sorted(everywhere & container_limits.keys()):
+        if _is_pod_level(name):
+            texts = (container_limits[name], requests[name])
+            limits[name] = max(texts, key=lambda text: typed.amount(name, text))
     if limits:
         stanza["limits"] = limits
     if requests:
