@@ -18,6 +18,7 @@ KINDS = {
     "kubelet_pod_admission": "kubelet",
     "kubelet_take_by_topology": "kubelet",
     "kubelet_merge_hints": "kubelet",
+    "kubelet_restart": "kubelet",
     "nrt_filter": "zones",
     "nrt_filter_crash": "zones",
     "nrt_score": "zones",
@@ -26,10 +27,14 @@ KINDS = {
     "podfingerprint": "codecs",
     "podfingerprint_pods": "codecs",
     "numaplacement": "codecs",
+    "rte_case": "cases",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
+    "joint_gang": "joint",
 }
 MAX_SHOWN = 20
+#: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.
+GZIP = b"\x1f\x8b"
 
 
 def kind_of(file: Path) -> str:
@@ -45,7 +50,8 @@ def run(kind: str, file: Path, *, quiet: bool = False) -> tuple[int, int]:
     """Run every case of a file; returns (passed, failed)."""
     check = getattr(importlib.import_module(f"tests.conformance.{KINDS[kind]}"), f"check_{kind}")
     passed = failed = 0
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
+    opener = gzip.open if file.read_bytes()[:2] == GZIP else open
+    with opener(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             case = json.loads(line)
             try:
