@@ -19,6 +19,7 @@ KINDS = {
     "kubelet_take_by_topology": "kubelet",
     "kubelet_merge_hints": "kubelet",
     "kubelet_restart": "kubelet",
+    "kubelet_state_files": "state_files",
     "nrt_filter": "zones",
     "nrt_filter_crash": "zones",
     "nrt_score": "zones",
