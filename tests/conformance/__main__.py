@@ -27,6 +27,7 @@ KINDS = {
     "numaplacement": "codecs",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
+    "groups_request": "groups",
 }
 MAX_SHOWN = 20
 
