@@ -27,6 +27,8 @@ KINDS = {
     "numaplacement": "codecs",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
+    "groups_small": "groups",
+    "groups_large": "groups",
     "groups_request": "groups",
 }
 MAX_SHOWN = 20

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import Any
 
+from rte.model import bits
+from rte.placement.groups.inventory import GPU, NIC, Core, Inventory, NICUse, NodeFacts, Policy, Used
 from rte.placement.groups.parsing import RequestError, parse_request
+from rte.placement.groups.place import Decision, place
 from rte.placement.groups.request import Group, Request, SMTByKind
 
 
@@ -85,3 +89,116 @@ def check_groups_request(case: dict) -> list[str]:
         for key in got
         if got[key] != case["request"].get(key)
     ]
+
+
+def inventory_of(case: dict) -> Inventory:
+    """The inventory of a recorded case."""
+    rows: dict[int, list[list[int]]] = {}
+    for row in case["cpus"]:
+        rows.setdefault(row[1], []).append(row)
+    return Inventory(
+        pages={int(zone): told["hugepages"] for zone, told in case["zones"].items()},
+        cores=tuple(
+            Core(tuple(sorted(row[0] for row in core)), core[0][2]) for _, core in sorted(rows.items())
+        ),
+        gpus=tuple(
+            GPU(
+                address=gpu["address"],
+                zone=gpu["zone"],
+                path=tuple(gpu["path"]),
+                model=gpu["model"] or "",
+                memory_gib=gpu["memoryGiB"] or 0,
+            )
+            for gpu in sorted(case["gpus"], key=itemgetter("address"))
+        ),
+        nics=tuple(
+            NIC(
+                address=nic["address"],
+                zone=nic["zone"],
+                path=tuple(nic["path"]),
+                name=nic["name"],
+                mbps=nic["mbps"],
+                link=nic["link"],
+                pf=nic["pf"],
+                rdma=nic["rdma"],
+            )
+            for nic in sorted(case["nics"], key=itemgetter("address"))
+        ),
+        reserved_cpus=bits.parse_list(case["reserved"]["cpus"]),
+        reserved_pages=case["reserved"]["hugepages"],
+    )
+
+
+def used_of(case: dict) -> Used:
+    return Used(
+        cpus=bits.parse_list(case["cpus"]),
+        gpus=frozenset(case["gpus"]),
+        nics={
+            address: NICUse(use["rx"], use["tx"], use["exclusive"])
+            for address, use in case["nics"].items()
+        },
+        pages={int(zone): pages for zone, pages in case["hugepages"].items()},
+        pages_anywhere=case["hugepagesAnywhere"],
+    )
+
+
+def policy_of(case: dict | None) -> Policy:
+    told = dict(case or {})
+    fields: dict[str, Any] = {}
+    if "nicHeadroomPercent" in told:
+        fields["nic_headroom_percent"] = told.pop("nicHeadroomPercent")
+    if "nicMinGbps" in told:
+        fields["nic_min_mbps"] = round(told.pop("nicMinGbps") * 1000)
+    if "nicSharing" in told:
+        fields["nic_sharing"] = told.pop("nicSharing")
+    if "settleSeconds" in told:
+        fields["settle_seconds"] = told.pop("settleSeconds")
+    if "settleFor" in told:
+        fields["settle_for"] = tuple(told.pop("settleFor"))
+    if told:
+        raise ValueError(f"unknown policy {sorted(told)}")
+    return Policy(**fields)
+
+
+def node_of(case: dict | None) -> NodeFacts:
+    told = dict(case or {})
+    facts = NodeFacts(
+        cordoned=told.pop("cordoned", False),
+        maintenance=told.pop("maintenance", False),
+        groups=tuple(told.pop("groups", ["default"])),
+        cpu_arch=told.pop("cpuArch", ""),
+        seconds_since_change=told.pop("secondsSinceChange", None),
+    )
+    if told:
+        raise ValueError(f"unknown node facts {sorted(told)}")
+    return facts
+
+
+def decide(case: dict) -> Decision:
+    return place(
+        parse_request(json.dumps(case["request"])),
+        inventory_of(case["inventory"]),
+        used_of(case["used"]),
+        policy_of(case.get("policy")),
+        node_of(case.get("node")),
+    )
+
+
+def check_groups_small(case: dict) -> list[str]:
+    got = decide(case)
+    if (got.allocation is not None) != case["feasible"] or list(got.reasons) != case["reasons"]:
+        return [f"reasons {got.reasons}, want {case['reasons']}"]
+    if got.allocation is None:
+        return []
+    if list(got.cost) != case["best"]:
+        return [f"preference {got.cost}, want {case['best']}"]
+    return []
+
+
+def check_groups_large(case: dict) -> list[str]:
+    got = decide(case)
+    if got.reasons == ("search-limit",):
+        return ["search-limit"]
+    if (got.allocation is not None) != case["feasible"] or list(got.reasons) != case["reasons"]:
+        return [f"reasons {got.reasons}, want {case['reasons']}"]
+    return []
