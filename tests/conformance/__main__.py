@@ -29,6 +29,8 @@ KINDS = {
     "koordinator_numa_policy": "koordinator",
     "groups_small": "groups",
     "groups_large": "groups",
+    "groups_nhd": "groups",
+    "groups_triad": "groups",
     "groups_request": "groups",
 }
 MAX_SHOWN = 20

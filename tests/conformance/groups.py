@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rte.model import bits
+from rte.placement.groups.check import preference, violations
 from rte.placement.groups.inventory import GPU, NIC, Core, Inventory, NICUse, NodeFacts, Policy, Used
+from rte.placement.groups.nhd import triad
 from rte.placement.groups.parsing import RequestError, parse_request
-from rte.placement.groups.place import Decision, place
+from rte.placement.groups.place import place
 from rte.placement.groups.request import Group, Request, SMTByKind
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def written_out(request: Request, text_mapping: dict[str, Any]) -> dict[str, Any]:
+
+def written_out(request: Request, document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with every default filled in, as the recorded cases have it."""
     return {
         "version": 1,
-        "mapping": text_mapping.get("mapping", "numa"),
-        "pcieScope": text_mapping.get("pcieScope", "switch"),
+        "mapping": document.get("mapping", "numa"),
+        "pcieScope": document.get("pcieScope", "switch"),
         "nodeGroups": list(request.node_groups),
         "cpuArch": list(request.cpu_arch),
         "hugepages": dict(request.hugepages),
@@ -174,31 +179,78 @@ def node_of(case: dict | None) -> NodeFacts:
     return facts
 
 
-def decide(case: dict) -> Decision:
-    return place(
-        parse_request(json.dumps(case["request"])),
-        inventory_of(case["inventory"]),
-        used_of(case["used"]),
-        policy_of(case.get("policy")),
-        node_of(case.get("node")),
-    )
-
-
 def check_groups_small(case: dict) -> list[str]:
-    got = decide(case)
-    if (got.allocation is not None) != case["feasible"] or list(got.reasons) != case["reasons"]:
-        return [f"reasons {got.reasons}, want {case['reasons']}"]
-    if got.allocation is None:
-        return []
-    if list(got.cost) != case["best"]:
-        return [f"preference {got.cost}, want {case['best']}"]
-    return []
+    return check_place(case, best=True)
 
 
 def check_groups_large(case: dict) -> list[str]:
-    got = decide(case)
-    if got.reasons == ("search-limit",):
-        return ["search-limit"]
+    return check_place(case, best=False)
+
+
+def check_groups_nhd(case: dict) -> list[str]:
+    imported = triad.read(case["triad"])
+    differences = compare_requests(imported.document, case["request"])
+    if case.get("error"):
+        return differences + check_error(case["request"], case["error"])
+    return differences + check_place(case, best=True)
+
+
+def check_groups_triad(case: dict) -> list[str]:
+    try:
+        got = triad.read(case["triad"])
+    except RequestError as error:
+        want = case["error"] or {}
+        if (error.code, error.path) == (want.get("code"), want.get("path")):
+            return []
+        return [f"error {error.code} at {error.path!r}, want {want or 'a request'}"]
+    if case["error"]:
+        return [f"accepted, want {case['error']}"]
+    differences = compare_requests(got.document, case["request"])
+    if got.fields != case["fields"]:
+        differences.append(f"fields {got.fields}, want {case['fields']}")
+    return differences
+
+
+def compare_requests(got: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
+    """Two documents after filling in the defaults; both may be invalid in the same way."""
+    outcomes = []
+    for document in (got, want):
+        try:
+            outcomes.append(written_out(parse_request(json.dumps(document)), document))
+        except RequestError as error:
+            outcomes.append({"error": [error.code, error.path]})
+    first, second = outcomes
+    return [
+        f"{key} {first.get(key)}, want {second.get(key)}"
+        for key in first | second
+        if first.get(key) != second.get(key)
+    ]
+
+
+def check_error(document: dict, want: dict) -> list[str]:
+    try:
+        parse_request(json.dumps(document))
+    except RequestError as error:
+        if (error.code, error.path) == (want.get("code"), want.get("path")):
+            return []
+        return [f"error {error.code} at {error.path!r}, want {want}"]
+    return [f"accepted, want {want}"]
+
+
+def check_place(case: dict, *, best: bool) -> list[str]:
+    """The answer, the reasons, the validity of the allocation, and how good it is."""
+    request = parse_request(json.dumps(case["request"]))
+    inventory, used = inventory_of(case["inventory"]), used_of(case["used"])
+    policy, node = policy_of(case.get("policy")), node_of(case.get("node"))
+    got = place(request, inventory, used, policy, node)
     if (got.allocation is not None) != case["feasible"] or list(got.reasons) != case["reasons"]:
         return [f"reasons {got.reasons}, want {case['reasons']}"]
-    return []
+    if got.allocation is None or got.cost is None:
+        return []
+    differences = violations(request, got.allocation, inventory, used, policy)
+    counted = preference(request, got.allocation, inventory)
+    if counted != got.cost:
+        differences.append(f"said preference {got.cost}, has {counted}")
+    if best and list(counted) != case["best"]:
+        differences.append(f"preference {counted}, want {case['best']}")
+    return differences

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits
 from rte.placement.groups.search.matching import Matching, cheapest
-from rte.placement.groups.search.problem import ANYWHERE
 
 if TYPE_CHECKING:
     from rte.placement.groups.search.cores import Load
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 #: GPUs apart from their group's NICs, NIC functions. With the strategy ``spread`` the first two
 #: are negative.
 Cost: TypeAlias = tuple[int, int, int, int, int]
+#: What it costs to look at a whole place, in steps.
+_STEPS_OF_A_PLACE = 20
+
 #: Function and back-up (-1 without one).
 Given: TypeAlias = tuple[int, int]
 
@@ -108,10 +110,11 @@ class _Search:
         self._tx = [function.tx for function in supply.functions]
         self._port_rx = list(supply.port_rx)
         self._port_tx = list(supply.port_tx)
+        self._zone_items = [0] * len(supply.zones)
+        self._zone_groups = [0] * len(supply.zones)
         self._function_users = [0] * len(supply.functions)
         self._port_users = [0] * len(supply.port_rx)
         self._matching = Matching([len(kind.gpus) for kind in supply.types])
-        self._matched: list[tuple[int, int]] = []
         self._placed: list[int | None] = [None] * len(self.items)
         self._given: list[list[Given]] = [[] for _ in self.items]
         # Where a back-up must be on another port of the card, ports differ by their cards.
@@ -131,7 +134,7 @@ class _Search:
         twin = self._placed[item.twin] if item.twin >= 0 else None
         for number in range(twin or 0, len(item.regions)):
             region = item.regions[number]
-            if not self._enter(item, position, region):
+            if not self._enter(item, region):
                 continue
             self._placed[position] = number
             done = self._promising() and self._give(item, position, region)
@@ -192,7 +195,7 @@ class _Search:
         if self._steps_left < 0:
             raise SearchLimit
 
-    def _enter(self, item: Item, position: int, region: Region) -> bool:
+    def _enter(self, item: Item, region: Region) -> bool:
         """Take CPUs, pages and GPUs; False (and nothing taken) where something lacks."""
         self._step()
         zone = region.zone
@@ -205,11 +208,9 @@ class _Search:
                 if zone >= 0:
                     self._return_to_zone(item, zone)
                 return False
-        self._matched.append((position, len(region.types)))
         return True
 
     def _leave(self, item: Item, region: Region) -> None:
-        self._matched.pop()
         for _ in region.types:
             self._matching.pop()
         if region.zone >= 0:
@@ -230,6 +231,7 @@ class _Search:
                 return False
         for size, count in enumerate(item.pages):
             self._pages[size][zone] -= count
+        self._count_in_zone(item, zone, 1)
         return True
 
     def _return_to_zone(self, item: Item, zone: int) -> None:
@@ -241,6 +243,12 @@ class _Search:
             for need in item.load:
                 load.remove(need)
             self._loads[zone] = tuple(load)
+        self._count_in_zone(item, zone, -1)
+
+    def _count_in_zone(self, item: Item, zone: int, sign: int) -> None:
+        self._zone_items[zone] += sign
+        if item.group is not None:
+            self._zone_groups[zone] += sign
 
     def _loads_fit(self, zone: int) -> bool:
         supply, free_load = self.supply, self.problem.free_load
@@ -334,10 +342,9 @@ class _Search:
             if not arithmetic.fits_all(supply.stocks, self._loads, self.problem.free_load):
                 return None
         types, apart = self._match_gpus()
-        zones, group_zones = self._zones()
+        zones, group_zones, functions = self._counts()
         sign = -1 if self.supply.policy.strategy == "spread" else 1
-        functions = sum(1 for users in self._function_users if users)
-        cost = (sign * len(zones), sign * len(group_zones), pages_outside, apart, functions)
+        cost = (sign * zones, sign * group_zones, pages_outside, apart, functions)
         return Solution(
             cost=cost,
             regions=tuple(self._region(position) for position in range(len(self.items))),
@@ -349,24 +356,16 @@ class _Search:
         number = self._placed[position]
         return self.items[position].regions[number or 0]
 
-    def _zones(self) -> tuple[set[int], set[int]]:
-        """Zones of aligned groups and misc CPUs, and of groups alone."""
-        zones: set[int] = set()
-        group_zones: set[int] = set()
-        for position, item in enumerate(self.items):
-            if self._placed[position] is None:
-                continue
-            zone = self._region(position).zone
-            if zone != ANYWHERE:
-                zones.add(zone)
-                if item.group is not None:
-                    group_zones.add(zone)
-        return zones, group_zones
+    def _counts(self) -> tuple[int, int, int]:
+        """Zones of aligned groups and misc CPUs, zones of groups alone, functions."""
+        lists = self._zone_items, self._zone_groups, self._function_users
+        zones, group_zones, functions = (len(users) - users.count(0) for users in lists)
+        return zones, group_zones, functions
 
     def _pages_outside(self) -> int | None:
         """Pages of the pod that its zones have not; None where that may not be."""
         problem = self.problem
-        zones, _ = self._zones()
+        zones = [zone for zone, items in enumerate(self._zone_items) if items]
         outside = 0
         for size, wanted in enumerate(problem.pod_pages):
             free = self._pages[size]
@@ -433,17 +432,17 @@ class _Improvement(_Search):
 
     def _bound(self) -> Cost:
         """No place that goes on from here costs less, number by number."""
-        zones, group_zones = self._zones()
-        functions = sum(1 for users in self._function_users if users)
+        zones, group_zones, functions = self._counts()
         if self.supply.policy.strategy == "spread":
             left = sum(placed is None for placed in self._placed)
             most = len(self.supply.zones)
             return (
-                -min(most, len(zones) + left), -min(most, len(group_zones) + left), 0, 0, functions,
+                -min(most, zones + left), -min(most, group_zones + left), 0, 0, functions,
             )  # fmt: skip
-        return len(zones), len(group_zones), 0, 0, functions
+        return zones, group_zones, 0, 0, functions
 
     def _finish(self) -> bool:
+        self._steps_left -= _STEPS_OF_A_PLACE
         found = self._solution()
         if found is not None and (
             found.cost < self.best.cost or (self._ties and found.cost == self.best.cost)
