@@ -31,6 +31,7 @@ KINDS = {
     "groups_large": "groups",
     "groups_nhd": "groups",
     "groups_triad": "groups",
+    "groups_koordinator": "groups",
     "groups_request": "groups",
 }
 MAX_SHOWN = 20

@@ -13,6 +13,10 @@ from rte.placement.groups.nhd import triad
 from rte.placement.groups.parsing import RequestError, parse_request
 from rte.placement.groups.place import place
 from rte.placement.groups.request import Group, Request, SMTByKind
+from rte.placement.koordinator.devices.allocate import allocate_devices
+from rte.placement.koordinator.devices.node import read_node_devices
+from rte.placement.koordinator.devices.outcome import DeviceAllocation, Refusal
+from rte.placement.koordinator.devices.request import DeviceRequestError, read_device_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -254,3 +258,68 @@ def check_place(case: dict, *, best: bool) -> list[str]:
     if best and list(counted) != case["best"]:
         differences.append(f"preference {counted}, want {case['best']}")
     return differences
+
+
+def check_groups_koordinator(case: dict) -> list[str]:
+    want = case["result"]
+    node = read_node_devices(case["device"], case["held"], case["node_labels"])
+    try:
+        request = read_device_request(case["requests"], case["annotations"])
+    except DeviceRequestError as error:
+        got = ("request", "UnschedulableAndUnresolvable", [str(error)])
+        told = (want["stage"], want.get("code"), want.get("reasons"))
+        return [] if got == told else [f"{got}, want {told}"]
+    if request is None:
+        return ["asks for nothing"]
+    zones = None if case["numa"] is None else frozenset(case["numa"])
+    outcome = allocate_devices(request, node, zones=zones, strategy=case["scorer"])
+    if isinstance(outcome, Refusal):
+        code = "Unschedulable" if outcome.resolvable else "UnschedulableAndUnresolvable"
+        told = (want["stage"], want.get("code"), want.get("reasons"))
+        got = ("allocate", code, [outcome.reason])
+        if case["exists"]:
+            return [f"{got}, though there is a place"]
+        return [] if got == told else [f"{got}, want {told}"]
+    if want["stage"] == "ok":
+        document = outcome.document()
+        return (
+            [] if document == want["allocations"] else [f"{document}, want {want['allocations']}"]
+        )
+    if not case["exists"]:
+        return [f"{outcome.document()}, want {want}"]
+    return same_switch_faults(case, outcome)
+
+
+def same_switch_faults(case: dict, outcome: DeviceAllocation) -> list[str]:
+    """Whether a place that Koordinator misses keeps its rules: free devices, the same switches."""
+    devices = {
+        (device["type"], device["minor"]): device for device in case["device"]["spec"]["devices"]
+    }
+    held = {
+        (kind, record["minor"])
+        for allocation in case["held"]
+        for kind, records in allocation.items()
+        for record in records
+    }
+    faults = []
+    switches: dict[str, set[str]] = {}
+    for kind, given in outcome.devices.items():
+        if len({device.minor for device in given}) < len(given):
+            faults.append(f"a {kind} twice")
+        for device in given:
+            told = devices[kind, device.minor]
+            switches.setdefault(kind, set()).add(told["topology"]["pcieID"])
+            if not told["health"]:
+                faults.append(f"{kind} {device.minor} is ill")
+            if (kind, device.minor) in held and (
+                kind == "gpu" or device.amounts["koordinator.sh/rdma"] == 100
+            ):
+                faults.append(f"{kind} {device.minor} is held")
+    if switches["gpu"] != switches["rdma"]:
+        faults.append(f"switches {switches}")
+    requests = case["requests"]
+    gpus = int(requests.get("nvidia.com/gpu", 0)) or int(requests["koordinator.sh/gpu"]) // 100
+    nics = max(int(requests["koordinator.sh/rdma"]) // 100, 1, len(switches["gpu"]))
+    if (len(outcome.devices["gpu"]), len(outcome.devices["rdma"])) != (gpus, nics):
+        faults.append(f"wants {gpus} GPUs and {nics} NICs")
+    return faults
