@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from rte.model import bits
 from rte.placement.groups.check import preference, violations
-from rte.placement.groups.inventory import GPU, NIC, Core, Inventory, NICUse, NodeFacts, Policy, Used
+from rte.placement.groups.inventory import (
+    GPU,
+    NIC,
+    Core,
+    Inventory,
+    NICUse,
+    NodeFacts,
+    Policy,
+    Used,
+)
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.parsing import RequestError, parse_request
 from rte.placement.groups.place import place
@@ -108,7 +117,8 @@ def inventory_of(case: dict) -> Inventory:
     return Inventory(
         pages={int(zone): told["hugepages"] for zone, told in case["zones"].items()},
         cores=tuple(
-            Core(tuple(sorted(row[0] for row in core)), core[0][2]) for _, core in sorted(rows.items())
+            Core(tuple(sorted(row[0] for row in core)), core[0][2])
+            for _, core in sorted(rows.items())
         ),
         gpus=tuple(
             GPU(

@@ -157,9 +157,7 @@ def _function_faults(
         yield f"{address} belongs to another pod"
 
 
-def _misc_faults(
-    request: Request, allocation: Allocation, inventory: Inventory
-) -> Iterator[str]:
+def _misc_faults(request: Request, allocation: Allocation, inventory: Inventory) -> Iterator[str]:
     misc, zone = request.misc, allocation.misc_zone
     if len(allocation.misc) != misc.count:
         yield "misc: wrong number of CPUs"
@@ -237,9 +235,9 @@ def _bandwidth_faults(
         rx[address] += use.rx
         tx[address] += use.tx
     for address in sorted(given & set(inventory.nic_by_address)):
-        nic = inventory.nic_by_address[address]
-        port = inventory.port(nic)
-        speed = nic.mbps if nic.mbps is not None else port.mbps
+        function = inventory.nic_by_address[address]
+        port = inventory.port(function)
+        speed = function.mbps if function.mbps is not None else port.mbps
         if speed is not None and _exceeds(speed, rx[address], tx[address], policy):
             yield f"function {address} is over its capacity"
         through = [other for other in inventory.nics if inventory.port(other) is port]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
@@ -37,9 +38,13 @@ SMT_RULES = ("share", "isolate")
 
 #: CPU architectures by the names that compilers use, without separators.
 CPU_ARCHITECTURES = frozenset(
-    "any haswell broadwell skylake cascadelake cooperlake icelake sapphirerapids emeraldrapids "
-    "graniterapids sierraforest naples rome milan milanx genoa genoax bergamo siena turin "
-    "neoversen1 neoversen2 neoversev1 neoversev2".split()
+    {
+        "any",
+        *("haswell", "broadwell", "skylake", "cascadelake", "cooperlake", "icelake"),
+        *("sapphirerapids", "emeraldrapids", "graniterapids", "sierraforest"),
+        *("naples", "rome", "milan", "milanx", "genoa", "genoax", "bergamo", "siena", "turin"),
+        *("neoversen1", "neoversen2", "neoversev1", "neoversev2"),
+    }
 )
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -83,12 +88,24 @@ class _Object(dict[str, Any]):
         super().__init__(pairs)
         self.repeated = ""
         if len(self) < len(pairs):
-            seen: set[str] = set()
-            self.repeated = next(key for key, _ in pairs if key in seen or seen.add(key))
+            counts = Counter(key for key, _ in pairs)
+            self.repeated = next(key for key, count in counts.items() if count > 1)
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _exact_mbps(gbps: Decimal) -> int | None:
+    """Whole Mb/s; None for what is out of range or no whole number of them."""
+    if not 0 <= gbps <= MAX_GBPS:
+        return None
+    _, digits, exponent = gbps.as_tuple()
+    significant = "".join(map(str, digits)).rstrip("0")
+    shift = cast("int", exponent) + len(digits) - len(significant) + 3
+    if not significant:
+        return 0
+    return int(significant) * int(10**shift) if shift >= 0 else None
 
 
 class _Reader:
@@ -158,16 +175,10 @@ class _Reader:
         """A rate in Gb/s with at most three decimals as whole Mb/s."""
         if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
             self.fail("type", "must be a number")
-        number = Decimal(self.value)
-        if 0 <= number <= MAX_GBPS:
-            _, digits, exponent = number.as_tuple()
-            significant = "".join(map(str, digits)).rstrip("0")
-            exponent = cast("int", exponent) + len(digits) - len(significant)
-            if not significant:
-                return 0
-            if exponent >= -3:
-                return int(significant) * 10 ** (exponent + 3)
-        self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
+        rate = _exact_mbps(Decimal(self.value))
+        if rate is None:
+            self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
+        return rate
 
     # The parts of a request.
 
@@ -320,9 +331,7 @@ class _Reader:
             self.fail("value", "must be a lower-case DNS name")
         return text
 
-    def _join(
-        self, queues: list[tuple[Queue, bool]], nics: list[NICWish] | None
-    ) -> dict[str, Any]:
+    def _join(self, queues: list[tuple[Queue, bool]], nics: list[NICWish] | None) -> dict[str, Any]:
         """Queues with the NIC that each is on, NICs with the demand of their queues."""
         if nics is None:
             nics = [NICWish()] if any(queue.rx or queue.tx for queue, _ in queues) else []
@@ -333,7 +342,7 @@ class _Reader:
                 wish = nics[nic]
                 nics[nic] = replace(wish, rx=wish.rx + queue.rx, tx=wish.tx + queue.tx)
                 joined.append(replace(queue, nic=nic))
-            elif told and nic or queue.rx or queue.tx:
+            elif (told and nic) or queue.rx or queue.tx:
                 _Reader(f"{self.path}.queues[{i}].nic", nic).fail(
                     "reference", "names no entry of nics"
                 )

@@ -94,7 +94,9 @@ def _lacking(request: Request, supply: Supply) -> tuple[str, ...]:
     reasons = []
     for resource in RESOURCES:
         try:
-            solution = search.find(Problem(_alone(request, resource), supply), supply.policy.max_steps)
+            solution = search.find(
+                Problem(_alone(request, resource), supply), supply.policy.max_steps
+            )
         except search.SearchLimit:
             return (SEARCH_LIMIT,)
         if solution is None:

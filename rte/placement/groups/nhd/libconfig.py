@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from rte import errors
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Scalar: TypeAlias = bool | int | Decimal | str
-Value: TypeAlias = Union[Scalar, dict[str, "Value"], list[Scalar], tuple["Value", ...]]
+Value: TypeAlias = Scalar | dict[str, "Value"] | list[Scalar] | tuple["Value", ...]
 
 MAX_DEPTH = 64
 
@@ -113,7 +113,7 @@ class _Parser:
     def _advance(self) -> None:
         self._kind, self._token, self._position = next(self._tokens)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str) -> NoReturn:
         line = self._text.count("\n", 0, self._position) + 1
         rest = self._text[self._position : self._position + 40]
         raise errors.ParseError("libconfig file", rest, f"line {line}: {why}")

@@ -16,7 +16,7 @@ from rte.placement.groups.nhd import libconfig
 from rte.placement.groups.parsing import MAX_GBPS, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from rte.placement.groups.nhd.libconfig import Value
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def allocate(problem: Problem, solution: Solution) -> Allocation:
     """The allocation of a solution."""
     request, supply = problem.request, problem.supply
-    zones = _zones(problem, solution)
+    zones = _zones(solution)
     classes = _hand_out_cpus(problem, zones)
     gpus = [list(kind.gpus) for kind in supply.types]
     groups = []
@@ -53,18 +53,16 @@ def allocate(problem: Problem, solution: Solution) -> Allocation:
         groups=tuple(groups),
         misc_zone=None if misc_zone is None else supply.zones[misc_zone],
         misc=classes[-1][0],
-        pages=_pod_pages(problem, solution, zones),
+        pages=_pod_pages(problem, zones),
     )
 
 
-def _zones(problem: Problem, solution: Solution) -> list[int | None]:
+def _zones(solution: Solution) -> list[int | None]:
     """Zone number of each item."""
     return [region.zone if region.zone >= 0 else None for region in solution.regions]
 
 
-def _nics(
-    problem: Problem, item: Item, given: Iterable[tuple[int, int]]
-) -> Iterator[GivenNIC]:
+def _nics(problem: Problem, item: Item, given: Iterable[tuple[int, int]]) -> Iterator[GivenNIC]:
     functions = problem.supply.functions
     for wish, (function, backup) in zip(item.nics, given, strict=True):
         yield GivenNIC(
@@ -102,16 +100,14 @@ def _classes(group: Group) -> list[CPUClass]:
     return [CPUClass(count=feeders + queues + group.workers, smt=smt), group.helpers]
 
 
-def _hand_out_cpus(
-    problem: Problem, zones: list[int | None]
-) -> list[list[tuple[int, ...]]]:
+def _hand_out_cpus(problem: Problem, zones: list[int | None]) -> list[list[tuple[int, ...]]]:
     """CPUs of each class of each group, those of the misc CPUs last.
 
     Classes that are bound to a zone go first, groups before misc CPUs, cores by lowest CPU.
     """
     request = problem.request
     stock = _CoreStock(problem)
-    owners = [*map(_classes, request.groups), [request.misc]]
+    owners: list[list[CPUClass]] = [*map(_classes, request.groups), [request.misc]]
     zones = [*zones, None] if len(zones) == len(request.groups) else zones
     given: list[list[tuple[int, ...]]] = [[()] * len(classes) for classes in owners]
     turns = [
@@ -187,9 +183,7 @@ def _by_cpu(core: Core) -> int:
     return core.cpus[0]
 
 
-def _pod_pages(
-    problem: Problem, solution: Solution, zones: list[int | None]
-) -> dict[str, dict[int, int]]:
+def _pod_pages(problem: Problem, zones: list[int | None]) -> dict[str, dict[int, int]]:
     """Pages bound to no zone: from the zones of the pod first, then from the others."""
     names = problem.supply.zones
     own = sorted({zone for zone in zones if zone is not None})

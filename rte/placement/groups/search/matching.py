@@ -73,7 +73,7 @@ def cheapest(
     types = [-1] * len(allowed)
     holders: list[list[int]] = [[] for _ in counts]
     for wish in range(len(allowed)):
-        path = _cheapest_path(wish, counts, allowed, preferred, types, holders)
+        path = _cheapest_path(wish, counts, allowed, preferred, holders)
         if path is None:
             return None
         for mover, kind in path:
@@ -89,7 +89,6 @@ def _cheapest_path(
     counts: Sequence[int],
     allowed: Sequence[int],
     preferred: Sequence[int],
-    types: list[int],
     holders: list[list[int]],
 ) -> list[tuple[int, int]] | None:
     """Moves (wish, type), last one first, that make room for a wish at the least cost.
@@ -112,7 +111,9 @@ def _cheapest_path(
                     if target not in best or total < best[target][0]:
                         best[target] = (total, other, kind)
                         changed = True
-    ends = [(cost, kind) for kind, (cost, _, _) in best.items() if len(holders[kind]) < counts[kind]]
+    ends = [
+        (cost, kind) for kind, (cost, _, _) in best.items() if len(holders[kind]) < counts[kind]
+    ]
     if not ends:
         return None
     kind = min(ends)[1]

@@ -9,7 +9,7 @@ from rte.placement.groups import models
 from rte.placement.groups.search.cores import Load, need
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rte.placement.groups.request import GPUWish, Group, NICWish, Request
     from rte.placement.groups.search.supply import Function, GPUType, Supply
@@ -139,19 +139,21 @@ class Problem:
     def _regions(self, group: Group, load: Load, pages: tuple[int, ...]) -> Iterator[Region]:
         """The regions that have something for each wish."""
         by_domain = group.mapping == "pcie" and bool(group.gpus or group.nics)
+        places: Iterable[Place]
         place = _place_of(group.mapping, group.scope if by_domain else None)
         functions = [self._sorted_functions(wish, place) for wish in group.nics]
         types = [self._sorted_types(wish, place) for wish in group.gpus]
         if group.mapping == "none":
-            places: list[Place] = [(ANYWHERE, "")]
+            places = [(ANYWHERE, "")]
         elif by_domain:
-            found = [*functions, *types][0]
+            found: Iterable[Place] = functions[0] if functions else types[0]
             fit = frozenset(self._zones_for(load, pages))
             places = sorted((it for it in found if it[0] in fit), key=lambda it: it[0])
         else:
             places = [(zone, "") for zone in self._zones_for(load, pages)]
         for it in places:
-            if all(it in by_place for by_place in (*functions, *types)):
+            has_functions = all(it in by_place for by_place in functions)
+            if has_functions and all(it in by_place for by_place in types):
                 yield Region(
                     it[0],
                     tuple(tuple(by_place[it]) for by_place in functions),

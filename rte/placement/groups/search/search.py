@@ -9,6 +9,7 @@ in that order is the answer; it leaves out whatever cannot become better than th
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -67,10 +68,8 @@ def find(problem: Problem, max_steps: int) -> Solution | None:
 def improve(problem: Problem, solution: Solution, max_steps: int) -> Solution:
     """The best place, or the best that was found in so many steps."""
     search = _Improvement(problem, solution, max_steps)
-    try:
+    with contextlib.suppress(SearchLimit):
         search.run()
-    except SearchLimit:
-        pass
     return search.best
 
 
@@ -85,7 +84,9 @@ def _enough(problem: Problem) -> bool:
         if not supply.arithmetic.fits_all(supply.stocks, loads, problem.free_load):
             return False
     for size, name in enumerate(problem.sizes):
-        total = problem.pod_pages[size] + sum(item.pages[size] for item in problem.items if item.pages)
+        total = problem.pod_pages[size] + sum(
+            item.pages[size] for item in problem.items if item.pages
+        )
         free = sum(max(count, 0) for count in problem.pages[size])
         if total > min(free, supply.node_pages(name)):
             return False
@@ -280,7 +281,9 @@ class _Search:
             seen.add(state)
             self._step()
             self._hold(i, wish.rx, wish.tx, 1)
-            backups = self._backups(i, wish.rx, wish.tx, candidates, own) if wish.redundant else (-1,)
+            backups = (
+                self._backups(i, wish.rx, wish.tx, candidates, own) if wish.redundant else (-1,)
+            )
             for backup in backups:
                 if backup >= 0:
                     self._hold(backup, wish.rx, wish.tx, 1)
@@ -388,12 +391,13 @@ class _Search:
         matched = cheapest([len(kind.gpus) for kind in self.supply.types], allowed, preferred)
         if matched is None:
             raise AssertionError("the matching was complete")
-        types_left = iter(matched[0])
-        types = tuple(
-            tuple(next(types_left) for _ in self._region(position).types)
+        kinds, apart = matched
+        left = iter(kinds)
+        by_item = (
+            tuple(next(left) for _ in self._region(position).types)
             for position in range(len(self.items))
         )
-        return types, matched[1]
+        return tuple(by_item), apart
 
     def _near(self, item: Item, position: int) -> int:
         """GPU types in a domain of the item's NICs; all of them where it has none."""

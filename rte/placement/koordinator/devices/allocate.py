@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.placement.koordinator.devices.node import DeviceInfo, NodeDevices
-    from rte.placement.koordinator.devices.request import Amounts, DeviceRequest
+    from rte.placement.koordinator.devices.request import Amounts, DeviceRequest, Selector
 
 JOINT_VIOLATION = "node(s) Device Joint-Allocate rules violation"
 
@@ -53,7 +53,11 @@ def allocate_devices(
     """
     allocator = _Allocator(request, node, zones, strategy)
     outcome = allocator.allocate()
-    if not isinstance(outcome, Refusal) or not outcome.resolvable or not _is_plain(request, node, zones):
+    if (
+        not isinstance(outcome, Refusal)
+        or not outcome.resolvable
+        or not _is_plain(request, node, zones)
+    ):
         return outcome
     found = on_same_switches(request, node)
     if found is None:
@@ -98,10 +102,9 @@ class _Allocator:
             if (refusal := self._count(kind)) is not None:
                 return refusal
         for kind in request.amounts:
-            hint = request.hints.get(kind)
-            if hint is not None and hint.vf_selector is not None:
-                if not any(info.vfs for info in self._all.infos.get(kind, ())):
-                    return Refusal(f"Insufficient {kind} VirtualFunctions", resolvable=False)
+            has_vfs = any(info.vfs for info in self._all.infos.get(kind, ()))
+            if self._vf_selector(kind) is not None and not has_vfs:
+                return Refusal(f"Insufficient {kind} VirtualFunctions", resolvable=False)
         devices: dict[str, tuple[GivenDevice, ...]] = {}
         if len(request.amounts) > 1 and request.joint:
             joint = self._jointly()
@@ -204,9 +207,7 @@ class _Allocator:
             if isinstance(chosen, Refusal):
                 return chosen
             if chosen is not None:
-                return tuple(
-                    GivenDevice(minor=minor, amounts=self._each[kind]) for minor in chosen
-                )
+                return tuple(GivenDevice(minor=minor, amounts=self._each[kind]) for minor in chosen)
             preferred = frozenset()
         return self._one_by_one(kind, count, preferred)
 
@@ -215,14 +216,14 @@ class _Allocator:
     ) -> tuple[GivenDevice, ...] | Refusal:
         wanted, free = self._each[kind], self._node.free(kind)
         infos = {info.minor: info for info in self._node.infos.get(kind, ())}
-        hint = self._request.hints.get(kind)
+        selector = self._vf_selector(kind)
         given: list[GivenDevice] = []
         for minor in self._in_order(kind, free, infos, preferred):
             if not any(free[minor].values()) or not fits(wanted, free[minor]):
                 continue
             vf = None
-            if hint is not None and hint.vf_selector is not None:
-                vf = self._free_vf(kind, minor, infos, hint.vf_selector)
+            if selector is not None:
+                vf = self._free_vf(kind, minor, infos, selector)
                 if vf is None:
                     continue
             given.append(GivenDevice(minor=minor, amounts=wanted, vf=vf))
@@ -255,12 +256,17 @@ class _Allocator:
         last = len(ranked) + 1
         return sorted(ranked, key=lambda minor: (rounds.get(minor, last), -scores[minor], minor))
 
+    def _vf_selector(self, kind: str) -> Selector | None:
+        """Which VFs will do; None where the device itself is given."""
+        hint = self._request.hints.get(kind)
+        return None if hint is None else hint.vf_selector
+
     def _free_vf(
         self,
         kind: str,
         minor: int,
         infos: Mapping[int, DeviceInfo],
-        selector: Mapping[str, object],
+        selector: Selector,
     ) -> tuple[str, int] | None:
         if minor not in infos:
             return None

@@ -61,6 +61,8 @@ def choose_gpus(
     """The minors of the GPUs; None where neither partitions nor topology decide.
 
     Args:
+        request: the pod's whole request.
+        wanted: its GPUs.
         node: the devices that the pod may have.
         original: all devices of the node.
         strategy: ``LeastAllocated``, ``MostAllocated`` or ``""``.

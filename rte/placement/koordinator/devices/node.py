@@ -25,7 +25,7 @@ GPU_MODEL = "node.koordinator.sh/gpu-model"
 _HOPPER = ("H100", "H800", "H20")
 
 #: Minor -> resources.
-Minors: TypeAlias = "dict[int, Amounts]"
+Minors: TypeAlias = "dict[int, dict[str, int]]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +82,12 @@ class NodeDevices:
     def free(self, kind: str) -> Minors:
         """Minor -> what is left of its resources, never below zero."""
         total, used = self.total.get(kind, {}), self.used.get(kind, {})
-        return {minor: subtract(total.get(minor, {}), used.get(minor, {})) for minor in total | used}
+        return {
+            minor: subtract(total.get(minor, {}), used.get(minor, {})) for minor in total | used
+        }
 
 
-def subtract(total: Amounts, used: Amounts) -> Amounts:
+def subtract(total: dict[str, int], used: dict[str, int]) -> dict[str, int]:
     """What is left, never below zero; resources that only ``used`` names are zero."""
     return {name: max(total.get(name, 0) - used.get(name, 0), 0) for name in total | used}
 
@@ -131,7 +133,7 @@ def read_node_devices(
     )
 
 
-def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
+def _amounts(resources: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: quantity.parse(amount) for name, amount in (resources or {}).items()}
 
 
@@ -144,7 +146,9 @@ def _info(minor: int, told: Mapping[str, Any]) -> DeviceInfo:
         labels=told.get("labels") or {},
         vfs=tuple(
             VirtualFunction(
-                minor=vf.get("minor", 0), bus_id=vf.get("busID", ""), labels=group.get("labels") or {}
+                minor=vf.get("minor", 0),
+                bus_id=vf.get("busID", ""),
+                labels=group.get("labels") or {},
             )
             for group in told.get("vfGroups") or ()
             for vf in group.get("vfs") or ()

@@ -31,12 +31,13 @@ def on_same_switches(
     nics, each = (amount // 100, 100) if amount > 100 else (1, amount)
     amounts = {GPU: request.gpus.each, RDMA: {RDMA_RESOURCE: each}}
     have = {kind: _by_switch(node, kind, wanted) for kind, wanted in amounts.items()}
-    for switches in _sets({s: (len(have[GPU][s]), len(have[RDMA][s])) for s in have[GPU] if s in have[RDMA]}):
+    for switches in _sets(
+        {s: (len(have[GPU][s]), len(have[RDMA][s])) for s in have[GPU] if s in have[RDMA]}
+    ):
         wanted_nics = max(nics, len(switches))
-        if (
-            len(switches) <= request.gpus.count <= sum(len(have[GPU][s]) for s in switches)
-            and wanted_nics <= sum(len(have[RDMA][s]) for s in switches)
-        ):
+        if len(switches) <= request.gpus.count <= sum(
+            len(have[GPU][s]) for s in switches
+        ) and wanted_nics <= sum(len(have[RDMA][s]) for s in switches):
             return {
                 GPU: _take(have[GPU], switches, request.gpus.count, amounts[GPU]),
                 RDMA: _take(have[RDMA], switches, wanted_nics, amounts[RDMA]),
