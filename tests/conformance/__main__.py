@@ -32,6 +32,12 @@ KINDS = {
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
     "joint_gang": "joint",
+    "groups_small": "groups",
+    "groups_large": "groups",
+    "groups_nhd": "groups",
+    "groups_triad": "groups",
+    "groups_koordinator": "groups",
+    "groups_request": "groups",
 }
 MAX_SHOWN = 20
 #: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.
