@@ -27,6 +27,10 @@ KINDS = {
     "numaplacement": "codecs",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
+    "dra_alloc": "dra",
+    "dra_alloc_gates": "dra",
+    "dra_alloc_135": "dra",
+    "dra_cel": "dra",
 }
 MAX_SHOWN = 20
 
