@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rte.model import quantity
 from rte.placement.dra import decode
@@ -12,11 +11,15 @@ from rte.placement.dra.inventory import Inventory
 from rte.placement.dra.nodes import Node
 from rte.placement.dra.objects import Attribute
 from rte.placement.dra.structured.allocator import allocate
-from rte.placement.dra.structured.pools import PoolDevice
 from rte.placement.dra.structured.usage import Usage
 from rte.placement.dra.verdict import Reason, Refusal, Verdict
 
 from tests.conformance import dra_validity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rte.placement.dra.structured.pools import Pool, PoolDevice
 
 
 class Recorded:
@@ -67,10 +70,11 @@ def _features(case: dict[str, Any]) -> Features:
         "PartitionableDevices": "partitionable_devices",
         "PrioritizedList": "prioritized_list",
     }
-    return Features(**{own: case["features"].get(name, False) for name, own in names.items()})
+    switches = {own: case["features"].get(name, False) for name, own in names.items()}
+    return Features(**switches, repeated_shares=case["k8s"].startswith("1.35"))
 
 
-def _answer(case: dict[str, Any]) -> dict[str, Verdict]:
+def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
     features = _features(case)
     inventory = Inventory(features)
     for rule in case.get("rules", ()):
@@ -84,52 +88,59 @@ def _answer(case: dict[str, Any]) -> dict[str, Verdict]:
             usage.add(claim.status.allocation)
     classes = {c["metadata"]["name"]: decode.device_class(c) for c in case["classes"]}
     expressions = Recorded(case)
-    answers = {}
+    differences = []
     for data in case["nodes"]:
         node = Node(
             name=data["metadata"]["name"],
             labels=data["metadata"].get("labels", {}),
             declared_features=frozenset(data.get("status", {}).get("declaredFeatures", ())),
         )
-        answers[node.name] = allocate(
+        pools = inventory.pools(node)
+        verdict = allocate(
             node,
             claims,
-            pools=inventory.pools(node),
+            pools=pools,
             classes=classes,
             usage=usage,
             expressions=expressions,
             features=features,
         )
-    return answers
-
-
-def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
-    differences = []
-    for node, verdict in _answer(case).items():
-        truth = case["truth"][node]
-        ours = {name: decode.encode(one) for name, one in verdict.allocations.items()}
-        if not truth["ok"]:
-            wanted = truth.get("why") or truth["error"]
-            if verdict.fits:
-                reason = dra_validity.problem_of(case, node, ours, truth)
-                if reason:
-                    differences.append(f"{node}: placed, truth {wanted}: {reason}")
-            elif wanted not in (verdict.reason, _WORDS.get(str(verdict.reason))):
-                differences.append(f"{node}: {verdict.reason} ({verdict.message}), truth {wanted}")
-        elif not verdict.fits:
-            differences.append(f"{node}: {verdict.reason} ({verdict.message}), truth ok")
-        elif exactly:
-            theirs = truth.get("allocations", {})
-            for name in sorted(theirs.keys() | ours.keys()):
-                one, other = _plain(ours.get(name)), _plain(theirs.get(name))
-                if one != other:
-                    differences.append(f"{node} {name}: {one} for {other}")
-        elif reason := dra_validity.invalid(case, node, ours, complete=False):
-            differences.append(f"{node}: not a valid allocation: {reason}")
+        difference = _difference(case, node, pools, verdict, exactly=exactly)
+        if difference:
+            differences.append(f"{node.name}: {difference}")
     return differences
 
 
-_WORDS = {"invalid_pools": "node_only"}
+def _difference(
+    case: dict[str, Any], node: Node, pools: Sequence[Pool], verdict: Verdict, *, exactly: bool
+) -> str:
+    truth = case["truth"][node.name]
+    ours = {name: decode.encode(one) for name, one in verdict.allocations.items()}
+    answer = "ok" if verdict.fits else f"{verdict.reason} ({verdict.message})"
+    if not truth["ok"]:
+        wanted = truth.get("why") or truth["error"]
+        if verdict.fits:
+            reason = dra_validity.why_not_better(case, node, pools, ours, wanted)
+            return f"placed, truth {wanted}: {reason}" if reason else ""
+        if wanted == "panic":  # no answer to be equal to
+            return ""
+        same = verdict.reason is not None and _WORDS.get(verdict.reason, verdict.reason) == wanted
+        return "" if same else f"{answer}, truth {wanted}"
+    if not verdict.fits:
+        return f"{answer}, truth ok"
+    if exactly:
+        theirs = truth.get("allocations", {})
+        return "; ".join(
+            f"{name}: {one} for {other}"
+            for name in sorted(theirs.keys() | ours.keys())
+            if (one := _plain(ours.get(name))) != (other := _plain(theirs.get(name)))
+        )
+    reason = dra_validity.invalid(case, node, pools, ours, complete=False)
+    return f"not a valid allocation: {reason}" if reason else ""
+
+
+#: Our word for a reason, where it is not the vectors'.
+_WORDS = {Reason.INVALID_POOLS: "node_only"}
 
 
 def _plain(allocation: Any) -> Any:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What the cluster's allocator would take part in.
+    """What the cluster's allocator takes into account.
 
-    A scheduler cannot see feature gates. The API server drops the fields of a gate that is off, so
-    what is found is meant: everything is on unless told otherwise. The one exception is
-    ``list_type_attributes``: it decides how two scalars are compared with a list, and only there.
+    A scheduler cannot see feature gates, but the API server drops the fields of a gate that is off:
+    what is found is meant, so everything is on. Turn off what a comparison with an older release
+    needs; ``repeated_shares`` (up to 1.35 one request could take several shares of a device) is the
+    only one that is off.
     """
 
     admin_access: bool = True
@@ -25,3 +26,4 @@ class Features:
     optional_node_operations: bool = True
     partitionable_devices: bool = True
     prioritized_list: bool = True
+    repeated_shares: bool = False

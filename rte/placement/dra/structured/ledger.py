@@ -134,6 +134,10 @@ class Ledger:
             or any(watched is device for _, watched in self._watched)
         )
 
+    def is_taken(self, device: PoolDevice) -> bool:
+        """Whether an allocated claim has the device for itself."""
+        return self._usage.is_taken(device.id)
+
     def is_free(self, alternative: Alternative, device: PoolDevice) -> bool:
         """Whether the request may have the device beside those who hold it."""
         if alternative.is_admin:
@@ -151,10 +155,9 @@ class Ledger:
         amounts = self._selection.taken(alternative, device)
         if amounts is None:
             return False
-        if alternative.is_admin and self._complete:
-            return True
-        consumed = self._usage.consumed(device.id)
-        shares = self._shares.get(device, ())
+        alone = alternative.is_admin and self._complete
+        consumed = {} if alone else self._usage.consumed(device.id)
+        shares = () if alone else self._shares.get(device, ())
         return all(
             amount + consumed.get(name, 0) + sum(share[name] for share in shares)
             <= device.device.capacity[name].value

@@ -166,6 +166,7 @@ class Search:
             if self._allowed is None or device in self._allowed:
                 yield from self._try(place, alternative, device, 0)
             return
+        repeats = self._selection.features.repeated_shares
         failed: set[Hashable] = set()
         last: PoolDevice | None = None
         for start in range(place.start, len(self._devices)):
@@ -183,7 +184,8 @@ class Search:
                 failed.add(self._kind(last))
             if failed and self._kind(device) in failed:
                 continue
-            yield from self._try(place, alternative, device, start + 1)
+            again = repeats and bool(device.device.allow_multiple_allocations)
+            yield from self._try(place, alternative, device, start if again else start + 1)
             last = device
 
     def _try(
@@ -218,6 +220,7 @@ class Search:
             return device
         spec = device.device
         return (
+            self._ledger.is_taken(device),
             device.id[:2] if spec.consumes_counters else None,
             tuple(
                 (c.counter_set, tuple(sorted(c.counters.items())), c.compatibility_groups)
