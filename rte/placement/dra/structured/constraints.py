@@ -75,6 +75,10 @@ class Check:
         """Take back the device that was added last."""
         self._added.pop()
 
+    def state(self) -> Hashable:
+        """Equal where the same devices can still be added."""
+        return frozenset(self._added) if self._distinct else tuple(self._added[-1:])
+
     def _matching(self, found: Values) -> Values | None:
         if not self._added:
             return found

@@ -6,7 +6,7 @@ after the other.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from rte.placement.dra.structured import constraints, requests
@@ -14,7 +14,7 @@ from rte.placement.dra.structured.constraints import Check
 from rte.placement.dra.verdict import Reason, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from rte.placement.dra.nodes import Node
     from rte.placement.dra.objects import CounterConsumption, Nano, ResourceClaim
@@ -134,9 +134,30 @@ class Ledger:
             or any(watched is device for _, watched in self._watched)
         )
 
-    def is_taken(self, device: PoolDevice) -> bool:
-        """Whether an allocated claim has the device for itself."""
-        return self._usage.is_taken(device.id)
+    def holder(self, device: PoolDevice) -> Hashable:
+        """Equal for devices that allocated claims hold in the same way; itself if it is shared."""
+        return device if self._usage.is_shared(device.id) else self._usage.is_taken(device.id)
+
+    def situation(self, claim: int, kind: Callable[[PoolDevice], Hashable]) -> Hashable:
+        """Equal where what is left is the same for a claim and all after it.
+
+        Devices of the same kind stand for each other; shared ones stand only for themselves.
+        """
+        held = Counter(
+            (kind(device), claim in claims) for device, claims in self._held.items() if claims
+        )
+        watched = Counter(kind(device) for number, device in self._watched if number == claim)
+        shares = (
+            (device, tuple(sorted(tuple(sorted(share.items())) for share in shares)))
+            for device, shares in self._shares.items()
+        )
+        return (
+            len(self.taken[claim]),
+            frozenset(held.items()),
+            frozenset(watched.items()),
+            frozenset(shares),
+            tuple(check.state() for check in self._checks[claim]),
+        )
 
     def is_free(self, alternative: Alternative, device: PoolDevice) -> bool:
         """Whether the request may have the device beside those who hold it."""

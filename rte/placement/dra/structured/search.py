@@ -2,9 +2,10 @@
 
 Requests are served in order, alternatives in order, devices in the order of the pools (or of the
 caller's ranks); within a request only ascending combinations are tried. The first solution is the
-one that Kubernetes' allocator finds. Where a device has failed, one that differs from it in nothing
-that any request of the pod could see is not tried again, and a limit on the number of devices tried
-bounds the rest.
+one that Kubernetes' allocator finds. Two rules shorten the way to it without changing it. Where a
+device has failed, one that differs from it in nothing that any request of the pod could see is not
+tried. And where the rest of the requests has failed, it is not tried again with devices in use that
+differ only so. What remains is bounded by a limit on the number of devices tried.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from rte.placement.dra.structured.ledger import Ledger, Taken
     from rte.placement.dra.structured.pools import PoolDevice
     from rte.placement.dra.structured.requests import Alternative, Request, Selection
+
+#: Devices tried before failures are remembered: most searches end sooner.
+_REMEMBER_AFTER = 100
 
 #: Which device to try when: the lowest rank first, None not at all. Equal ranks: pool order.
 Ranks: TypeAlias = "Callable[[PoolDevice], int | None]"
@@ -51,7 +55,8 @@ class _Choice:
     """A place with the options left for it. Each step takes one back and yields the next place.
 
     ``is_choice`` tells alternatives of a request from devices; ``too_many`` stays true as long as
-    every alternative failed for the limit of 32 devices.
+    every alternative failed for the limit of 32 devices. ``situation``, if any, is what to remember
+    when all options have failed.
     """
 
     claim: int
@@ -59,6 +64,7 @@ class _Choice:
     is_choice: bool
     too_many: bool = True
     begun: bool = False
+    situation: Hashable | None = None
 
 
 class Search:
@@ -89,6 +95,7 @@ class Search:
         self._devices = devices
         self._allowed = None if ranks is None else frozenset(devices)
         self._kinds: dict[PoolDevice, Hashable] = {}
+        self._failed: set[Hashable] = set()
 
     def run(self) -> bool:
         """Whether all requests can be served.
@@ -116,8 +123,14 @@ class Search:
         if place.request == len(self._requests):
             return _End.DONE
         request = self._requests[place.request]
+        situation = None
+        if place.alternative is None and not place.number and self.steps > _REMEMBER_AFTER:
+            situation = self._situation(place.request)
+            if situation in self._failed:
+                return _End.NO_DEVICE
         if place.alternative is None and request.is_choice:
-            return _Choice(request.claim, self._alternatives(place), is_choice=True)
+            options = self._alternatives(place)
+            return _Choice(request.claim, options, is_choice=True, situation=situation)
         alternative = request.alternatives[place.alternative or 0]
         if alternative.every is not None and not alternative.every:
             return _End.NO_DEVICE
@@ -127,7 +140,7 @@ class Search:
         if alternative.count - place.number > left:
             return _End.TOO_MANY
         options = self._try_devices(place, alternative)
-        return _Choice(request.claim, options, is_choice=False)
+        return _Choice(request.claim, options, is_choice=False, situation=situation)
 
     def _go_back(
         self, stack: list[_Choice], claim: int, *, too_many: bool
@@ -153,6 +166,8 @@ class Search:
             stack.pop()
             claim = top.claim
             too_many = top.is_choice and top.too_many
+            if top.situation is not None and not too_many:
+                self._failed.add(top.situation)
         return None
 
     def _alternatives(self, place: _Place) -> Iterator[_Place]:
@@ -207,12 +222,18 @@ class Search:
 
     def _kind(self, device: PoolDevice) -> Hashable:
         """Equal for devices that no request of the pod can tell apart; itself once it is in use."""
-        if self._ledger.is_touched(device):
-            return device
+        return device if self._ledger.is_touched(device) else self._original_kind(device)
+
+    def _original_kind(self, device: PoolDevice) -> Hashable:
         found = self._kinds.get(device)
         if found is None:
             found = self._kinds[device] = self._describe(device)
         return found
+
+    def _situation(self, request: int) -> Hashable:
+        """All that the success of this request and those after it depends on."""
+        claim = self._requests[request].claim
+        return request, self._ledger.situation(claim, self._original_kind)
 
     def _describe(self, device: PoolDevice) -> Hashable:
         alternatives = [a for request in self._requests for a in request.alternatives]
@@ -220,7 +241,7 @@ class Search:
             return device
         spec = device.device
         return (
-            self._ledger.is_taken(device),
+            self._ledger.holder(device),
             device.id[:2] if spec.consumes_counters else None,
             tuple(
                 (c.counter_set, tuple(sorted(c.counters.items())), c.compatibility_groups)
