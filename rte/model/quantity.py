@@ -52,16 +52,17 @@ def parse(text: str | int, *, scale: int = 1) -> int:
 def parse_nano(text: str | int) -> int:
     """Parse a quantity exactly, in units of 1e-9.
 
-    As in the API machinery, what is finer is rounded up (away from zero) and int64 is the cap.
+    As in the API machinery, what is finer is rounded up (away from zero), and int64 is the cap of
+    amounts with a binary suffix.
 
     Raises:
         errors.ParseError: text outside the format.
     """
     value = _decimal(text)
-    if abs(value) > _MAX:
+    if abs(value) > _MAX and str(text).endswith("i"):
         return _MAX * NANO if value > 0 else -_MAX * NANO
     with localcontext() as exact:
-        exact.prec = 60
+        exact.prec = 1200
         whole = int(abs(value * NANO).to_integral_value(ROUND_CEILING))
     return whole if value >= 0 else -whole
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from rte.model import quantity
 from rte.placement.dra import decode
+from rte.placement.dra.cel import expressions
 from rte.placement.dra.features import Features
 from rte.placement.dra.inventory import Inventory
 from rte.placement.dra.nodes import Node
-from rte.placement.dra.objects import Attribute
-from rte.placement.dra.structured.allocator import allocate
+from rte.placement.dra.structured.allocator import Supply, allocate
 from rte.placement.dra.structured.usage import Usage
 from rte.placement.dra.verdict import Reason, Refusal, Verdict
-
 from tests.conformance import dra_validity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rte.placement.dra.objects import Attribute
     from rte.placement.dra.structured.pools import Pool, PoolDevice
 
 
@@ -87,7 +87,7 @@ def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
         if claim.status.allocation is not None:
             usage.add(claim.status.allocation)
     classes = {c["metadata"]["name"]: decode.device_class(c) for c in case["classes"]}
-    expressions = Recorded(case)
+    recorded = Recorded(case)
     differences = []
     for data in case["nodes"]:
         node = Node(
@@ -99,11 +99,13 @@ def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
         verdict = allocate(
             node,
             claims,
-            pools=pools,
-            classes=classes,
-            usage=usage,
-            expressions=expressions,
-            features=features,
+            Supply(
+                pools=pools,
+                classes=classes,
+                usage=usage,
+                expressions=recorded,
+                features=features,
+            ),
         )
         difference = _difference(case, node, pools, verdict, exactly=exactly)
         if difference:
@@ -170,3 +172,27 @@ def check_dra_alloc_gates(case: dict[str, Any]) -> list[str]:
 def check_dra_alloc_135(case: dict[str, Any]) -> list[str]:
     """1.35 sorted neither pools nor slices: any valid allocation counts."""
     return _differences(case, exactly=False)
+
+
+def check_dra_cel(case: dict[str, Any]) -> list[str]:
+    """True and false must be equal; where Kubernetes has an error, ours has any."""
+    data = case["device"]
+    device = decode.device(
+        {
+            "name": "d",
+            **{
+                key: data[key]
+                for key in ("attributes", "capacity", "allowMultipleAllocations")
+                if key in data
+            },
+        }
+    )
+    try:
+        answer = str(expressions.evaluate(case["expr"], data["driver"], device)).lower()
+    except Refusal as refusal:
+        answer = f"error: {refusal}"
+    if answer == case["result"] or (
+        answer[:5] == "error" and case["result"] not in ("true", "false")
+    ):
+        return []
+    return [f"{case['kind']}: {answer} for {case['result']}: {case['expr']}"]

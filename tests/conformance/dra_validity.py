@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
 from rte.model import quantity
 from rte.placement.dra import nodes, objects
 
@@ -71,7 +72,9 @@ def invalid(
     todo = [claim for claim in case["claims"] if not claim.get("status", {}).get("allocation")]
     if sorted(ours) != sorted(claim["metadata"]["name"] for claim in todo):
         return "not every claim is allocated"
-    for problem in _problems(case, node, pools, [(c, ours[c["metadata"]["name"]]) for c in todo], complete):
+    for problem in _problems(
+        case, node, pools, [(c, ours[c["metadata"]["name"]]) for c in todo], complete
+    ):
         return problem
     return ""
 
@@ -102,7 +105,7 @@ def _problems(
     yield from _counters(case, allocated, pools, complete)
 
 
-def _requests(case, claim, results, published, usable, pools) -> Iterator[str]:  # noqa: ANN001
+def _requests(case, claim, results, published, usable, pools) -> Iterator[str]:
     classes = {c["metadata"]["name"]: c.get("spec", {}) for c in case["classes"]}
     by_request = defaultdict(list)
     for result in results:
@@ -115,7 +118,10 @@ def _requests(case, claim, results, published, usable, pools) -> Iterator[str]: 
             yield f"request {request['name']} is served {len(chosen)} times"
             continue
         spec, got = choices[chosen[0]], by_request[chosen[0]]
-        selectors = [*classes[spec["deviceClassName"]].get("selectors", ()), *spec.get("selectors", ())]
+        selectors = [
+            *classes[spec["deviceClassName"]].get("selectors", ()),
+            *spec.get("selectors", ()),
+        ]
         for result in got:
             device = published[_key(result)]
             if any(_matches(case, device, s) != "1" for s in selectors):
@@ -145,14 +151,18 @@ def _requests(case, claim, results, published, usable, pools) -> Iterator[str]: 
                     yield f"{_key(result)}: {problem}"
 
 
-def _constraints(case, claim, results, published) -> Iterator[str]:  # noqa: ANN001
+def _constraints(case, claim, results, published) -> Iterator[str]:
     for constraint in claim["spec"]["devices"].get("constraints", ()):
         names = constraint.get("requests")
         concerned = [
-            r for r in results if not names or {r["request"], r["request"].split("/")[0]} & set(names)
+            r
+            for r in results
+            if not names or {r["request"], r["request"].split("/")[0]} & set(names)
         ]
         wanted = constraint.get("matchAttribute") or constraint["distinctAttribute"]
-        found = [_attribute(case, claim, published[_key(r)], r["request"], wanted) for r in concerned]
+        found = [
+            _attribute(case, claim, published[_key(r)], r["request"], wanted) for r in concerned
+        ]
         if any(values is None for values in found):
             yield f"a device lacks {wanted}"
             continue
@@ -163,7 +173,7 @@ def _constraints(case, claim, results, published) -> Iterator[str]:  # noqa: ANN
             yield f"devices agree in {wanted}"
 
 
-def _use(case, allocated, published, complete) -> Iterator[str]:  # noqa: ANN001
+def _use(case, allocated, published, complete) -> Iterator[str]:
     whole: Counter[Key] = Counter()
     amounts: dict[Key, Counter[str]] = defaultdict(Counter)
     shares = case["features"].get("ConsumableCapacity", False)
@@ -208,7 +218,7 @@ def _use(case, allocated, published, complete) -> Iterator[str]:  # noqa: ANN001
                 yield f"{key}: {name} is overdrawn"
 
 
-def _counters(case, allocated, pools, complete) -> Iterator[str]:  # noqa: ANN001
+def _counters(case, allocated, pools, complete) -> Iterator[str]:
     if not case["features"].get("PartitionableDevices"):
         return
     held = {_key(result) for result in _held(case)}
@@ -236,7 +246,7 @@ def _counters(case, allocated, pools, complete) -> Iterator[str]:  # noqa: ANN00
                 yield f"counter {name} of {pool.id} is overdrawn"
 
 
-def _capacity_problem(case, device, spec, consumed) -> str | None:  # noqa: ANN001
+def _capacity_problem(case, device, spec, consumed) -> str | None:
     for name, amount in (spec.get("capacity") or {}).get("requests", {}).items():
         has = device.get("capacity", {}).get(name)
         if has is None:
@@ -289,7 +299,7 @@ def _tolerates(toleration: Any, taint: Any) -> bool:
     return same and (exists or toleration.get("value", "") == taint.get("value", ""))
 
 
-def _attribute(case, claim, device, request, name) -> frozenset[Any] | None:  # noqa: ANN001
+def _attribute(case, claim, device, request, name) -> frozenset[Any] | None:
     for wanted in claim["spec"]["devices"]["requests"]:
         for spec in (wanted.get("exactly"), *wanted.get("firstAvailable", ())):
             own = spec and "/".join(filter(None, (wanted["name"], spec.get("name"))))

@@ -32,6 +32,15 @@ def resource_slice(data: Mapping[str, Any]) -> objects.ResourceSlice:
     return _decode(data, objects.ResourceSlice)
 
 
+def device(data: Mapping[str, Any]) -> objects.Device:
+    """One device of a slice.
+
+    Raises:
+        errors.ParseError: not a device.
+    """
+    return _decode(data, objects.Device)
+
+
 def device_class(data: Mapping[str, Any]) -> objects.DeviceClass:
     """A DeviceClass.
 

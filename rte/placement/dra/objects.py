@@ -38,9 +38,7 @@ class _Open(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A part of an API object; what is absent there has its default here, more is ignored."""
 
 
-class _Object(
-    Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class _Object(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A part of an API object whose every field matters to allocation."""
 
 

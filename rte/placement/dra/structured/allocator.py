@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -27,33 +28,44 @@ if TYPE_CHECKING:
 MAX_STEPS = 100_000
 
 
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """What a node has for claims.
+
+    Attributes:
+        pools: what the node sees (:meth:`rte.placement.dra.inventory.Inventory.pools`).
+        classes: device classes by name.
+        usage: what allocated claims hold, pending ones included.
+        expressions: evaluates selectors.
+        features: the allocator's switches.
+    """
+
+    pools: Sequence[Pool]
+    classes: Mapping[str, DeviceClass]
+    usage: Usage
+    expressions: Expressions
+    features: Features = field(default_factory=Features)
+
+
 def allocate(
     node: Node,
     claims: Sequence[ResourceClaim],
+    supply: Supply,
     *,
-    pools: Sequence[Pool],
-    classes: Mapping[str, DeviceClass],
-    usage: Usage,
-    expressions: Expressions,
-    features: Features | None = None,
     ranks: Ranks | None = None,
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Verdict:
     """Devices for the claims of a pod on a node, or why there are none.
 
-    The claims are the pod's in its order. Without ``ranks`` the devices are those that Kubernetes
-    1.37 would take. Where its own search gives up although an allocation exists (admin access and
-    ordinary use of one device within a pod, overdrawn counters) one is found all the same.
+    Without ``ranks`` the devices are those that Kubernetes 1.37 would take. Where its own search
+    gives up although an allocation exists (admin access and ordinary use of one device within a
+    pod, overdrawn counters) one is found all the same.
 
     Args:
         node: the node.
-        claims: allocated ones are only checked against the node.
-        pools: what the node sees (:func:`~rte.placement.dra.structured.pools.gather`).
-        classes: device classes by name.
-        usage: what allocated claims hold, pending ones included.
-        expressions: evaluates selectors.
-        features: the allocator's switches; all on by default.
+        claims: the pod's, in its order; allocated ones are only checked against the node.
+        supply: what the node has.
         ranks: which devices to try first, and which at all.
         new_share_id: makes the id of a share; by default ``share-0``, ``share-1``, ..., which the
             caller has to replace by UUIDs before he writes an allocation.
@@ -68,15 +80,13 @@ def allocate(
     todo = [claim for claim in claims if claim.status.allocation is None]
     if not todo:
         return Verdict(allocations={})
-    selection = Selection(pools, features or Features(), expressions)
+    selection = Selection(supply.pools, supply.features, supply.expressions)
     steps = 0
     try:
-        prepared = selection.prepare(todo, classes)
+        prepared = selection.prepare(todo, supply.classes)
         for complete in (False, True):
-            ledger = Ledger(node, todo, selection, usage, complete=complete)
-            search = Search(
-                todo, prepared, selection, ledger, ranks=ranks, limit=max_steps - steps
-            )
+            ledger = Ledger(node, todo, selection, supply.usage, complete=complete)
+            search = Search(todo, prepared, selection, ledger, ranks=ranks, limit=max_steps - steps)
             found = search.run()
             steps += search.steps
             if found:
@@ -85,9 +95,11 @@ def allocate(
                 break
     except Refusal as refusal:
         return Verdict(reason=refusal.reason, message=str(refusal), allocations={}, steps=steps)
-    invalid = next((pool for pool in pools if pool.problem == "invalid"), None)
+    invalid = next((pool for pool in supply.pools if pool.problem == "invalid"), None)
     if invalid is not None:
-        text = f"no devices for the claims; pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
+        text = (
+            f"no devices for the claims; pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
+        )
         return Verdict(reason=Reason.INVALID_POOLS, message=text, allocations={}, steps=steps)
     text = "no free devices that satisfy all claims"
     return Verdict(reason=Reason.NO_FIT, message=text, allocations={}, steps=steps)

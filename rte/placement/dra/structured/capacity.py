@@ -82,7 +82,7 @@ def _round_up(name: str, requested: int, allowed: ValidRange, *, fractional: boo
     return (start + step * steps) * unit
 
 
-def _violates(amount: int, has: Capacity, fractional: bool) -> bool:  # noqa: FBT001
+def _violates(amount: int, has: Capacity, fractional: bool) -> bool:
     policy = has.request_policy
     if policy is None or amount == policy.default:
         return False
@@ -100,8 +100,8 @@ def _violates(amount: int, has: Capacity, fractional: bool) -> bool:  # noqa: FB
     return step <= 0 or (_in(amount, unit) - _in(allowed.min or 0, unit)) % step != 0
 
 
-def _unit(allowed: ValidRange, fractional: bool) -> int:  # noqa: FBT001
-    """Milli-units where all of min, max and step are whole there, else whole ones (``useMilli``)."""
+def _unit(allowed: ValidRange, fractional: bool) -> int:
+    """Milli-units where min, max and step are whole there, else whole ones (``useMilli``)."""
     values = [value for value in (allowed.min, allowed.max, allowed.step) if value is not None]
     if not fractional or not all(map(_is_whole_milli, values)):
         return NANO

@@ -309,7 +309,13 @@ class Ledger:
             self._shares.setdefault(device, []).append(amounts)
             undo.append(lambda: self._give_back_share(device))
         self.taken[claim].append(Taken(alternative, device, amounts))
-        undo.append(lambda: self.taken[claim].pop() and None)
+        undo.append(self._give_back(claim))
+
+    def _give_back(self, claim: int) -> Callable[[], None]:
+        def undo() -> None:
+            self.taken[claim].pop()
+
+        return undo
 
     def _give_back_share(self, device: PoolDevice) -> None:
         self._shares[device].pop()

@@ -65,9 +65,7 @@ class KnownSlice:
     grouped: bool
 
     @classmethod
-    def of(
-        cls, value: ResourceSlice, taints: Callable[[DeviceID], Iterable[Taint]]
-    ) -> KnownSlice:
+    def of(cls, value: ResourceSlice, taints: Callable[[DeviceID], Iterable[Taint]]) -> KnownSlice:
         """``taints`` tells what rules add to a device."""
         spec = value.spec
         pool = PoolID(spec.driver, spec.pool.name)

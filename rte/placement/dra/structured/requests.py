@@ -85,9 +85,7 @@ class Request:
 class Selection:
     """Which devices a node offers to whom; every answer is kept while a search lasts."""
 
-    def __init__(
-        self, pools: Sequence[Pool], features: Features, expressions: Expressions
-    ) -> None:
+    def __init__(self, pools: Sequence[Pool], features: Features, expressions: Expressions) -> None:
         self.pools = pools
         self.features = features
         self.expressions = expressions
@@ -252,7 +250,10 @@ class Selection:
 def tolerates(device: PoolDevice, tolerations: Sequence[Toleration]) -> bool:
     """Whether no taint that forbids scheduling is left untolerated; other effects do not count."""
     return all(
-        any(_tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in tolerations)
+        any(
+            _tolerates(toleration, taint.key, taint.value, taint.effect)
+            for toleration in tolerations
+        )
         for taint in device.taints
         if taint.effect in ("NoSchedule", "NoExecute")
     )

@@ -73,9 +73,7 @@ def _configuration(
         names = tuple(alternative.result_name for alternative in alternatives)
         for config in alternatives[0].device_class.spec.config:
             everywhere = _serves_all(names, chosen)
-            yield AllocationConfiguration(
-                "FromClass", () if everywhere else names, config.opaque
-            )
+            yield AllocationConfiguration("FromClass", () if everywhere else names, config.opaque)
     for own in claim.spec.devices.config:
         if not own.requests or any(_serves(own.requests, one) for one in chosen):
             everywhere = _serves_all(own.requests, chosen)
@@ -114,7 +112,9 @@ def _node_selector(taken: Sequence[Taken], node: str) -> NodeSelector | None:
 def _add_new(to: list[Requirement], more: Sequence[Requirement]) -> None:
     for one in more:
         if not any(
-            one.key == had.key and one.operator == had.operator and set(one.values) == set(had.values)
+            one.key == had.key
+            and one.operator == had.operator
+            and set(one.values) == set(had.values)
             for had in to
         ):
             to.append(one)

@@ -142,9 +142,7 @@ class Search:
         options = self._try_devices(place, alternative)
         return _Choice(request.claim, options, is_choice=False, situation=situation)
 
-    def _go_back(
-        self, stack: list[_Choice], claim: int, *, too_many: bool
-    ) -> _Place | None:
+    def _go_back(self, stack: list[_Choice], claim: int, *, too_many: bool) -> _Place | None:
         """The next place to try, after the top of the stack was opened or a place has failed.
 
         A claim that would hold too many devices does so whatever devices its requests have: only
@@ -217,7 +215,9 @@ class Search:
     def _count_step(self) -> None:
         self.steps += 1
         if self.steps > self._limit:
-            text = f"search cut off after {self._limit} devices: whether the claims fit is not known"
+            text = (
+                f"search cut off after {self._limit} devices: whether the claims fit is not known"
+            )
             raise Refusal(Reason.SEARCH_LIMIT, text)
 
     def _kind(self, device: PoolDevice) -> Hashable:
