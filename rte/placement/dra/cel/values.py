@@ -135,8 +135,8 @@ def version_of(value: Any) -> Version:
 
 def version_number(value: Any, place: int) -> int:
     """``major()``, ``minor()``, ``patch()``."""
-    numbers: tuple[int, int, int] = version_of(value).numbers
-    return numbers[place]
+    version: Version = version_of(value)
+    return version.numbers[place]
 
 
 def order(one: Any, other: Any) -> int:
