@@ -10,7 +10,7 @@ from rte.accounting import consistency
 from rte.accounting.topology import kubelet_topology
 from rte.model import bits, quantity
 from rte.model.node import ZoneInfo
-from rte.placement.kubelet import startup, versions
+from rte.placement.kubelet import releases, startup
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet
@@ -74,9 +74,9 @@ def _reserved(
         return machine.online & ~view.allocatable.cpus
     topology = kubelet_topology(machine)
     only_cpus = replace(config, memory_policy="None", topology_policy="none", topology_options={})
-    # The picker has not changed over the versions whose rules are known.
-    known = versions.minor_of(view.version) is not None
-    version = view.version if known else f"v1.{versions.KNOWN_MINORS[-1]}.0"
+    # Of an empty machine, the picker has taken the same CPUs in all releases whose rules are known.
+    known = releases.known(view.version) is not None
+    version = view.version if known else f"v1.{max(releases.NEWEST_PATCH)}.0"
     try:
         return startup.initial_state(topology, only_cpus, {}, version).reserved
     except errors.KubeletError as error:

@@ -46,6 +46,7 @@ def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
         for item in _items(spec.get("containers"), "containers")
     ]
     pod_requests, pod_limits = _resources(spec.get("resources"), defaults=defaults)
+    has_stanza = spec.get("resources") is not None
     status = _mapping(obj.get("status"), "status")
     return Pod(
         uid=kubelet_uid(metadata),
@@ -54,8 +55,8 @@ def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
         qos=_recorded_qos(status) or qos_class(containers, pod_requests, pod_limits),
         containers=tuple(containers),
         overhead=_amounts(spec.get("overhead"), "overhead"),
-        pod_requests=pod_requests or (None if not pod_limits else {}),
-        pod_limits=pod_limits or (None if not pod_requests else {}),
+        pod_requests=pod_requests if has_stanza else None,
+        pod_limits=pod_limits if has_stanza else None,
     )
 
 
@@ -63,17 +64,32 @@ def qos_class(
     containers: Sequence[Container],
     pod_requests: Mapping[str, int] | None = None,
     pod_limits: Mapping[str, int] | None = None,
+    *,
+    by_container: bool = True,
 ) -> QOS:
-    """The class that the API server computes (pkg/apis/core/v1/helper/qos).
+    """The class that the API server computes (pkg/apis/core/v1/helper/qos, ComputePodQOS).
 
-    Only cpu and memory above zero count; a pod-level stanza takes the place of the containers.
+    Only cpu and memory above zero count. A pod-level stanza takes the place of the containers.
+
+    Args:
+        containers: of the pod, all kinds.
+        pod_requests: of the stanza.
+        pod_limits: of the stanza.
+        by_container: every container has a class of its own, and different ones make the pod
+            Burstable (since 1.37); else their sums count.
     """
     if pod_requests or pod_limits:
-        pairs: list[tuple[Mapping[str, int], Mapping[str, int]]] = [
-            (pod_requests or {}, pod_limits or {})
-        ]
-    else:
-        pairs = [(container.requests, container.limits) for container in containers]
+        return _qos_of([(pod_requests or {}, pod_limits or {})])
+    pairs = [(container.requests, container.limits) for container in containers]
+    if not by_container:
+        return _qos_of(pairs)
+    classes = {_qos_of([pair]) for pair in pairs}
+    if len(classes) > 1:
+        return QOS.BURSTABLE
+    return classes.pop() if classes else QOS.BEST_EFFORT
+
+
+def _qos_of(pairs: Sequence[tuple[Mapping[str, int], Mapping[str, int]]]) -> QOS:
     total_requests: dict[str, int] = {}
     total_limits: dict[str, int] = {}
     guaranteed = True

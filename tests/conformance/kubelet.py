@@ -6,21 +6,31 @@ from rte import errors, placement
 from rte.model import bits
 from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement.kubelet import layout, merge, outcome, pickers
+from rte.placement.kubelet import layout, merge, outcome, pickers, releases
+from rte.placement.kubelet.rules import qos_class, rules_of
 
-#: The recording enables the alpha options of the CPU manager; everything else is at its default.
+#: The release of recordings that name none.
 VERSION = "v1.35.4"
+#: The recordings enable the alpha options of the CPU manager; else ``feature_gates`` says.
 GATES = {"CPUManagerPolicyAlphaOptions": True}
+#: The recordings of 1.35.4 gave the CPU manager a reservation of zero; a kubelet gives it none.
+ZERO_RESERVATION = (
+    "cpumanager: [cpumanager] the static policy requires systemreserved.cpu + "
+    "kubereserved.cpu to be greater than zero"
+)
+NO_RESERVATION = (
+    "cpumanager: [cpumanager] unable to determine reserved CPU resources for static policy"
+)
 
 CASE_FIELDS = {
-    "id", "machine", "config", "devices", "mem_types", "start_error", "effective_reserved_cpus",
-    "initial_shared", "initial_mem", "steps",
+    "id", "version", "machine", "config", "devices", "mem_types", "start_error",
+    "effective_reserved_cpus", "initial_shared", "initial_mem", "steps",
 }  # fmt: skip
 MACHINE_FIELDS = {"sockets", "uncore_reported", "cpus", "numa", "tags"}
 ZONE_FIELDS = {"id", "mem", "hp", "dist"}
 CONFIG_FIELDS = {
     "tm_policy", "tm_scope", "tm_options", "cpu_policy", "cpu_options", "reserved_cpus",
-    "cpu_reservation_milli", "mem_policy", "reserved_memory",
+    "cpu_reservation_milli", "mem_policy", "reserved_memory", "feature_gates",
 }  # fmt: skip
 #: ``node_fit`` is what a scheduler could have known, no answer of the managers.
 STEP_FIELDS = {
@@ -32,11 +42,12 @@ CONTAINER_FIELDS = {"n", "k", "req", "lim"}
 ALLOC_FIELDS = {"hint", "cpus", "mem", "dev"}
 TRACE_FIELDS = {"ctr", "hints", "best", "admit"}
 TAKE_FIELDS = {
-    "id", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort", "align_uncore",
-    "group", "out", "err", "hang", "alias_sensitive",
+    "id", "version", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort",
+    "align_uncore", "align_by_socket", "group", "out", "err", "hang", "alias_sensitive",
 }  # fmt: skip
 MERGE_FIELDS = {
-    "id", "src", "policy", "prefer_closest", "numa", "dist", "providers", "hint", "admit",
+    "id", "version", "src", "policy", "prefer_closest", "numa", "dist", "providers", "hint",
+    "admit",
 }  # fmt: skip
 
 
@@ -67,10 +78,13 @@ def check_kubelet_pod_admission(case: dict) -> list[str]:
             topology_of(case["machine"]),
             config_of(case["config"]),
             {name: pool_of(rows) for name, rows in case["devices"].items()},
-            VERSION,
+            case.get("version", VERSION),
         )
     except errors.KubeletStartError as error:
-        found.compare("start_error", error.text, case.get("start_error"))
+        recorded = case.get("start_error")
+        if recorded == ZERO_RESERVATION:
+            recorded = NO_RESERVATION
+        found.compare("start_error", error.text, recorded)
         return found
     found.compare("start_error", None, case.get("start_error"))
     replay = Replay(case, state, found)
@@ -88,6 +102,9 @@ class Replay:
         self.found = found
         self.mem_types = case["mem_types"]
         self.active: dict[str, Pod] = {}
+        # The recordings of 1.35.4 do not tell a container without limits from one whose limits
+        # equal its requests.
+        self.limits_known = "version" in case
         static = case["config"]["cpu_policy"] == "static"
         self.shared_known = static
         found.compare(
@@ -135,6 +152,9 @@ class Replay:
         for container in step["ctrs"]:
             self.found.known(f"{where} container", container, CONTAINER_FIELDS)
         pod = pod_of(step)
+        if self.limits_known:
+            rules = rules_of(self.state.config, self.state.kubelet_version)
+            self.found.compare(f"{where} qos", qos_class(pod, rules), step["qos"])
         answer = placement.execute(self.state, pod)
         predicted = placement.admit(self.state, pod)
         if predicted.verdict is not answer.verdict:
@@ -250,7 +270,7 @@ def config_of(config: dict) -> KubeletConfig:
         cpu_reservation_milli=config["cpu_reservation_milli"],
         memory_policy=config["mem_policy"],
         reserved_memory={row["numa"]: row["limits"] for row in config["reserved_memory"] or ()},
-        feature_gates=GATES,
+        feature_gates={**GATES, **(config.get("feature_gates") or {})},
     )
 
 
@@ -305,8 +325,17 @@ def check_kubelet_take_by_topology(case: dict) -> list[str]:
                 machine, available, case["n"], spread=spread, uncore=case["align_uncore"]
             )
         else:
+            release = releases.known(case.get("version", VERSION))
+            assert release is not None
             cpus = pickers.take_distributed(
-                machine, available, case["n"], case["group"], spread=spread
+                machine,
+                available,
+                case["n"],
+                case["group"],
+                spread=spread,
+                in_socket=case.get("align_by_socket", False)
+                and releases.DISTRIBUTION_IN_SOCKET.is_in(release),
+                lowers_share=releases.SHARE_LOWERED.is_in(release),
             )
         ours["out"] = bits.format_list(cpus)
     except outcome.Refused as refused:

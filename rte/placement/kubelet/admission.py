@@ -14,8 +14,9 @@ from msgspec import structs
 
 from rte.model.node import Holding, NodeState
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome, versions
+from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.outcome import Admission, Merge, Verdict
+from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rte.model.node import MemoryBlock, ZoneMemory
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Hint, ProviderHints
+    from rte.placement.kubelet.rules import Rules
 
 #: Executions that are tried to find out whether a random pick of devices matters.
 MAX_EXECUTIONS = 64
@@ -145,7 +147,7 @@ def _uncertain(state: NodeState, reason: str, message: str) -> Admission:
 def _run(state: NodeState, pod: Pod, script: tuple[int, ...]) -> tuple[Admission, devices.Choices]:
     choices = devices.Choices(script)
     try:
-        rules = versions.rules_of(state.config, state.kubelet_version)
+        rules = rules_of(state.config, state.kubelet_version)
         _check_predictable(state, pod, rules)
         kubelet = _Managers(state, pod, rules, choices)
         return kubelet.admit(), choices
@@ -153,12 +155,12 @@ def _run(state: NodeState, pod: Pod, script: tuple[int, ...]) -> tuple[Admission
         return _uncertain(state, unknown.reason, unknown.message), choices
 
 
-def _check_predictable(state: NodeState, pod: Pod, rules: versions.Rules) -> None:
+def _check_predictable(state: NodeState, pod: Pod, rules: Rules) -> None:
     if pod.uid in state.holdings or pod.uid in state.admitted:
         raise outcome.Unpredictable(
             outcome.ALREADY_KNOWN, "the kubelet already knows this pod (remove it first)"
         )
-    if rules.pod_level_managers and versions.has_pod_level_resources(pod):
+    if rules.pod_level_managers and has_pod_level_resources(pod):
         raise outcome.Unpredictable(
             outcome.POD_LEVEL_MANAGERS,
             "pod-level resources under the alpha feature gate PodLevelResourceManagers",
@@ -176,15 +178,13 @@ class _Failed(Exception):  # noqa: N818 - carries who stopped the admission, and
 class _Managers:
     """The managers of one kubelet during one admission."""
 
-    def __init__(
-        self, state: NodeState, pod: Pod, rules: versions.Rules, choices: devices.Choices
-    ) -> None:
+    def __init__(self, state: NodeState, pod: Pod, rules: Rules, choices: devices.Choices) -> None:
         self.state = state
         self.pod = pod
         self.rules = rules
         self.choices = choices
         self.layout = layout.of(state.topology)
-        ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
+        ignored = rules.pod_level_ignored and has_pod_level_resources(pod)
         pinned = pod.qos is QOS.GUARANTEED and not ignored
         self.cpu_options = rules.cpu if pinned else None
         self.memory_pinned = pinned and rules.memory
@@ -348,6 +348,8 @@ class _Managers:
         if not self.memory_pinned:
             return
         wanted = memory.requested(container)
+        if not wanted and self.rules.memoryless_skipped:
+            return
         self.rows, blocks = memory.allocate(self.rows, wanted, self.reusable_memory, hint)
         self.blocks[container.name] = blocks
         for block in blocks:

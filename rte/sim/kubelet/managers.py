@@ -8,7 +8,7 @@ are written per container, before its CPUs. Nothing is written when a pod ends.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
@@ -19,7 +19,7 @@ from rte.placement.kubelet import memory as memory_rules
 from rte.sim.kubelet import views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rte.model.kubelet import DeviceCheckpoint
     from rte.model.node import DevicePool, MemoryBlock, NodeState, ZoneMemory
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _NOTHING = Holding()
 
+#: One admission by one kubelet, such as :func:`placement.execute`.
+Execute: TypeAlias = "Callable[[NodeState, Pod], Admission]"
+
 
 class Managers:
     """CPU, memory, device and topology manager with their checkpoints.
@@ -37,9 +40,10 @@ class Managers:
         state: what they hold, with what ended pods still hold until the next admission.
     """
 
-    def __init__(self, state: NodeState, files: StateDir | None) -> None:
+    def __init__(self, state: NodeState, files: StateDir | None, execute: Execute) -> None:
         self.state = state
         self._files = files
+        self._execute = execute
         self._checkpoint: DeviceCheckpoint = views.device_checkpoint(state)
         if files is not None:
             files.write_cpu_state(views.cpu_state(state))
@@ -51,7 +55,7 @@ class Managers:
         """Drop what is stale, then answer; a refused pod's residues stay until the next time."""
         self._release(active, memory_too=True)
         before = self.state
-        admission = placement.execute(before, pod)
+        admission = self._execute(before, pod)
         self.state = admission.state
         self._write_allocation(before, pod, admission)
         return admission

@@ -12,8 +12,8 @@ import aiohttp
 import orjson
 import pytest
 
-from rte.scheduler import preemption
-from rte.scheduler.extender import WAKE_ANNOTATION, Extender
+from rte.scheduler.front.extender import WAKE_ANNOTATION, Extender
+from rte.scheduler.plugins import preemption
 from rte.telemetry import health
 from tests.unit.scheduler.test_malformed import damaged
 from tests.unit.scheduler.town import Town, until
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from rte.scheduler.service import Scheduler
+    from rte.scheduler.shell.service import Scheduler
 
 
 class Caller:
