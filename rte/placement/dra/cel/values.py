@@ -144,7 +144,7 @@ def order(one: Any, other: Any) -> int:
     key = nano_of if is_kind("Quantity", one) else version_of
     left: Any = key(one)
     right: Any = key(other)
-    return (left > right) - (left < right)
+    return bool(left > right) - bool(left < right)
 
 
 # --- addresses -----------------------------------------------------------------------------------
