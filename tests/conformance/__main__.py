@@ -38,6 +38,10 @@ KINDS = {
     "groups_triad": "groups",
     "groups_koordinator": "groups",
     "groups_request": "groups",
+    "dra_alloc": "dra",
+    "dra_alloc_gates": "dra",
+    "dra_alloc_135": "dra",
+    "dra_cel": "dra",
 }
 MAX_SHOWN = 20
 #: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.
