@@ -176,6 +176,11 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         lines = [f"{mark} {node.node}: {node.reason}{waiting}"]
         if node.message and node.message != node.reason:
             lines.append(f"    {node.message}")
+    if node.assumed:
+        lines.append(
+            f"    kubelet {node.assumed} is newer than this rte knows: rules of the newest "
+            "patch release that it does are assumed"
+        )
     if node.zones and not node.fits:
         whose = "the whole pod" if node.container == "*" else f"container {node.container}"
         lines.append(f"    zones, for {whose}:")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement import explain
+from rte.placement.kubelet import releases
 from rte.scheduler.plugins import surroundings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class NodeAnswer:
         waits: only a pod in flight, or a reservation, stands in the way.
         report: how the node's zones are known: ``exact``, ``zones`` (another exporter's), ``none``,
             or why what is published is not trusted.
+        assumed: the kubelet's version, if its patch release is newer than those that were read.
         container: what the zones are measured against, ``*`` for the whole pod.
         zones: per zone what is wanted, free, and short.
         lands: container -> zones where the kubelet will put it.
@@ -42,6 +44,7 @@ class NodeAnswer:
     message: str = ""
     waits: bool = False
     report: str = "none"
+    assumed: str = ""
     container: str = ""
     zones: tuple[explain.ZoneAnswer, ...] = ()
     lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -151,6 +154,8 @@ def _answer(
         report=report_of(entry),
     )
     outlook = entry.outlook()
+    if outlook is not None and releases.is_assumed(outlook.base.kubelet_version):
+        answer = replace(answer, assumed=outlook.base.kubelet_version)
     if outlook is None or not pod.shape.may_need_zone or entry.distrust():
         return answer
     told = explain.explain(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))

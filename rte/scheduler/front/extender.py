@@ -180,14 +180,14 @@ class Extender:
             pod, entry = cluster.pods.get(uid), cluster.nodes.get(name)
             if pod is None or entry is None:
                 return f"unknown pod {uid} or node {name}"
-            if pod.node:
-                return "" if pod.node == name else f"the pod is bound to {pod.node}"
+            where = pod.node or cluster.assumed.get(uid)
+            if where:
+                return "" if where == name else f"the pod is bound to {where}"
             if pod.shape.malformed:
                 return pod.shape.malformed
             promised = self._picks.node_of(uid) == name
-            check = entry.check(pod.shape)
-            if not promised and not check.reason:
-                check = self._beside_picks(entry, pod, check)[1]
+            own = entry.check(pod.shape)
+            check = own if promised else self._beside_picks(entry, pod, own)[1]
             if not check.reason:
                 break
             left = gives_up - self._clock()
@@ -195,7 +195,7 @@ class Extender:
                 self._wakeups.refused(pod, [name])
                 return _text(check)
             await self._next_change(left)
-        task = self._scheduler.place(pod, Decision(node=name, check=entry.check(pod.shape)))
+        task = self._scheduler.place(pod, Decision(node=name, check=own))
         self._binding[uid] = task
         try:
             bound = await task
