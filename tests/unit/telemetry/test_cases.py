@@ -26,7 +26,7 @@ def case_of(version: str = "v1.35.4") -> drift.Case:
 def test_a_kind_is_told_once_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     book = CaseBook(tmp_path / "made")
     line = book.tell(case_of(), "n0")
-    assert line.startswith("kubelet v1.35.4 of n0 did not do as predicted (other_cpus): default/p ")
+    assert line.startswith("kubelet v1.35.4 of n0 did not do as predicted (other_zone): default/p ")
     assert book.tell(case_of(), "n1") == ""
     assert book.tell(case_of("v1.36.3"), "n1") != ""
     first, _ = sorted((tmp_path / "made").iterdir())
