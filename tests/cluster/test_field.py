@@ -82,12 +82,14 @@ def running(cluster: Cluster, name: str, seconds: float = 60) -> Object:
 def node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node]:
     """A node with real containers and a kubelet that signs its own certificate."""
     agents.install_crd(cluster)
+    cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
     node = cluster.add_node(shape="2x8", version=request.param, images=images.archive())
     yield node
     for folder in ("scheduler", "default"):
         names = yaml.safe_dump_all(render(folder))
         cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=names)
     node.remove()
+    cluster.stop_role("scheduler")
 
 
 def in_agent(node: Node, pod: Object, script: str) -> Any:
