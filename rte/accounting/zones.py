@@ -64,9 +64,11 @@ def _add_cpus(table: ZoneResources, state: NodeState) -> None:
     reserved = state.reserved or config.reserved_cpus or 0
     unplaced = 0 if reserved else -(-config.cpu_reservation_milli // 1000)
     held = 0
-    for containers in state.holdings.values():
-        for holding in containers.values():
-            held |= holding.cpus
+    for uid in (*state.holdings, *state.pod_holdings):
+        held |= state.held_cpus(uid)
+    if config.cpu_policy == "static":
+        # Also those that nobody gives back: a restarted kubelet may forget what a pod held.
+        held |= state.topology.all_cpus & ~state.shared
     for zone, cpus in state.topology.zone_cpus.items():
         usable = (cpus & ~reserved).bit_count()
         taken = min(unplaced, usable)
