@@ -27,6 +27,7 @@ PROVEN = {"1.34": "1.34.8", "1.35": "1.35.4", "1.36": "1.36.4", "1.37": DEFAULT_
 #: policy); newer it must not be.
 MAX_SKEW = 3
 ETCD_VERSION = "3.6.6"
+HELM_VERSION = "4.3.1"
 KUBELET, ETCD = "kubelet", "etcd"
 #: All that a cluster runs.
 PROGRAMS = (
@@ -234,6 +235,26 @@ def _build_etcd(folder: Path) -> None:
         _go(work, "get", f"{package}@v{ETCD_VERSION}")
         _go(work, "build", "-ldflags", "-s -w", "-o", ETCD, package)
         _publish(work / ETCD, folder / ETCD)
+
+
+def helm() -> Path:
+    """The helm command, built where the cache lacks it (two minutes).
+
+    Raises:
+        ClusterError: Go is missing or the build fails.
+    """
+    folder = cache_dir() / f"helm-{HELM_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / ".lock"):
+        if not (folder / "helm").exists():
+            note(f"building helm {HELM_VERSION} ...")
+            with _workspace() as work:
+                (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
+                _go(work, "get", f"helm.sh/helm/v4/cmd/helm@v{HELM_VERSION}")
+                package = "helm.sh/helm/v4/cmd/helm"
+                _go(work, "build", "-mod=mod", "-ldflags", "-s -w", "-o", "helm", package)
+                _publish(work / "helm", folder / "helm")
+    return folder / "helm"
 
 
 def _fakecri() -> Path:

@@ -32,6 +32,16 @@ KINDS = {
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
     "joint_gang": "joint",
+    "groups_small": "groups",
+    "groups_large": "groups",
+    "groups_nhd": "groups",
+    "groups_triad": "groups",
+    "groups_koordinator": "groups",
+    "groups_request": "groups",
+    "dra_alloc": "dra",
+    "dra_alloc_gates": "dra",
+    "dra_alloc_135": "dra",
+    "dra_cel": "dra",
 }
 MAX_SHOWN = 20
 #: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.
