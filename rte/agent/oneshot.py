@@ -104,11 +104,7 @@ async def _connect(
     except errors.KubeError as error:
         if error.status != 404:
             raise
-        raise errors.KubeError(
-            f"the API server knows no node {settings.node_name!r}: give its name with --node-name",
-            status=error.status,
-            reason=error.reason,
-        ) from error
+        raise learn.no_such_node(settings.node_name, error) from error
     return _API(client, node)
 
 
