@@ -11,6 +11,7 @@ import json
 import random
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
 from rte.placement.groups.cluster import Cluster
@@ -24,8 +25,10 @@ from rte.placement.groups.inventory import (
 )
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.record import Record
-from rte.placement.groups.request import Request
 from rte.placement.groups.search.supply import Supply
+
+if TYPE_CHECKING:
+    from rte.placement.groups.request import Request
 
 ZONES, CORES, VFS = 2, 64, 16
 POLICY = Policy(nic_sharing="bandwidth")

@@ -24,6 +24,8 @@ def floor(problem: Problem) -> tuple[int, int, int] | None:
         return None
     aligned = [item for item in problem.items if item.regions[0].zone != ANYWHERE]
     groups = [item for item in aligned if item.group is not None]
+    if _too_large(problem, aligned):
+        return None
     zones = _least_zones(problem, aligned)
     functions = _least_functions(problem)
     if zones is None or functions is None:
@@ -49,6 +51,47 @@ def _enough(problem: Problem) -> bool:
         if total > min(free, supply.node_pages(name)):
             return False
     return True
+
+
+def _too_large(problem: Problem, aligned: Sequence[Item]) -> bool:
+    """Whether more items ask for much than there are places that have as much.
+
+    A zone with 9 free cores serves one item of 5 cores, a port with 90 Gb/s two wishes of 31.
+    """
+    supply = problem.supply
+    cores = [item.cores for item in aligned]
+    for least in set(cores) - {0}:
+        room = sum(sum(stock) // least for stock in supply.stocks)
+        if sum(count >= least for count in cores) > room:
+            return True
+    wishes = [
+        wish for item in problem.items for wish in item.nics for _ in range(1 + wish.redundant)
+    ]
+    functions = supply.functions
+    return _rates_too_large(
+        [wish.rx for wish in wishes],
+        [(function.port, function.rx) for function in functions],
+        supply.port_rx,
+    ) or _rates_too_large(
+        [wish.tx for wish in wishes],
+        [(function.port, function.tx) for function in functions],
+        supply.port_tx,
+    )
+
+
+def _rates_too_large(
+    wanted: Sequence[int], functions: Sequence[tuple[int, int]], ports: Sequence[int]
+) -> bool:
+    for least in set(wanted) - {0}:
+        room = [0] * len(ports)
+        for port, rate in functions:
+            room[port] += max(rate, 0) // least
+        total = sum(
+            min(count, max(rate, 0) // least) for count, rate in zip(room, ports, strict=True)
+        )
+        if sum(rate >= least for rate in wanted) > total:
+            return True
+    return False
 
 
 def _least_zones(problem: Problem, items: Sequence[Item]) -> int | None:
