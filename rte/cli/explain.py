@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs
+from rte.cli import inputs, replays
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
-from rte.scheduler.answers import explain_pod, parse_answer
-from rte.scheduler.cycle import Cycle
+from rte.scheduler.front.answers import explain_pod, parse_answer
+from rte.scheduler.loop.cycle import Cycle
 
 if TYPE_CHECKING:
     import argparse
 
-    from rte.scheduler.answers import NodeAnswer, PodAnswer
-    from rte.scheduler.cluster import Cluster
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
 _LISTS = {
     "Node": resources.NODES,
@@ -54,12 +54,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="ask a running rte scheduler (its --listen address, e.g. http://127.0.0.1:10259)",
     )
+    add(
+        "--case",
+        type=Path,
+        metavar="FILE",
+        help="replay a case of the drift alarm: what was predicted, what the kubelet did, and what "
+        "this rte predicts; 0 when the kubelet did what may come of it",
+    )
     add("--all", action="store_true", help="show every node")
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
+    if args.case:
+        return replays.show(args.case, args.output)
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
     manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []

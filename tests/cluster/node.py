@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tests.cluster import builder, pods, processes, shapes
 from tests.cluster import kubelet_config as kubelet_configs
-from tests.cluster import pods, processes, shapes
 from tests.cluster.api import Api
 from tests.cluster.processes import ClusterError
 
@@ -74,6 +74,11 @@ class Node:
         return self.dir / "kubelet.log"
 
     @property
+    def version(self) -> str:
+        """Version of the kubelet, e.g. ``1.35.4``."""
+        return str(self.spec["version"])
+
+    @property
     def port(self) -> int:
         """The kubelet's HTTPS port on 127.0.0.1."""
         return int(self.spec["port"])
@@ -88,6 +93,7 @@ class Node:
         devices: Mapping[str, Sequence[Device]] | None,
         own_machine: bool,
         labels: Mapping[str, str] | None,
+        version: str,
     ) -> None:
         """Write the node's files and start namespace, runtime and kubelet (not yet Ready)."""
         self.root.mkdir(parents=True)
@@ -99,8 +105,7 @@ class Node:
             machine = self.dir / "machine"
         shapes.complete(machine, self.dir)
         port = processes.free_port()
-        spec = {"machine": str(machine), "port": port, "labels": dict(labels or {})}
-        (self.dir / "node.json").write_text(json.dumps(spec))
+        self._save_spec(machine=str(machine), port=port, labels=dict(labels or {}), version=version)
         authority = self.cluster.authority
         authority.issue(
             "kubelet",
@@ -126,6 +131,9 @@ class Node:
             log=self.dir / "namespace.log",
         )  # fmt: skip
         self.start_kubelet()
+
+    def _save_spec(self, **spec: Any) -> None:
+        (self.dir / "node.json").write_text(json.dumps(spec))
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Write the kubelet's configuration (takes effect when it is started next)."""
@@ -154,7 +162,7 @@ class Node:
         """Start the kubelet; see :meth:`wait_ready`."""
         labels = self.spec["labels"]
         command = [
-            self.cluster.binaries.path("kubelet"),
+            builder.build(self.version, [builder.KUBELET]).path(builder.KUBELET),
             f"--config={self.config_file}",
             f"--kubeconfig={self.dir / 'kubeconfig'}",
             "--root-dir=/var/lib/kubelet",
@@ -172,14 +180,23 @@ class Node:
         processes.stop(self.cluster.dir, f"{self.name}/kubelet")
 
     def restart_kubelet(
-        self, config: Mapping[str, Any] | None = None, *, clean: bool = False, seconds: float = 30
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        clean: bool = False,
+        version: str = "",
+        seconds: float = 30,
     ) -> None:
         """Restart the kubelet, with another configuration if given, and wait until it is Ready.
 
         Args:
             clean: remove its state files first (needed when a policy or the hardware changes).
+            version: of the kubelet from now on, an upgrade or downgrade in place.
         """
         self.stop_kubelet()
+        if version:
+            wanted = builder.kubelet_version(version, self.cluster.version)
+            self._save_spec(**self.spec | {"version": wanted})
         if clean:
             for name in ("cpu_manager_state", "memory_manager_state"):
                 (self.root / name).unlink(missing_ok=True)

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rte import errors, placement
 from rte.model import bits
-from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
+from rte.model.node import (
+    CPUInfo,
+    DevicePool,
+    Holding,
+    KubeletConfig,
+    MemoryBlock,
+    NodeState,
+    Topology,
+    ZoneInfo,
+)
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement.kubelet import layout, merge, outcome, pickers
+from rte.placement.kubelet import demand, layout, merge, outcome, pickers, releases
+from rte.placement.kubelet.rules import qos_class, rules_of
 
-#: The recording enables the alpha options of the CPU manager; everything else is at its default.
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: The release of recordings that name none.
 VERSION = "v1.35.4"
+#: The recordings enable the alpha options of the CPU manager; else ``feature_gates`` says.
 GATES = {"CPUManagerPolicyAlphaOptions": True}
+#: The recordings of 1.35.4 gave the CPU manager a reservation of zero; a kubelet gives it none.
+ZERO_RESERVATION = (
+    "cpumanager: [cpumanager] the static policy requires systemreserved.cpu + "
+    "kubereserved.cpu to be greater than zero"
+)
+NO_RESERVATION = (
+    "cpumanager: [cpumanager] unable to determine reserved CPU resources for static policy"
+)
 
 CASE_FIELDS = {
-    "id", "machine", "config", "devices", "mem_types", "start_error", "effective_reserved_cpus",
-    "initial_shared", "initial_mem", "steps",
+    "id", "version", "machine", "config", "devices", "mem_types", "start_error",
+    "effective_reserved_cpus", "initial_shared", "initial_mem", "steps",
 }  # fmt: skip
 MACHINE_FIELDS = {"sockets", "uncore_reported", "cpus", "numa", "tags"}
 ZONE_FIELDS = {"id", "mem", "hp", "dist"}
 CONFIG_FIELDS = {
     "tm_policy", "tm_scope", "tm_options", "cpu_policy", "cpu_options", "reserved_cpus",
-    "cpu_reservation_milli", "mem_policy", "reserved_memory",
+    "cpu_reservation_milli", "mem_policy", "reserved_memory", "feature_gates",
 }  # fmt: skip
 #: ``node_fit`` is what a scheduler could have known, no answer of the managers.
 STEP_FIELDS = {
     "op", "pod", "qos", "node_fit", "ctrs", "pod_req", "pod_lim", "ok", "reason", "msg",
     "msg_nondeterministic", "fail_by", "fail_ctr", "fail_hint", "shared_before_cleanup", "alloc",
-    "hang", "trace", "shared", "mem",
+    "hang", "trace", "shared", "mem", "pod_cpus", "pod_mem", "start_dev", "start_fail",
 }  # fmt: skip
+RESTART_FIELDS = {"start_error", "shared", "mem", "steps"}
 CONTAINER_FIELDS = {"n", "k", "req", "lim"}
-ALLOC_FIELDS = {"hint", "cpus", "mem", "dev"}
+ALLOC_FIELDS = {"hint", "cpus", "mem", "dev", "cpu_level", "mem_level"}
+#: Isolation level in the recording -> part of a holding that it is about.
+LEVELS = {"cpu_level": "cpus", "mem_level": "memory"}
 TRACE_FIELDS = {"ctr", "hints", "best", "admit"}
 TAKE_FIELDS = {
-    "id", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort", "align_uncore",
-    "group", "out", "err", "hang", "alias_sensitive",
+    "id", "version", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort",
+    "align_uncore", "align_by_socket", "group", "out", "err", "hang", "alias_sensitive",
 }  # fmt: skip
 MERGE_FIELDS = {
-    "id", "src", "policy", "prefer_closest", "numa", "dist", "providers", "hint", "admit",
+    "id", "version", "src", "policy", "prefer_closest", "numa", "dist", "providers", "hint",
+    "admit",
 }  # fmt: skip
 
 
@@ -56,6 +84,34 @@ class Differences(list):
 
 
 def check_kubelet_pod_admission(case: dict) -> list[str]:
+    return replay(case)[1]
+
+
+def check_kubelet_restart(case: dict) -> list[str]:
+    """An admission case whose kubelet then ends and starts again."""
+    recorded = case.pop("restart")
+    sequence, found = replay(case)
+    if sequence is None or found:
+        return found
+    found.known("restart", recorded, RESTART_FIELDS)
+    again = placement.restart(sequence.state, sequence.active.values())
+    found.compare("start_error", again.start_error, recorded.get("start_error", ""))
+    if again.start_error:
+        return found
+    found.compare("shared", sequence.shared(again.started), recorded.get("shared"))
+    found.compare("mem", sequence.mem(again.started) or None, recorded.get("mem"))
+    sequence.last_mem = sequence.mem(again.started)
+    admitted = [step["pod"] for step in recorded["steps"]]
+    found.compare("restart", list(again.admissions), admitted)
+    for step in recorded["steps"]:
+        where = f"restart ({step['pod']})"
+        found.known(where, step, STEP_FIELDS)
+        sequence.readmit(where, step, again.admissions[step["pod"]])
+    return found
+
+
+def replay(case: dict) -> tuple[Replay | None, Differences]:
+    """Run a case; no sequence where the kubelet would not have started."""
     found = Differences()
     found.known("case", case, CASE_FIELDS)
     found.known("machine", case["machine"], MACHINE_FIELDS)
@@ -67,17 +123,20 @@ def check_kubelet_pod_admission(case: dict) -> list[str]:
             topology_of(case["machine"]),
             config_of(case["config"]),
             {name: pool_of(rows) for name, rows in case["devices"].items()},
-            VERSION,
+            case.get("version", VERSION),
         )
     except errors.KubeletStartError as error:
-        found.compare("start_error", error.text, case.get("start_error"))
-        return found
+        recorded = case.get("start_error")
+        if recorded == ZERO_RESERVATION:
+            recorded = NO_RESERVATION
+        found.compare("start_error", error.text, recorded)
+        return None, found
     found.compare("start_error", None, case.get("start_error"))
-    replay = Replay(case, state, found)
+    sequence = Replay(case, state, found)
     for number, step in enumerate(case["steps"]):
         found.known(f"step {number}", step, STEP_FIELDS)
-        replay.step(f"step {number} ({step['op']} {step['pod']})", step)
-    return found
+        sequence.step(f"step {number} ({step['op']} {step['pod']})", step)
+    return sequence, found
 
 
 class Replay:
@@ -88,6 +147,10 @@ class Replay:
         self.found = found
         self.mem_types = case["mem_types"]
         self.active: dict[str, Pod] = {}
+        self.hints: dict[str, Mapping[str, placement.Hint]] = {}
+        # The recordings of 1.35.4 do not tell a container without limits from one whose limits
+        # equal its requests.
+        self.limits_known = "version" in case
         static = case["config"]["cpu_policy"] == "static"
         self.shared_known = static
         found.compare(
@@ -118,12 +181,15 @@ class Replay:
             if not self.admit(where, step):
                 return
         elif step["op"] == "start":
-            self.state = placement.start(self.state, self.active[step["pod"]])
+            self.start(where, step)
         elif step["op"] == "remove":
             del self.active[step["pod"]]
             self.state = placement.remove(self.state, step["pod"])
         else:
             self.found.append(f"{where}: unknown operation")
+        self.compare_state(where, step)
+
+    def compare_state(self, where: str, step: dict) -> None:
         self.found.compare(f"{where} shared", self.shared(self.state), step.get("shared"))
         mem = self.mem(self.state)
         changed = mem if mem != self.last_mem else None
@@ -135,6 +201,9 @@ class Replay:
         for container in step["ctrs"]:
             self.found.known(f"{where} container", container, CONTAINER_FIELDS)
         pod = pod_of(step)
+        if self.limits_known:
+            rules = rules_of(self.state.config, self.state.kubelet_version)
+            self.found.compare(f"{where} qos", qos_class(pod, rules), step["qos"])
         answer = placement.execute(self.state, pod)
         predicted = placement.admit(self.state, pod)
         if predicted.verdict is not answer.verdict:
@@ -143,12 +212,10 @@ class Replay:
         if step.get("hang"):
             self.found.compare(f"{where} hang", answer.reason, outcome.KUBELET_HANGS)
             return False
-        self.found.compare(f"{where} ok", answer.admitted, step["ok"])
+        self.answer(where, answer, pod, step)
         if step["ok"]:
             self.active[step["pod"]] = pod
-            self.alloc(where, answer, pod, step.get("alloc", []))
-        else:
-            self.refusal(where, answer, step)
+            self.hints[step["pod"]] = answer.hints
         before = self.shared(answer.state)
         self.state = placement.settle(answer.state, frozenset(self.active))
         changed = before if before != self.shared(self.state) else None
@@ -158,6 +225,39 @@ class Replay:
             step.get("shared_before_cleanup"),
         )
         return True
+
+    def readmit(self, where: str, step: dict, answer: placement.Admission) -> None:
+        """Compares one admission after the restart; nothing is cleaned up between them."""
+        self.answer(where, answer, self.active[step["pod"]], step)
+        self.state = answer.state
+        self.compare_state(where, step)
+
+    def answer(self, where: str, answer: placement.Admission, pod: Pod, step: dict) -> None:
+        self.found.compare(f"{where} ok", answer.admitted, step["ok"])
+        if not step["ok"]:
+            self.refusal(where, answer, step)
+            return
+        self.alloc(where, answer, pod, step.get("alloc", []))
+        whole = answer.pod_holding or Holding()
+        cpus = bits.format_list(whole.cpus) if whole.cpus else None
+        self.found.compare(f"{where} pod_cpus", cpus, step.get("pod_cpus"))
+        recorded = sorted(step.get("pod_mem", []))
+        self.found.compare(f"{where} pod_mem", as_blocks(whole.memory), recorded)
+
+    def start(self, where: str, step: dict) -> None:
+        started = placement.start_containers(
+            self.state, self.active[step["pod"]], self.hints[step["pod"]]
+        )
+        given = {name: self.devices(masks) for name, masks in started.devices.items()}
+        self.found.compare(f"{where} start_dev", given, step.get("start_dev", {}))
+        self.found.compare(f"{where} start_fail", started.failed, step.get("start_fail", {}))
+        self.state = started.state
+
+    def devices(self, masks: Mapping[str, int]) -> dict[str, list[str]]:
+        return {
+            name: [self.state.devices[name].ids[place] for place in bits.members(mask)]
+            for name, mask in masks.items()
+        }
 
     def refusal(self, where: str, answer: placement.Admission, step: dict) -> None:
         self.found.compare(f"{where} reason", answer.reason, step.get("reason"))
@@ -179,15 +279,11 @@ class Replay:
             if held and held.cpus:
                 ours["cpus"] = bits.format_list(held.cpus)
             if held and held.memory:
-                ours["mem"] = sorted(
-                    [block.resource, list(bits.members(block.zones)), block.size]
-                    for block in held.memory
-                )
+                ours["mem"] = as_blocks(held.memory)
             if held and held.devices:
-                ours["dev"] = {
-                    name: [self.state.devices[name].ids[place] for place in bits.members(mask)]
-                    for name, mask in held.devices.items()
-                }
+                ours["dev"] = self.devices(held.devices)
+            for level in row.keys() & LEVELS.keys():
+                ours[level] = level_of(container, held, LEVELS[level])
             recorded = dict(row)
             if "mem" in recorded:
                 recorded["mem"] = sorted(recorded["mem"])
@@ -207,6 +303,22 @@ class Replay:
             }
             recorded = {**row, "hints": [as_provider(provider) for provider in row["hints"]]}
             self.found.compare(f"{where} trace {merged.container}", ours, recorded)
+
+
+def level_of(container: Container, held: Holding | None, manager: str) -> str:
+    """The manager's word for how a container's resources are kept apart
+    (GetResourceIsolationLevel), for pods with pod-level resources under the gate.
+    """
+    if not getattr(held, manager, None):
+        return "host"
+    own = demand.is_eligible(container)
+    if manager == "cpus":
+        own = own and container.limits["cpu"] % 1000 == 0
+    return "container" if own else "pod"
+
+
+def as_blocks(blocks: Iterable[MemoryBlock]) -> list:
+    return sorted([block.resource, list(bits.members(block.zones)), block.size] for block in blocks)
 
 
 def as_hint(hint: placement.Hint | None) -> list | None:
@@ -250,7 +362,7 @@ def config_of(config: dict) -> KubeletConfig:
         cpu_reservation_milli=config["cpu_reservation_milli"],
         memory_policy=config["mem_policy"],
         reserved_memory={row["numa"]: row["limits"] for row in config["reserved_memory"] or ()},
-        feature_gates=GATES,
+        feature_gates={**GATES, **(config.get("feature_gates") or {})},
     )
 
 
@@ -305,8 +417,17 @@ def check_kubelet_take_by_topology(case: dict) -> list[str]:
                 machine, available, case["n"], spread=spread, uncore=case["align_uncore"]
             )
         else:
+            release = releases.known(case.get("version", VERSION))
+            assert release is not None
             cpus = pickers.take_distributed(
-                machine, available, case["n"], case["group"], spread=spread
+                machine,
+                available,
+                case["n"],
+                case["group"],
+                spread=spread,
+                in_socket=case.get("align_by_socket", False)
+                and releases.DISTRIBUTION_IN_SOCKET.is_in(release),
+                lowers_share=releases.SHARE_LOWERED.is_in(release),
             )
         ours["out"] = bits.format_list(cpus)
     except outcome.Refused as refused:

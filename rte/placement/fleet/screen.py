@@ -16,7 +16,8 @@ import numpy as np
 
 from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome, versions
+from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
+from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -143,7 +144,7 @@ class NodeTable:
         units = list(_containers(pod))
         guaranteed = pod.qos is QOS.GUARANTEED
         served = np.full(passes.shape, guaranteed)
-        if guaranteed and versions.has_pod_level_resources(pod):
+        if guaranteed and has_pod_level_resources(pod):
             served = flags.serves_pod_level
         asks_cpus = served & flags.cpu_static
         asks_memory = served & flags.memory_static
@@ -202,7 +203,7 @@ class NodeTable:
         for amounts in (*self.memory.values(), *self.devices.values()):
             amounts.clear(row)
         try:
-            rules = versions.rules_of(state.config, state.kubelet_version)
+            rules = rules_of(state.config, state.kubelet_version)
         except outcome.Unpredictable:
             self._flags[row] = 0
             return
@@ -394,7 +395,7 @@ def _containers(pod: Pod) -> Iterator[_Unit]:
     for container in pod.containers:
         yield _Unit(
             cpus.exclusive_cpus(pod, container),
-            memory.requested(container) if pod.qos is QOS.GUARANTEED else {},
+            memory.requested(container.requests) if pod.qos is QOS.GUARANTEED else {},
             _extended(container.limits),
         )
 
