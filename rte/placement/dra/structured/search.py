@@ -89,6 +89,7 @@ class Search:
         self._ledger = ledger
         self._limit = limit
         devices = [device for pool in selection.pools for device in pool.devices]
+        self._unranked = devices
         if ranks is not None:
             order = {device: rank for device in devices if (rank := ranks(device)) is not None}
             devices = sorted(order, key=order.__getitem__)
@@ -176,14 +177,15 @@ class Search:
     def _try_devices(self, place: _Place, alternative: Alternative) -> Iterator[_Place]:
         if alternative.every is not None:
             device = alternative.every[place.number]
-            if self._allowed is None or device in self._allowed:
+            if self._allowed is None or alternative.is_admin or device in self._allowed:
                 yield from self._try(place, alternative, device, 0)
             return
         repeats = self._selection.features.repeated_shares
         failed: set[Hashable] = set()
         last: PoolDevice | None = None
-        for start in range(place.start, len(self._devices)):
-            device = self._devices[start]
+        devices = self._unranked if alternative.is_admin else self._devices
+        for start in range(place.start, len(devices)):
+            device = devices[start]
             if not self._ledger.is_free(alternative, device):
                 continue
             self._count_step()
