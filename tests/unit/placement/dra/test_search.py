@@ -100,7 +100,7 @@ def supplies(draw: st.DrawFn):
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(supplies(), claims())
 def test_the_shortcuts_find_what_a_plain_search_finds(supply, wanted) -> None:
     limit = {"max_steps": 20_000}
