@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.agent import follow, learn, memory, sinks
+from rte.agent.drift import DriftCheck
 from rte.agent.follow import Change, FileFollower, Signals
 from rte.agent.kubesink import FIELD_MANAGER, KubeSink, Observation, Pace
 from rte.agent.mailbox import Mailbox
@@ -26,6 +27,7 @@ from rte.kube.resources import NODES
 from rte.kubelet.reading import read_state_files
 from rte.sysfs import read_machine
 from rte.telemetry import health
+from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
 
@@ -168,6 +170,10 @@ class _Agent:
             self._socket = podresources.path
         if self._client is not None and settings.asks_kubelet:
             self._pods = PodTable(before=_uids_in_files(settings.state_dir))
+        drift = None
+        if self._pods is not None and settings.drift_check:
+            cases = CaseBook(settings.case_dir)
+            drift = DriftCheck(settings.node_name, self._pods, metrics, cases)
         self._observer = Observer(
             settings,
             Sources(
@@ -176,6 +182,7 @@ class _Agent:
                 podresources=podresources,
                 socket=self._socket,
                 pods=self._pods,
+                drift=drift,
                 rest=rest,
             ),
             self._signals,

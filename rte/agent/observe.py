@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from rte.agent.drift import DriftCheck
     from rte.agent.follow import Signals
     from rte.agent.mailbox import Mailbox
     from rte.agent.pods import PodTable
@@ -92,6 +93,7 @@ class Sources:
         podresources: client of the kubelet's API; None where no socket is asked.
         socket: path of that API's socket.
         pods: the API's pods of this node; None where the API is not asked.
+        drift: compares admissions with their predictions; None: nobody does.
         rest: called when a state was handed on and is on its way.
     """
 
@@ -100,6 +102,7 @@ class Sources:
     podresources: Source | None = None
     socket: Path | None = None
     pods: PodTable | None = None
+    drift: DriftCheck | None = None
     rest: Callable[[], None] = lambda: None
 
 
@@ -132,6 +135,7 @@ class Observer:
         self._socket = sources.socket
         self._pods = sources.pods
         self._learn = sources.learn
+        self._drift = sources.drift
         self._rest = sources.rest
         self._metrics = metrics
         self._readiness = readiness
@@ -216,6 +220,13 @@ class Observer:
             if self._handed_on is not before:
                 await asyncio.sleep(self._clocks.breath)
                 self._rest()
+            self._check_drift()
+
+    def _check_drift(self) -> None:
+        """Compare what was just handed on with predictions, while it is on its way."""
+        state = self._reading.state if self._reading else None
+        if self._drift is not None and state is not None and self._failing_since is None:
+            self._drift.observe(state)
 
     async def _observe_machine(self) -> None:
         """Without a kubelet only the hardware can change."""

@@ -14,11 +14,20 @@ if TYPE_CHECKING:
 #: A mirror pod carries its static pod's UID here; the kubelet's state files know only that one.
 CONFIG_HASH = "kubernetes.io/config.hash"
 
+#: The kubelet writes this in front of the message of every pod that it did not admit.
+_REJECTED_PREFIX = "Pod was rejected"
+
 
 def kubelet_uid(metadata: Mapping[str, Any]) -> str:
     """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
     annotations = metadata.get("annotations") or {}
     return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
+
+
+def rejection(status: Mapping[str, Any]) -> str | None:
+    """The kubelet's reason if it did not admit the pod, else None."""
+    rejected = str(status.get("message") or "").startswith(_REJECTED_PREFIX)
+    return str(status.get("reason") or "") if status.get("phase") == "Failed" and rejected else None
 
 
 def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:

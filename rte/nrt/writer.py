@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rte.accounting import globs, zone_resources
 from rte.model import bits
-from rte.model.kubelet import WHOLE_POD
 from rte.nrt import (
     device_zones,
     fingerprint,
@@ -253,7 +252,7 @@ def _placements(
     for pod in reading.pods:
         for container, holding in state.holdings.get(pod.uid, {}).items():
             zones = _zones_of(holding, state)
-            if zones and container != WHOLE_POD:
+            if zones:
                 single = bits.lowest(zones) if zones.bit_count() == 1 else -1
                 yield (pod.namespace, pod.name, container), single
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rte import __version__
+from rte import __version__, errors
 from rte.nrt import case as cases
 from rte.placement.drift import wording
 
@@ -68,7 +68,7 @@ class CaseBook:
             self._tidy(self._folder)
         except FileExistsError:
             return ""
-        except OSError as error:
+        except (OSError, errors.RteError) as error:
             return f"the case cannot be kept: {error}"
         return f"see rte explain --case {path}"
 

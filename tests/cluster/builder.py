@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
 DEFAULT_VERSION = "1.37.1"
 #: What a minor version stands for: patches that are proven to build and run here.
@@ -27,6 +27,7 @@ PROVEN = {"1.34": "1.34.8", "1.35": "1.35.4", "1.36": "1.36.4", "1.37": DEFAULT_
 #: policy); newer it must not be.
 MAX_SKEW = 3
 ETCD_VERSION = "3.6.6"
+HELM_VERSION = "4.3.1"
 KUBELET, ETCD = "kubelet", "etcd"
 #: All that a cluster runs.
 PROGRAMS = (
@@ -152,29 +153,31 @@ def _staged(work: Path, names: Collection[str], version: str) -> dict[str, str]:
     """Library -> its published version for a release of Kubernetes.
 
     Not every library is published (or served by a module proxy) for every patch release: then the
-    nearest patch of the same minor version takes its place, which may not differ in its API.
+    nearest older patch of the same minor version takes its place, or else a newer one, whose API
+    may be ahead of the caller.
 
     Raises:
         ClusterError: a library has no published patch of this minor version.
     """
     _, minor, patch = version.split(".")
-    published = _published(work, [f"{name}@v0.{minor}.{patch}" for name in names])
-    found = dict(published)
-    near = sorted(range(int(patch) + 10), key=lambda other: (abs(other - int(patch)), other))
+    found = _published(work, [f"{name}@v0.{minor}.{patch}" for name in names])
+    near = [*range(int(patch) - 1, -1, -1), *range(int(patch) + 1, int(patch) + 10)]
     for name in sorted(set(names) - found.keys()):
-        others = dict(reversed(_published(work, [f"{name}@v0.{minor}.{other}" for other in near])))
-        if name not in others:
+        for other in near:
+            if instead := _published(work, [f"{name}@v0.{minor}.{other}"]):
+                found |= instead
+                note(f"{name}@v0.{minor}.{patch} is not published, {found[name]} stands in for it")
+                break
+        else:
             raise ClusterError(f"{name} is not published for Kubernetes 1.{minor}")
-        found[name] = others[name]
-        note(f"{name}: {found[name]} stands in for v0.{minor}.{patch}, which is not published")
     return found
 
 
-def _published(work: Path, queries: Collection[str]) -> list[tuple[str, str]]:
-    """Those of the modules (``name@version``) that can be had, in the order given."""
-    listed = _go(work, "list", "-m", "-e", "-json=Path,Version,Error", *queries)
+def _published(work: Path, queries: Collection[str]) -> dict[str, str]:
+    """Those of the modules (``name@version``) that can be downloaded: name -> version."""
+    listed = _go(work, "mod", "download", "-json", *queries, check=False)
     modules = [json.loads(text) for text in re.split(r"(?<=\})\n(?=\{)", listed.strip())]
-    return [(item["Path"], item["Version"]) for item in modules if "Error" not in item]
+    return {item["Path"]: item["Version"] for item in modules if "Error" not in item}
 
 
 def _build_etcd(folder: Path) -> None:
@@ -187,6 +190,26 @@ def _build_etcd(folder: Path) -> None:
         _go(work, "get", f"{package}@v{ETCD_VERSION}")
         _go(work, "build", "-ldflags", "-s -w", "-o", ETCD, package)
         _publish(work / ETCD, folder / ETCD)
+
+
+def helm() -> Path:
+    """The helm command, built where the cache lacks it (two minutes).
+
+    Raises:
+        ClusterError: Go is missing or the build fails.
+    """
+    folder = cache_dir() / f"helm-{HELM_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / ".lock"):
+        if not (folder / "helm").exists():
+            note(f"building helm {HELM_VERSION} ...")
+            with _workspace() as work:
+                (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
+                _go(work, "get", f"helm.sh/helm/v4/cmd/helm@v{HELM_VERSION}")
+                package = "helm.sh/helm/v4/cmd/helm"
+                _go(work, "build", "-mod=mod", "-ldflags", "-s -w", "-o", "helm", package)
+                _publish(work / "helm", folder / "helm")
+    return folder / "helm"
 
 
 def _fakecri() -> Path:
@@ -224,7 +247,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _go(folder: Path, *args: str | Path, env: Mapping[str, str] | None = None) -> str:
+def _go(folder: Path, *args: str | Path, check: bool = True) -> str:
     go = shutil.which("go")
     if go is None:
         raise ClusterError("the Kubernetes binaries are not built yet and `go` is not on PATH")
@@ -233,13 +256,12 @@ def _go(folder: Path, *args: str | Path, env: Mapping[str, str] | None = None) -
         "CGO_ENABLED": "0",
         "GOFLAGS": "-buildvcs=false",
         "GOWORK": "off",
-        **(env or {}),
     }
     command = [go, *(str(word) for word in args)]
     done = subprocess.run(
         command, cwd=folder, env=settings, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if check and done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-20:])
         raise ClusterError(f"{' '.join(command)} failed:\n{last}")
     return done.stdout

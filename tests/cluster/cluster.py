@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 BASE = Path(os.environ.get("RTE_RUN_DIR") or "/tmp")
 PREFIX = "rte-cluster-"
 
-#: Controllers that need networks, certificates of others or metrics we do not have (those of
-#: clouds, which Kubernetes 1.37 no longer has, do not start without one).
+#: Controllers that need networks, certificates of others or metrics we do not have. (Those of
+#: clouds, which Kubernetes 1.37 no longer has, do not start without one.)
 _IDLE_CONTROLLERS = (
     "node-ipam-controller", "horizontal-pod-autoscaler-controller",
     "certificatesigningrequest-signing-controller",

@@ -63,6 +63,7 @@ class Pair:
         names: UID on either side -> pod name.
         counts: of pods, refusals and predictions that were uncertain.
         differences: what they did not agree on; after the first one their ways part.
+        history: what became of each pod, one line each.
     """
 
     real: Node
@@ -73,6 +74,7 @@ class Pair:
     names: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
     #: What the real kubelet has made of the pod that the double is to admit next.
     _admitted: bool = False
     _classes: Mapping[str, Classes] = field(default_factory=dict)
@@ -232,8 +234,9 @@ class Doubles:
         if not refused and not found:
             pair.alive[name] = self.cluster.wait_pod(real, _all_started)
             self._settle(name, _all_started)
+        pair.history.append(f"{name}: {verdict(real)} {_asked(created)}")
         if found:
-            pair.differences += [f"{name}: {created['spec']}", *found]
+            pair.differences += [*pair.history[-3:], *found]
 
     def _compare(self, pair: Pair, when: str) -> None:
         if pair.differences:
@@ -253,12 +256,14 @@ class Doubles:
             views.device_checkpoint(double.state),
             double.listed(),
         )
-        pair.differences += [
+        found = [
             f"{pair.real.name} {when}: {part}:\n    real   {real_tells[part]}\n"
             f"    double {double_tells[part]}"
             for part in real_tells
             if real_tells[part] != double_tells[part]
         ]
+        if found:
+            pair.differences += [*pair.history[-3:], *found]
 
     def _settle(self, name: str, done: Callable[[Object | None], bool]) -> None:
         """Let the doubles work until a pod is as wanted."""
@@ -325,6 +330,16 @@ def _kept(stored: Object) -> Object:
     spec = stored["spec"]
     parts = {key: spec.get(key) for key in ("containers", "initContainers", "resources")}
     return comparable(parts | {"qosClass": stored["status"]["qosClass"]})
+
+
+def _asked(pod: Object) -> str:
+    """What a pod asks for, container by container."""
+    spec = pod["spec"]
+    parts = [f"pod {spec['resources']}"] if spec.get("resources") else []
+    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
+        kind = " sidecar" if container.get("restartPolicy") else ""
+        parts.append(f"{container['name']}{kind} {container['resources']}")
+    return "; ".join([pod["status"]["qosClass"], *parts])
 
 
 async def _listed(node: Node) -> tuple[ListedPod, ...]:

@@ -51,7 +51,7 @@ LAYOUTS = {
 
 def render(folder: str) -> list[dict[str, Any]]:
     """The objects of a kustomization, by the kubectl that users have."""
-    kubectl = builder.build().path("kubectl")
+    kubectl = builder.build(programs=["kubectl"]).path("kubectl")
     command = [kubectl, "kustomize", ROOT / "manifests" / folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rte import errors, placement
 from rte.model import bits
-from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
+from rte.model.node import (
+    CPUInfo,
+    DevicePool,
+    Holding,
+    KubeletConfig,
+    MemoryBlock,
+    NodeState,
+    Topology,
+    ZoneInfo,
+)
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement.kubelet import layout, merge, outcome, pickers, releases
+from rte.placement.kubelet import demand, layout, merge, outcome, pickers, releases
 from rte.placement.kubelet.rules import qos_class, rules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 #: The release of recordings that name none.
 VERSION = "v1.35.4"
@@ -36,10 +50,13 @@ CONFIG_FIELDS = {
 STEP_FIELDS = {
     "op", "pod", "qos", "node_fit", "ctrs", "pod_req", "pod_lim", "ok", "reason", "msg",
     "msg_nondeterministic", "fail_by", "fail_ctr", "fail_hint", "shared_before_cleanup", "alloc",
-    "hang", "trace", "shared", "mem",
+    "hang", "trace", "shared", "mem", "pod_cpus", "pod_mem", "start_dev", "start_fail",
 }  # fmt: skip
+RESTART_FIELDS = {"start_error", "shared", "mem", "steps"}
 CONTAINER_FIELDS = {"n", "k", "req", "lim"}
-ALLOC_FIELDS = {"hint", "cpus", "mem", "dev"}
+ALLOC_FIELDS = {"hint", "cpus", "mem", "dev", "cpu_level", "mem_level"}
+#: Isolation level in the recording -> part of a holding that it is about.
+LEVELS = {"cpu_level": "cpus", "mem_level": "memory"}
 TRACE_FIELDS = {"ctr", "hints", "best", "admit"}
 TAKE_FIELDS = {
     "id", "version", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort",
@@ -67,6 +84,34 @@ class Differences(list):
 
 
 def check_kubelet_pod_admission(case: dict) -> list[str]:
+    return replay(case)[1]
+
+
+def check_kubelet_restart(case: dict) -> list[str]:
+    """An admission case whose kubelet then ends and starts again."""
+    recorded = case.pop("restart")
+    sequence, found = replay(case)
+    if sequence is None or found:
+        return found
+    found.known("restart", recorded, RESTART_FIELDS)
+    again = placement.restart(sequence.state, sequence.active.values())
+    found.compare("start_error", again.start_error, recorded.get("start_error", ""))
+    if again.start_error:
+        return found
+    found.compare("shared", sequence.shared(again.started), recorded.get("shared"))
+    found.compare("mem", sequence.mem(again.started) or None, recorded.get("mem"))
+    sequence.last_mem = sequence.mem(again.started)
+    admitted = [step["pod"] for step in recorded["steps"]]
+    found.compare("restart", list(again.admissions), admitted)
+    for step in recorded["steps"]:
+        where = f"restart ({step['pod']})"
+        found.known(where, step, STEP_FIELDS)
+        sequence.readmit(where, step, again.admissions[step["pod"]])
+    return found
+
+
+def replay(case: dict) -> tuple[Replay | None, Differences]:
+    """Run a case; no sequence where the kubelet would not have started."""
     found = Differences()
     found.known("case", case, CASE_FIELDS)
     found.known("machine", case["machine"], MACHINE_FIELDS)
@@ -85,13 +130,13 @@ def check_kubelet_pod_admission(case: dict) -> list[str]:
         if recorded == ZERO_RESERVATION:
             recorded = NO_RESERVATION
         found.compare("start_error", error.text, recorded)
-        return found
+        return None, found
     found.compare("start_error", None, case.get("start_error"))
-    replay = Replay(case, state, found)
+    sequence = Replay(case, state, found)
     for number, step in enumerate(case["steps"]):
         found.known(f"step {number}", step, STEP_FIELDS)
-        replay.step(f"step {number} ({step['op']} {step['pod']})", step)
-    return found
+        sequence.step(f"step {number} ({step['op']} {step['pod']})", step)
+    return sequence, found
 
 
 class Replay:
@@ -102,6 +147,7 @@ class Replay:
         self.found = found
         self.mem_types = case["mem_types"]
         self.active: dict[str, Pod] = {}
+        self.hints: dict[str, Mapping[str, placement.Hint]] = {}
         # The recordings of 1.35.4 do not tell a container without limits from one whose limits
         # equal its requests.
         self.limits_known = "version" in case
@@ -135,12 +181,15 @@ class Replay:
             if not self.admit(where, step):
                 return
         elif step["op"] == "start":
-            self.state = placement.start(self.state, self.active[step["pod"]])
+            self.start(where, step)
         elif step["op"] == "remove":
             del self.active[step["pod"]]
             self.state = placement.remove(self.state, step["pod"])
         else:
             self.found.append(f"{where}: unknown operation")
+        self.compare_state(where, step)
+
+    def compare_state(self, where: str, step: dict) -> None:
         self.found.compare(f"{where} shared", self.shared(self.state), step.get("shared"))
         mem = self.mem(self.state)
         changed = mem if mem != self.last_mem else None
@@ -163,12 +212,10 @@ class Replay:
         if step.get("hang"):
             self.found.compare(f"{where} hang", answer.reason, outcome.KUBELET_HANGS)
             return False
-        self.found.compare(f"{where} ok", answer.admitted, step["ok"])
+        self.answer(where, answer, pod, step)
         if step["ok"]:
             self.active[step["pod"]] = pod
-            self.alloc(where, answer, pod, step.get("alloc", []))
-        else:
-            self.refusal(where, answer, step)
+            self.hints[step["pod"]] = answer.hints
         before = self.shared(answer.state)
         self.state = placement.settle(answer.state, frozenset(self.active))
         changed = before if before != self.shared(self.state) else None
@@ -178,6 +225,39 @@ class Replay:
             step.get("shared_before_cleanup"),
         )
         return True
+
+    def readmit(self, where: str, step: dict, answer: placement.Admission) -> None:
+        """Compares one admission after the restart; nothing is cleaned up between them."""
+        self.answer(where, answer, self.active[step["pod"]], step)
+        self.state = answer.state
+        self.compare_state(where, step)
+
+    def answer(self, where: str, answer: placement.Admission, pod: Pod, step: dict) -> None:
+        self.found.compare(f"{where} ok", answer.admitted, step["ok"])
+        if not step["ok"]:
+            self.refusal(where, answer, step)
+            return
+        self.alloc(where, answer, pod, step.get("alloc", []))
+        whole = answer.pod_holding or Holding()
+        cpus = bits.format_list(whole.cpus) if whole.cpus else None
+        self.found.compare(f"{where} pod_cpus", cpus, step.get("pod_cpus"))
+        recorded = sorted(step.get("pod_mem", []))
+        self.found.compare(f"{where} pod_mem", as_blocks(whole.memory), recorded)
+
+    def start(self, where: str, step: dict) -> None:
+        started = placement.start_containers(
+            self.state, self.active[step["pod"]], self.hints[step["pod"]]
+        )
+        given = {name: self.devices(masks) for name, masks in started.devices.items()}
+        self.found.compare(f"{where} start_dev", given, step.get("start_dev", {}))
+        self.found.compare(f"{where} start_fail", started.failed, step.get("start_fail", {}))
+        self.state = started.state
+
+    def devices(self, masks: Mapping[str, int]) -> dict[str, list[str]]:
+        return {
+            name: [self.state.devices[name].ids[place] for place in bits.members(mask)]
+            for name, mask in masks.items()
+        }
 
     def refusal(self, where: str, answer: placement.Admission, step: dict) -> None:
         self.found.compare(f"{where} reason", answer.reason, step.get("reason"))
@@ -199,15 +279,11 @@ class Replay:
             if held and held.cpus:
                 ours["cpus"] = bits.format_list(held.cpus)
             if held and held.memory:
-                ours["mem"] = sorted(
-                    [block.resource, list(bits.members(block.zones)), block.size]
-                    for block in held.memory
-                )
+                ours["mem"] = as_blocks(held.memory)
             if held and held.devices:
-                ours["dev"] = {
-                    name: [self.state.devices[name].ids[place] for place in bits.members(mask)]
-                    for name, mask in held.devices.items()
-                }
+                ours["dev"] = self.devices(held.devices)
+            for level in row.keys() & LEVELS.keys():
+                ours[level] = level_of(container, held, LEVELS[level])
             recorded = dict(row)
             if "mem" in recorded:
                 recorded["mem"] = sorted(recorded["mem"])
@@ -227,6 +303,22 @@ class Replay:
             }
             recorded = {**row, "hints": [as_provider(provider) for provider in row["hints"]]}
             self.found.compare(f"{where} trace {merged.container}", ours, recorded)
+
+
+def level_of(container: Container, held: Holding | None, manager: str) -> str:
+    """The manager's word for how a container's resources are kept apart
+    (GetResourceIsolationLevel), for pods with pod-level resources under the gate.
+    """
+    if not getattr(held, manager, None):
+        return "host"
+    own = demand.is_eligible(container)
+    if manager == "cpus":
+        own = own and container.limits["cpu"] % 1000 == 0
+    return "container" if own else "pod"
+
+
+def as_blocks(blocks: Iterable[MemoryBlock]) -> list:
+    return sorted([block.resource, list(bits.members(block.zones)), block.size] for block in blocks)
 
 
 def as_hint(hint: placement.Hint | None) -> list | None:

@@ -12,7 +12,7 @@ without the pod and its admission is played (:func:`possible_outcomes`); a part 
 certain when all of them agree on it.
 """
 
-from rte.placement.drift.judge import (
+from rte.placement.drift.case import (
     MANAGERS_REASONS,
     Case,
     Prediction,

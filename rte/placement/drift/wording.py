@@ -8,7 +8,7 @@ from rte.model import bits
 from rte.placement.drift.parts import CPUS, MEMORY
 
 if TYPE_CHECKING:
-    from rte.placement.drift.judge import Case
+    from rte.placement.drift.case import Case
     from rte.placement.drift.outcome import Outcome
     from rte.placement.drift.parts import Held, Part
 

@@ -395,7 +395,7 @@ def _containers(pod: Pod) -> Iterator[_Unit]:
     for container in pod.containers:
         yield _Unit(
             cpus.exclusive_cpus(pod, container),
-            memory.requested(container) if pod.qos is QOS.GUARANTEED else {},
+            memory.requested(container.requests) if pod.qos is QOS.GUARANTEED else {},
             _extended(container.limits),
         )
 

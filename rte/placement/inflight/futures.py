@@ -268,7 +268,7 @@ def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules
     demand = dict(devices.requested(container, state.devices))
     if _is_served(pod, rules):
         if rules.memory:
-            demand |= memory.requested(container)
+            demand |= memory.requested(container.requests)
         if rules.cpu:
             demand["cpu"] = cpus.exclusive_cpus(pod, container)
     return {name: amount for name, amount in demand.items() if amount}
@@ -309,7 +309,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _merge_sees_all(pod: Pod) -> bool:
     """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
-    asked = {name for container in pod.containers for name in memory.requested(container)}
+    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
     return asked <= memory.pod_requested(pod).keys()
 
 

@@ -236,7 +236,8 @@ class Cluster:
     # --- our own decisions -----------------------------------------------------------------------
 
     def assume(self, uid: str, name: str, resource_status: str = "") -> None:
-        """We decide that the pod goes there; it counts from now on."""
+        """We decide that the pod goes there; it counts from now on, and nowhere else."""
+        self.forget(uid)
         pod = self.pods[uid] = replace(self.pods[uid], resource_status=resource_status)
         self.assumed[uid] = name
         self.unnominate(uid)

@@ -19,9 +19,6 @@ TERMINAL = frozenset({"Succeeded", "Failed"})
 
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
-#: The kubelet writes this in front of the message of every pod that it did not admit.
-REJECTED_PREFIX = "Pod was rejected"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodView:
@@ -95,7 +92,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             terminal=phase in TERMINAL,
             deleting=bool(metadata.get("deletionTimestamp")),
             gated=bool(spec.get("schedulingGates")),
-            rejected=phase == "Failed" and message.startswith(REJECTED_PREFIX),
+            rejected=podspec.rejection(status) is not None,
             mirror=podspec.CONFIG_HASH in annotations,
             preempts=spec.get("preemptionPolicy") != "Never",
             reason=str(status.get("reason") or ""),

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import structs
-
 from rte import placement
 from rte.model.kubelet import CPUManagerState, MemoryManagerState
 from rte.model.node import Holding
@@ -19,7 +17,7 @@ from rte.placement.kubelet import memory as memory_rules
 from rte.sim.kubelet import views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rte.model.kubelet import DeviceCheckpoint
     from rte.model.node import DevicePool, MemoryBlock, NodeState, ZoneMemory
@@ -31,6 +29,41 @@ _NOTHING = Holding()
 
 #: One admission by one kubelet, such as :func:`placement.execute`.
 Execute: TypeAlias = "Callable[[NodeState, Pod], Admission]"
+
+
+#: In the order in which they are asked.
+_MANAGERS = ("devices", "cpu", "memory")
+
+
+def _asked(state: NodeState, pod: Pod, admission: Admission) -> tuple[str, ...]:
+    """The managers that an admission came to; each drops what is stale when it is asked first.
+
+    For hints all of them are asked before anything is allocated. Under policy none there are no
+    hints, and an allocation that fails for the first container leaves out those that come after.
+    """
+    first = pod.containers[0].name
+    if state.config.topology_policy != "none" or admission.failed_container != first:
+        return _MANAGERS
+    return _MANAGERS[: _MANAGERS.index(admission.failed_by) + 1]
+
+
+def _without(state: NodeState, uids: Iterable[str], managers: tuple[str, ...]) -> NodeState:
+    """A state whose managers, only some of them, have dropped pods."""
+    shared, rows, holdings = state.shared, state.memory, dict(state.holdings)
+    for uid in uids:
+        left = {}
+        for name, holding in sorted(state.holdings[uid].items()):
+            if "cpu" in managers:
+                shared |= holding.cpus
+            if "memory" in managers and holding.memory:
+                rows = memory_rules.release(rows, holding.memory)
+            left[name] = Holding(
+                cpus=0 if "cpu" in managers else holding.cpus,
+                memory=() if "memory" in managers else holding.memory,
+                devices={} if "devices" in managers else holding.devices,
+            )
+        holdings[uid] = left
+    return replace(state, shared=shared, memory=rows, holdings=holdings)
 
 
 class Managers:
@@ -53,10 +86,15 @@ class Managers:
 
     def admit(self, pod: Pod, active: frozenset[str]) -> Admission:
         """Drop what is stale, then answer; a refused pod's residues stay until the next time."""
-        self._release(active, memory_too=True)
+        admission = self._execute(placement.settle(self.state, active), pod)
+        asked = _asked(self.state, pod, admission)
+        self._release(active, asked)
         before = self.state
-        admission = self._execute(before, pod)
-        self.state = admission.state
+        if asked == _MANAGERS:
+            self.state = admission.state
+        elif admission.holdings:
+            holdings = {**before.holdings, pod.uid: admission.holdings}
+            self.state = replace(before, holdings=holdings)
         self._write_allocation(before, pod, admission)
         return admission
 
@@ -76,35 +114,26 @@ class Managers:
 
     def reconcile(self, active: frozenset[str]) -> None:
         """The CPU manager's periodic clean-up; memory and devices wait for the next admission."""
-        self._release(active, memory_too=False)
+        self._release(active, ("cpu",))
 
     def set_devices(self, pools: Mapping[str, DevicePool]) -> None:
         """Device plugins registered, or devices changed their health."""
         self.state = replace(self.state, devices=dict(pools))
         self._write_devices()
 
-    def _release(self, active: frozenset[str], *, memory_too: bool) -> None:
+    def _release(self, active: frozenset[str], managers: tuple[str, ...]) -> None:
+        """Some of the managers drop what pods hold that are no longer active."""
         before = self.state
-        if memory_too:
-            self.state = placement.settle(before, active)
         gone = [uid for uid in sorted(before.holdings) if uid not in active]
-        if not gone:
-            return
+        if managers == _MANAGERS:
+            self.state = placement.settle(before, active)
+        elif gone:
+            self.state = _without(before, gone, managers)
         pairs = {(uid, name) for uid in gone for name in before.holdings[uid]}
-        self._write_cpu_release(before, pairs)
-        if memory_too:
+        if "cpu" in managers:
+            self._write_cpu_release(before, pairs)
+        if "memory" in managers:
             self._write_memory_release(before, pairs)
-            return
-        shared = before.shared
-        holdings = dict(before.holdings)
-        for uid in gone:
-            for holding in before.holdings[uid].values():
-                shared |= holding.cpus
-            holdings[uid] = {
-                name: structs.replace(holding, cpus=0)
-                for name, holding in before.holdings[uid].items()
-            }
-        self.state = replace(before, shared=shared, holdings=holdings)
 
     def _write_cpu_release(self, before: NodeState, gone: set[tuple[str, str]]) -> None:
         if self._files is None or before.config.cpu_policy != "static":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.accounting.holdings import EMBEDDED_MINOR
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,
@@ -17,6 +18,7 @@ from rte.model.kubelet import (
 )
 from rte.model.node import Holding, MemoryBlock
 from rte.model.pod import ContainerKind
+from rte.placement.kubelet import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,25 +33,35 @@ _NOTHING = Holding()
 def cpu_state(state: NodeState) -> CPUManagerState:
     """``cpu_manager_state``."""
     if state.config.cpu_policy != "static":
-        return CPUManagerState("none", 0)
+        return CPUManagerState("none", 0, embedded=_embeds(state))
     entries = {
         uid: {name: holding.cpus for name, holding in containers.items() if holding.cpus}
         for uid, containers in state.holdings.items()
     }
-    kept = {uid: containers for uid, containers in entries.items() if containers}
-    return CPUManagerState("static", state.shared, kept)
+    return CPUManagerState(
+        "static",
+        state.shared,
+        entries={uid: containers for uid, containers in entries.items() if containers},
+        pod_entries={uid: pod.cpus for uid, pod in state.pod_holdings.items() if pod.cpus},
+        embedded=_embeds(state),
+    )
 
 
 def memory_state(state: NodeState) -> MemoryManagerState:
     """``memory_manager_state``."""
     if state.config.memory_policy != "Static":
-        return MemoryManagerState("None")
+        return MemoryManagerState("None", embedded=_embeds(state))
     entries = {
         uid: {name: holding.memory for name, holding in containers.items() if holding.memory}
         for uid, containers in state.holdings.items()
     }
-    kept = {uid: containers for uid, containers in entries.items() if containers}
-    return MemoryManagerState("Static", state.memory, kept)
+    return MemoryManagerState(
+        "Static",
+        state.memory,
+        entries={uid: containers for uid, containers in entries.items() if containers},
+        pod_entries={uid: pod.memory for uid, pod in state.pod_holdings.items() if pod.memory},
+        embedded=_embeds(state),
+    )
 
 
 def device_checkpoint(state: NodeState) -> DeviceCheckpoint:
@@ -117,6 +129,12 @@ def allocatable(state: NodeState) -> Allocatable:
         if mask
     )
     return Allocatable(cpus=cpus, memory=memory, devices=devices)
+
+
+def _embeds(state: NodeState) -> bool:
+    """Whether this release writes the content into ``data``."""
+    release = releases.parse(state.kubelet_version)
+    return release is not None and release.minor >= EMBEDDED_MINOR
 
 
 def _listed(state: NodeState, uid: str, name: str) -> ListedContainer:

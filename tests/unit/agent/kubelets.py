@@ -10,6 +10,7 @@ from rte import errors
 from rte.kubelet.reading import PLUGIN_DIR
 from rte.model import bits
 from rte.model.kubelet import Allocatable, ListedPod
+from tests.checkpoints import sealed
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/sysfs"
 
@@ -60,12 +61,13 @@ class FakeKubelet:
             for uid, containers in self.entries.items()
         }
         return json.dumps(
-            {
-                "policyName": "static",
-                "defaultCpuSet": bits.format_list(default),
-                "entries": entries,
-                "checksum": 1,
-            }
+            sealed(
+                {
+                    "policyName": "static",
+                    "defaultCpuSet": bits.format_list(default),
+                    "entries": entries,
+                }
+            )
         )
 
     def write_cpus(self, default: int | None = None) -> None:
@@ -74,7 +76,7 @@ class FakeKubelet:
     def write_admitted(self) -> None:
         pods = {uid: {"ContainerResources": {"c": {}}} for uid in self.admitted}
         data = json.dumps({"entries": pods})
-        self.write("allocated_pods_state", json.dumps({"data": data, "checksum": 1}))
+        self.write("allocated_pods_state", json.dumps(sealed({"data": data})))
 
     def admit(self, uid: str, cpus: int) -> None:
         """The whole of an admission."""
