@@ -95,6 +95,10 @@ class Assignment:
         """Pods that have a place."""
         return sum(map(len, self.bundles))
 
+    def clear(self) -> None:
+        """Give back all places."""
+        self.bundles[:] = [()] * len(self.bundles)
+
     def names(self) -> dict[str, str]:
         """Pod UID -> node name; pods of a kind in the order given."""
         waiting = [iter(uids) for uids in self.ground.kinds.members]
