@@ -28,6 +28,7 @@ KINDS = {
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
     "joint_gang": "joint",
+    "joint_fit": "joint",
 }
 MAX_SHOWN = 20
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from rte import placement
 from rte.model import bits
 from rte.model.totals import totals_of
-from rte.placement.joint import gang
+from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Member, Node
 from tests.conformance.kubelet import (
     VERSION,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.model.pod import Pod
 
+FIT_FIELDS = {"id", "nodes", "pod", "n", "per_node", "totals"}
 GANG_FIELDS = {
     "id", "nodes", "pods", "min_count", "topology_key", "feasible", "most", "example",
     "greedy_fails", "tags",
@@ -214,3 +215,23 @@ def blame_of(case: dict) -> gang.Blame | None:
     if "key" in case["tags"]:
         return gang.Blame.TOPOLOGY_KEY
     return gang.Blame.ZONES if "totals-fit" in case["tags"] else gang.Blame.TOTALS
+
+
+# Counts
+
+
+def check_joint_fit(case: dict) -> list[str]:
+    found = Differences()
+    found.known("case", case, FIT_FIELDS)
+    world = World.of(case, found)
+    pod = pod_of(case["pod"])
+    answer = fit.FitTable(world.nodes()).count(Member(pod=pod))
+    found.compare("n", answer.total, case["n"])
+    found.compare("per_node", dict(answer.copies), case["per_node"])
+    found.compare("totals", dict(answer.totals), case["totals"])
+    for name, count in answer.copies.items():
+        for number in range(count):
+            why = world.admit(name, replace(pod, uid=f"copy-{number}"))
+            if why:
+                found.append(f"{name} refuses copy {number}: {why}")
+    return found
