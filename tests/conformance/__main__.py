@@ -29,6 +29,7 @@ KINDS = {
     "koordinator_numa_policy": "koordinator",
     "joint_gang": "joint",
     "joint_fit": "joint",
+    "joint_defrag": "joint",
 }
 MAX_SHOWN = 20
 

@@ -1,4 +1,4 @@
-"""Counting by arrays says what predicting one copy after the other says, or that it does not know."""
+"""Counting by arrays says what predicting copy after copy says, or that it does not know."""
 
 import dataclasses
 
