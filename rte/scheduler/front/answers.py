@@ -31,7 +31,7 @@ class NodeAnswer:
         waits: only a pod in flight, or a reservation, stands in the way.
         report: how the node's zones are known: ``exact``, ``zones`` (another exporter's), ``none``,
             or why what is published is not trusted.
-        assumed: the kubelet's version, if its patch release is newer than those that were read.
+        rules: what is assumed of its kubelet's rules, empty when they are known.
         container: what the zones are measured against, ``*`` for the whole pod.
         zones: per zone what is wanted, free, and short.
         lands: container -> zones where the kubelet will put it.
@@ -44,7 +44,7 @@ class NodeAnswer:
     message: str = ""
     waits: bool = False
     report: str = "none"
-    assumed: str = ""
+    rules: str = ""
     container: str = ""
     zones: tuple[explain.ZoneAnswer, ...] = ()
     lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -137,6 +137,11 @@ def report_of(entry: NodeEntry) -> str:
     return entry.distrust() or ("exact" if entry.report.state is not None else "zones")
 
 
+def _assumed(entry: NodeEntry) -> str:
+    reported = entry.report.state if entry.report else None
+    return releases.assumption(reported.kubelet_version) if reported else ""
+
+
 def _answer(
     cycle: Cycle,
     entry: NodeEntry,
@@ -152,10 +157,9 @@ def _answer(
         message=check.message,
         waits=check.waits,
         report=report_of(entry),
+        rules=_assumed(entry),
     )
     outlook = entry.outlook()
-    if outlook is not None and releases.is_assumed(outlook.base.kubelet_version):
-        answer = replace(answer, assumed=outlook.base.kubelet_version)
     if outlook is None or not pod.shape.may_need_zone or entry.distrust():
         return answer
     told = explain.explain(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))

@@ -123,13 +123,23 @@ def test_explain_finds_a_pod_by_name(write, capsys):
     assert "no pod default/nobody" in capsys.readouterr().err
 
 
+def test_explain_tells_what_a_restart_of_a_kubelet_would_do(write, capsys):
+    cluster = write("cluster.yaml", node_objects("n", (7,)))
+    assert main(["explain", "--restart", "n", "--from", cluster]) == 0
+    assert "+ n: a restart does no harm" in capsys.readouterr().out
+    assert main(["explain", "--restart", "--from", cluster]) == 0
+    assert capsys.readouterr().out == "no kubelet would take harm\n"
+    assert main(["explain", "--restart", "m", "--from", cluster]) == 2
+    assert "there is no node m" in capsys.readouterr().err
+
+
 def test_explain_marks_rules_that_are_assumed(write, capsys):
     cluster = write(
         "cluster.yaml", [*node_objects("new", version="v1.37.99"), *node_objects("old")]
     )
     pod = write("pod.yaml", [pod_yaml("p", 5)])
     assert main(["explain", "-f", pod, "--from", cluster]) == 0
-    assert capsys.readouterr().out.count("kubelet v1.37.99 is newer than this rte knows") == 1
+    assert capsys.readouterr().out.count("kubelet v1.37.99 is taken for v1.37.") == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", '{"rteCase": 7}', '{"rteCase": 1}'])
@@ -201,6 +211,7 @@ def test_simulate_replicas_on_a_fixture(write, capsys):
         (["simulate", "-f", "{missing}"], "cannot read"),
         (["explain"], "name a pod"),
         (["explain", "a", "-f", "b"], "one of the two"),
+        (["explain", "a", "--restart", "n"], "--restart takes a node"),
         (["explain", "--case", "{missing}"], "cannot read"),
     ],
 )
