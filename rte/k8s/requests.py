@@ -1,17 +1,17 @@
 """What a pod counts for on node level (k8s.io/component-helpers ``resource.PodRequests``).
 
-KEP-753: sidecars run beside what comes after them, ordinary init containers one at a time.
-KEP-2837: the pod-level stanza takes the place of the sum. KEP-1287: while a pod is resized in place
-the largest of what it asks for, was allocated and has counts; a resize that the kubelet has called
-infeasible counts as if it had not been asked for. Overhead comes on top.
+:mod:`rte.model.totals` has the sum for a pod as it is specified. KEP-1287: while a pod is resized
+in place the largest of what it asks for, was allocated and has counts; a resize that the kubelet
+has called infeasible counts as if it had not been asked for.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rte.model import quantity
-from rte.model.pod import ContainerKind
+from rte.model.totals import totals_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,14 +24,9 @@ if TYPE_CHECKING:
 def totals(pod: Pod, running: Running | None = None) -> dict[str, int]:
     """Milli-CPU, bytes and units by resource; ``pods`` is 1. Zero amounts are left out."""
     if running is None:
-        total = _aggregate((box, box.requests) for box in pod.containers)
-        total.update(_pod_level(pod.pod_requests or {}))
-    else:
-        total = running.totals(pod)
-    for name, amount in pod.overhead.items():
-        total[name] = total.get(name, 0) + amount
-    total["pods"] = 1
-    return {name: amount for name, amount in sorted(total.items()) if amount}
+        return totals_of(pod)
+    views = [totals_of(view) for view in running.views(pod)]
+    return _largest(views)
 
 
 class Running:
@@ -59,20 +54,20 @@ class Running:
         self._actual = {name: _amounts(given) for name, given in actual.items()}
         self._pod_level = [_amounts(given) for given in pod_level]
 
-    def totals(self, pod: Pod) -> dict[str, int]:
-        """The aggregate before overhead."""
+    def views(self, pod: Pod) -> list[Pod]:
+        """The pod by what it was allocated, by what it has, and by what it asks for."""
         boxes = pod.containers
-        views = [
-            _aggregate((box, self._was_allocated(box)) for box in boxes),
-            _aggregate((box, self._has(box)) for box in boxes),
+        found = [
+            [replace(box, requests=self._was_allocated(box)) for box in boxes],
+            [replace(box, requests=self._has(box)) for box in boxes],
         ]
         if not self._infeasible:
-            views.append(_aggregate((box, box.requests) for box in boxes))
-        total = _largest(views)
-        if pod.pod_requests is not None:
-            asked = [] if self._infeasible and self._pod_level else [pod.pod_requests]
-            total.update(_pod_level(_largest([*asked, *self._pod_level])))
-        return total
+            found.append(list(boxes))
+        stanza = pod.pod_requests
+        if stanza is not None and self._pod_level:
+            asked = [] if self._infeasible else [stanza]
+            stanza = _largest([*asked, *self._pod_level])
+        return [replace(pod, containers=tuple(view), pod_requests=stanza) for view in found]
 
     def _was_allocated(self, box: Container) -> Amounts:
         nothing: Amounts = {} if self._infeasible else box.requests
@@ -121,37 +116,12 @@ def running_part(status: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str
     }
 
 
-def _aggregate(boxes: Iterable[tuple[Container, Amounts]]) -> dict[str, int]:
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for box, requests in boxes:
-        if box.kind is ContainerKind.INIT:
-            for name, amount in requests.items():
-                peak[name] = max(peak.get(name, 0), running.get(name, 0) + amount)
-            continue
-        for name, amount in requests.items():
-            running[name] = running.get(name, 0) + amount
-        if box.kind is ContainerKind.SIDECAR:
-            for name, amount in running.items():
-                peak[name] = max(peak.get(name, 0), amount)
-    return _largest([running, peak])
-
-
 def _largest(views: Iterable[Amounts]) -> dict[str, int]:
     out: dict[str, int] = {}
     for view in views:
         for name, amount in view.items():
             out[name] = max(out.get(name, 0), amount)
     return out
-
-
-def _pod_level(amounts: Amounts) -> Amounts:
-    """Only these may stand on pod level; others are the sum of the containers."""
-    return {
-        name: amount
-        for name, amount in amounts.items()
-        if name in ("cpu", "memory") or name.startswith("hugepages-")
-    }
 
 
 def _amounts(given: Mapping[str, Any]) -> dict[str, int]:

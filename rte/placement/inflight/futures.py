@@ -9,16 +9,22 @@ preferred depend on sizes alone. docs/placement.md lists the counter-examples.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
-from itertools import combinations, islice, permutations
-from operator import or_
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from rte.model import bits
-from rte.model.node import Holding, MemoryAmounts, ZoneMemory
-from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, versions
-from rte.placement.kubelet.admission import admit, possible_states, settle
+from rte.model.node import Holding, MemoryBlock, ZoneMemory
+from rte.model.pod import ContainerKind
+from rte.placement.inflight.orders import Budget, CutOff, Orders
+from rte.placement.kubelet import demand, devices, layout, memory, merge
+from rte.placement.kubelet.admission import (
+    admit,
+    possible_states,
+    settle,
+    start_containers,
+    takes_devices_at_start,
+)
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Admission
+    from rte.placement.kubelet.rules import Rules
 
 #: Endings that are tried one by one, where no rule says that they do no harm.
 MAX_ENDINGS = 64
@@ -34,15 +41,16 @@ MAX_ENDINGS = 64
 MAX_MOVES = 4096
 #: More pods than this are not looked at together: each costs an admission.
 MOST_TOGETHER = 8
-#: So many are tried in every order.
-MOST_PERMUTED = 3
+#: Admissions that following their orders may cost.
+MAX_STEPS = 512
 
 
 def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     """Whether the pod is admitted now, and also when any of the endable pods have ended.
 
     ``endable`` are UIDs of held pods that may be gone before the API shows it. False also where
-    this cannot be told: no rule covers the case, and there are too many sets of endings to try.
+    this cannot be told: no rule covers the case, and there are too many sets of endings to try. A
+    pod that takes its devices only at its start must find them there too, if it starts at once.
     """
     admission = admit(state, pod)
     if not admission.admitted:
@@ -50,7 +58,16 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     if is_monotone(state, pod, admission) or finds_zones(state, pod, endable):
         return True
     endings = _endings(state, endable)
-    return endings is not None and all(admit(ended, pod).admitted for ended in endings)
+    return endings is not None and all(_starts(ended, pod) for ended in endings)
+
+
+def _starts(state: NodeState, pod: Pod) -> bool:
+    admission = admit(state, pod)
+    if not admission.admitted:
+        return False
+    if not takes_devices_at_start(state, pod):
+        return True
+    return not start_containers(admission.state, pod, admission.hints).failed
 
 
 def fits_under_every_outcome(
@@ -91,15 +108,18 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     The rule: one merge decides (only one container asks for anything, or pod scope), its result was
     preferred, and the memory manager had an opinion. A freer node then offers the same preferred
     affinities and maybe more, and whichever is best has room for the whole request. Where nothing
-    but sums counts, nothing can go wrong either: they only grow.
+    but sums counts, nothing can go wrong either: they only grow. No rule is known for pods with
+    pod-level resources under the gate PodLevelResourceManagers.
     """
-    rules = versions.rules_of(state.config, state.kubelet_version)
+    rules = rules_of(state.config, state.kubelet_version)
+    if demand.is_pod_level(pod, rules):
+        return False
     asking = _asking(state, pod, rules)
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
     reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
     pinned = [name for name, holding in admission.holdings.items() if holding.memory]
-    if not _picks_always_succeed(state, rules, alone=alone):
+    if not picks_always_succeed(state, rules, alone=alone):
         return False
     if not alone and reuses:
         return False
@@ -107,7 +127,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
         return True
     if rules.policy == merge.NONE:
         return alone
-    if not alone and not (rules.pod_scope and _merge_sees_all(pod)):
+    if not alone and not (rules.pod_scope and merge_sees_all(pod)):
         return False
     return all(
         merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
@@ -123,13 +143,13 @@ def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     *surely* does, which is one with room in the state as we know it. All zones up to there are
     followed. False where this reasoning does not apply.
     """
-    rules = versions.rules_of(state.config, state.kubelet_version)
-    if not _goes_to_one_zone(state, rules):
+    rules = rules_of(state.config, state.kubelet_version)
+    if demand.is_pod_level(pod, rules) or not goes_to_one_zone(state, rules):
         return False
     asking = _asking(state, pod, rules)
     if any(container.kind is ContainerKind.INIT for container in asking):
         return False
-    if rules.pod_scope and not _merge_sees_all(pod):
+    if rules.pod_scope and not merge_sees_all(pod):
         return False
     units: list[Mapping[str, int]] = [
         _zonal_demand(state, pod, container, rules) for container in asking
@@ -151,28 +171,42 @@ def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False)
 
     This is the question for pods in flight: the kubelet may be freer than ``state``, or may have
     been fuller when it admitted some of them, so nobody knows where they are. Each is tried against
-    a node where all the others hold their share in **every** zone: that leaves less than any real
-    outcome, and what is admitted there is admitted where more is free, as far as its admission is
-    monotone. False where outcomes do not differ by zone alone, or for too many pods.
+    a node where all the others hold their share in **every** zone. That leaves less than any real
+    outcome, so what is admitted there stands if its admission is monotone or finds zones whatever
+    is free beyond (:func:`is_monotone`, :func:`finds_zones`). False where no rule says so, where
+    outcomes do not differ by zone alone, and for too many pods.
 
-    ``steady``: nothing has ended and nothing can, so only the order is open: all orders are tried.
+    ``steady``: nothing has ended and nothing can, so only the order is open: then all states that
+    the pods can lead to are walked, where the rule says no.
     """
-    if steady and len(pods) <= MOST_PERMUTED:
-        return all(_admits_all(state, order) for order in permutations(pods))
-    if len(pods) > MOST_TOGETHER or not _is_zonewise(state):
+    if len(pods) > MOST_TOGETHER:
         return False
-    shares = []
-    for pod in pods:
-        alone = admit(state, pod)
-        if alone.verdict != "admitted":
-            return False
-        shares.append(alone.holdings)
+    if _is_zonewise(state) and _fit_by_rule(state, pods):
+        return True
+    if not steady:
+        return False
+    try:
+        orders = Orders([state], pods, Budget(MAX_STEPS))
+        return orders.refusal(tuple(range(len(pods)))) is None
+    except CutOff:
+        return False
+
+
+def _fit_by_rule(state: NodeState, pods: Sequence[Pod]) -> bool:
+    if not all(admit(state, pod).admitted for pod in pods):
+        return False
+    shares = [_most_held(state, pod) for pod in pods]
     for index, pod in enumerate(pods):
         crowded = state
         for other, share in enumerate(shares):
             if other != index:
-                crowded = _hold_everywhere(crowded, f"together-{other}", share.values())
-        if admit(crowded, pod).verdict != "admitted":
+                crowded = _hold_everywhere(crowded, f"together-{other}", share)
+        admission = admit(crowded, pod)
+        if not admission.admitted:
+            return False
+        if not is_monotone(crowded, pod, admission) and not finds_zones(
+            crowded, pod, crowded.holdings.keys()
+        ):
             return False
     return True
 
@@ -223,13 +257,13 @@ def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, 
     return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
 
 
-def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
+def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
     return (
         rules.policy != merge.NONE
         and bool(state.topology.zones)
         and not (rules.cpu is not None and rules.cpu.align_by_socket)
-        and _picks_always_succeed(state, rules, alone=False)
+        and picks_always_succeed(state, rules, alone=False)
         and all(row.group == 1 << zone for zone, row in state.memory.items())
         and not any(
             zones is not None and zones & (zones - 1)
@@ -239,16 +273,23 @@ def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
     )
 
 
-def _zonal_demand(
-    state: NodeState, pod: Pod, container: Container, rules: versions.Rules
-) -> dict[str, int]:
-    demand = dict(devices.requested(container, state.devices))
-    if _is_served(pod, rules):
-        if rules.memory:
-            demand |= memory.requested(container)
-        if rules.cpu:
-            demand["cpu"] = cpus.exclusive_cpus(pod, container)
-    return {name: amount for name, amount in demand.items() if amount}
+def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
+    """Whether one merge places all that the pod asks for."""
+    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
+        return False
+    asking = _asking(state, pod, rules)
+    if rules.pod_scope:
+        return merge_sees_all(pod)
+    return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
+
+
+def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
+    wanted = {
+        **devices.requested(container, state.devices),
+        **demand.memory_of(pod, container, rules),
+        "cpu": demand.cpus_of(pod, container, rules),
+    }
+    return {name: amount for name, amount in wanted.items() if amount}
 
 
 def _room(state: NodeState) -> list[dict[str, int]]:
@@ -284,31 +325,25 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _merge_sees_all(pod: Pod) -> bool:
+def merge_sees_all(pod: Pod) -> bool:
     """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
-    asked = {name for container in pod.containers for name in memory.requested(container)}
+    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
     return asked <= memory.pod_requested(pod).keys()
 
 
-def _is_served(pod: Pod, rules: versions.Rules) -> bool:
-    """Whether CPU and memory manager serve the pod at all."""
-    ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
-    return pod.qos is QOS.GUARANTEED and not ignored
-
-
-def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container]:
+def _asking(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
     """Containers for which the managers have anything to do."""
-    served = _is_served(pod, rules)
+    asks_memory = rules.memory and demand.is_served(pod, rules)
     return [
         container
         for container in pod.containers
         if devices.requested(container, state.devices)
-        or (served and rules.memory)
-        or (served and rules.cpu and cpus.exclusive_cpus(pod, container))
+        or asks_memory
+        or demand.cpus_of(pod, container, rules)
     ]
 
 
-def _picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: bool) -> bool:
+def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs."""
     if rules.cpu is None:
         return True
@@ -324,10 +359,7 @@ def _picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: boo
             for part in (
                 state.reserved,
                 state.shared,
-                *(
-                    reduce(or_, (holding.cpus for holding in containers.values()), 0)
-                    for containers in state.holdings.values()
-                ),
+                *(state.held_cpus(uid) for uid in state.holdings),
             )
         )
     return True
@@ -346,37 +378,30 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
     ]
 
 
-def _admits_all(state: NodeState, pods: Iterable[Pod]) -> bool:
-    for pod in pods:
-        admission = admit(state, pod)
-        if admission.verdict != "admitted":
-            return False
-        state = admission.state
-    return True
+def _most_held(state: NodeState, pod: Pod) -> dict[str, int]:
+    """What the pod may come to hold at most: no container reuses anything of another."""
+    rules = rules_of(state.config, state.kubelet_version)
+    return _sum(_zonal_demand(state, pod, container, rules) for container in pod.containers)
 
 
-def _hold_everywhere(state: NodeState, uid: str, share: Iterable[Holding]) -> NodeState:
+def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> NodeState:
     """The node as if a pod held its share in each zone at once, as far as there is any.
 
     CPUs are taken whole cores first; memory is taken from every row that has the type.
     """
-    held = list(share)
-    cpus = sum(holding.cpus.bit_count() for holding in held)
-    memory: dict[str, int] = {}
-    devices: dict[str, int] = {}
-    for holding in held:
-        for block in holding.memory:
-            memory[block.resource] = memory.get(block.resource, 0) + block.size
-        for name, mask in holding.devices.items():
-            devices[name] = devices.get(name, 0) + mask.bit_count()
     taken = 0
     for zone in state.topology.zone_cpus.values():
-        taken |= _whole_cores_first(state, zone & state.shared & ~state.reserved, cpus)
-    ghost = Holding(cpus=taken, devices=_free_devices(state, devices))
+        free = zone & state.shared & ~state.reserved
+        taken |= _whole_cores_first(state, free, share.get("cpu", 0))
+    rows, blocks = {}, []
+    for zone, row in state.memory.items():
+        rows[zone], held = _drained(zone, row, share)
+        blocks += held
+    ghost = Holding(cpus=taken, memory=tuple(blocks), devices=_free_devices(state, share))
     return replace(
         state,
         shared=state.shared & ~taken,
-        memory={zone: _drained(zone, row, memory) for zone, row in state.memory.items()},
+        memory=rows,
         admitted=state.admitted | {uid},
         holdings={**state.holdings, uid: {"": ghost}},
     )
@@ -409,14 +434,10 @@ def _whole_cores_first(state: NodeState, free: CPUSet, count: int) -> CPUSet:
 def _free_devices(state: NodeState, wanted: Mapping[str, int]) -> dict[str, int]:
     """For each resource, that many free devices of each exact zone set, as far as there are."""
     out: dict[str, int] = {}
-    for name, count in wanted.items():
-        pool = state.devices[name]
-        held = 0
-        for containers in state.holdings.values():
-            for holding in containers.values():
-                held |= holding.devices.get(name, 0)
+    for name, pool in state.devices.items():
+        count = wanted.get(name, 0)
         by_zones: dict[int | None, int] = {}
-        for position in bits.members(pool.healthy & ~held):
+        for position in bits.members(pool.healthy & ~devices.held(state, name)):
             zones = pool.zones[position]
             if by_zones.get(zones, 0) < count:
                 by_zones[zones] = by_zones.get(zones, 0) + 1
@@ -424,22 +445,17 @@ def _free_devices(state: NodeState, wanted: Mapping[str, int]) -> dict[str, int]
     return out
 
 
-def _drained(zone: int, row: ZoneMemory, wanted: Mapping[str, int]) -> ZoneMemory:
-    """The row with the amounts reserved, as far as they are free."""
-    touched = {name: wanted[name] for name in wanted if name in row.amounts}
-    if not touched:
-        return row
+def _drained(
+    zone: int, row: ZoneMemory, wanted: Mapping[str, int]
+) -> tuple[ZoneMemory, list[MemoryBlock]]:
+    """The row with the amounts reserved, as far as they are free, and the blocks of whom they
+    are reserved for.
+    """
     amounts = dict(row.amounts)
-    for name, size in touched.items():
-        old = amounts[name]
-        part = min(size, old.free)
-        amounts[name] = MemoryAmounts(
-            total=old.total,
-            system_reserved=old.system_reserved,
-            allocatable=old.allocatable,
-            reserved=old.reserved + part,
-            free=old.free - part,
-        )
-    return ZoneMemory(
-        assignments=row.assignments + 1, group=row.group or 1 << zone, amounts=amounts
-    )
+    blocks = []
+    for name, old in row.amounts.items():
+        part = min(wanted.get(name, 0), old.free)
+        if name in wanted:
+            amounts[name] = replace(old, reserved=old.reserved + part, free=old.free - part)
+            blocks.append(MemoryBlock(name, 1 << zone, part))
+    return replace(row, assignments=row.assignments + len(blocks), amounts=amounts), blocks

@@ -20,9 +20,6 @@ TERMINAL = frozenset({"Succeeded", "Failed"})
 
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
-#: The kubelet writes this in front of the message of every pod that it did not admit.
-REJECTED_PREFIX = "Pod was rejected"
-
 #: Controllers whose pods are replicas of each other (kube-scheduler's DefaultSelector).
 _REPLICATING = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 
@@ -112,7 +109,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             terminal=status.phase in TERMINAL,
             deleting=bool(metadata.deletion_timestamp),
             gated=bool(spec.scheduling_gates),
-            rejected=status.phase == "Failed" and message.startswith(REJECTED_PREFIX),
+            rejected=podspec.rejection(obj.get("status") or {}) is not None,
             mirror=podspec.CONFIG_HASH in annotations,
             preempts=spec.preemption_policy != "Never",
             reason=str(status.reason or ""),

@@ -5,12 +5,16 @@ only node names travel. kube-scheduler checks everything but the zones; the zone
 decided a moment ago, are checked here; ``bind`` goes through the same assume, bind and confirm path
 as the scheduler's own decisions. kube-scheduler does not watch reports, so a pod that was refused
 here is woken by an annotation when a place appears. Only the active replica answers.
+
+Which of the nodes that we let through kube-scheduler takes, it says with the bind. For a pod of a
+group that is too late (:mod:`rte.scheduler.front.picks`), so such a pod is given one node only,
+and its place there is its own from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,8 +24,12 @@ from rte import errors
 from rte.kube.resources import PODS
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.plugin import Candidate
+from rte.scheduler.framework.status import Status
+from rte.scheduler.front import extender_args
+from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
+from rte.scheduler.front.wakeups import Wakeups
 from rte.scheduler.loop.cycle import Decision
-from rte.scheduler.loop.messages import Outcome, Seen
+from rte.scheduler.loop.messages import Bound, Outcome, Seen
 from rte.scheduler.plugins import default_preemption
 
 if TYPE_CHECKING:
@@ -30,16 +38,13 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.status import Status
     from rte.scheduler.shell.service import Scheduler
-
-logger = logging.getLogger(__name__)
-
-#: Touched to wake a pod that waits in kube-scheduler.
-WAKE_ANNOTATION = "topology.rte.dev/place-appeared"
 
 #: The highest priority that an extender may give (extender/v1 MaxExtenderPriority).
 MOST = 10
+
+#: A bind waits so long for the confirmation of a pod in front; kube-scheduler gives it 5 s.
+CONFIRMED_WITHIN_S = 3.0
 
 
 class Extender:
@@ -48,17 +53,26 @@ class Extender:
     Args:
         scheduler: whose cluster and binder are used.
         client: the API server.
+        clock: seconds of a monotonic clock.
     """
 
-    def __init__(self, scheduler: Scheduler, client: Client) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        client: Client,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._scheduler = scheduler
         self._client = client
-        self._refused: dict[str, int] = {}
-        self._unsettled: dict[str, str] = {}
-        self._number = 0
+        self._clock = clock
+        self._picks = Picks()
+        self._wakeups = Wakeups(scheduler, client, self._fits)
+        self._binding: dict[str, asyncio.Task[Bound]] = {}
+        self._changed = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
-        """Routes of the verbs, as in ``manifests/scheduler/kube-scheduler.yaml``."""
+        """Routes of the verbs, as in ``manifests/extender/kube-scheduler.yaml``."""
         return [
             web.post("/filter", self._answer(self.filter)),
             web.post("/prioritize", self._answer(self.prioritize)),
@@ -67,36 +81,45 @@ class Extender:
         ]
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Node names that take the pod; the others with their reasons."""
+        """Node names that take the pod (a grouped one: the best one); the others and why not."""
         pod = self._pod(args)
-        names, failed = [], {}
-        for name in _names(args):
-            check = self._check(name, pod)
-            if check is None or not check.reason:
-                names.append(name)
+        offered = extender_args.names(args)
+        self._expire_picks()
+        passing: dict[str, Candidate | None] = {}
+        failed = {}
+        for name in offered:
+            found = self._check(name, pod)
+            if found is None or not found[1].reason:
+                passing[name] = found
             else:
-                failed[name] = f"{check.reason}: {check.message}".rstrip(": ")
-        if names:
-            self._refused.pop(pod.uid, None)
+                failed[name] = _text(found[1])
+        if is_grouped(args["Pod"]) and pod.shape.may_need_zone:
+            chosen = self._pick(pod, [found for found in passing.values() if found])
+            if chosen:
+                others = dict.fromkeys(
+                    passing.keys() - {chosen}, "node(s) not chosen for the group"
+                )
+                failed |= others
+                passing = {chosen: passing[chosen]}
+        if passing:
+            self._wakeups.passed(pod.uid)
         else:
-            self._refused[pod.uid] = self._scheduler.cluster.sequence
-        result: dict[str, Any] = {"NodeNames": names, "FailedNodes": failed, "Error": ""}
+            self._wakeups.refused(pod, offered)
         nodes = args.get("Nodes")
         if nodes is not None:
-            kept = [item for name, item in _items(nodes) if name in set(names)]
-            result = {"Nodes": {**nodes, "items": kept}, "FailedNodes": failed, "Error": ""}
-        return result
+            kept = [item for name, item in extender_args.items(nodes) if name in passing]
+            return {"Nodes": {**nodes, "items": kept}, "FailedNodes": failed, "Error": ""}
+        return {"NodeNames": list(passing), "FailedNodes": failed, "Error": ""}
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Scores from 0 to 10 for nodes that the filter let through."""
         pod = self._pod(args)
         candidates = []
-        names = _names(args)
+        names = extender_args.names(args)
         for name in names:
             entry = self._scheduler.cluster.nodes.get(name)
             if entry is not None and entry.info is not None:
-                status = self._scheduler.cycle.check_node(entry, pod.shape)
-                candidates.append(Candidate(entry, status))
+                candidates.append(Candidate(entry, self._alone(entry, pod)))
         given = self._scheduler.cycle.score(pod, candidates)
         scores = {each.node.name: score for each, score in zip(candidates, given, strict=True)}
         low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
@@ -110,100 +133,175 @@ class Extender:
         """Of kube-scheduler's proposals those after which the kubelet admits the pod.
 
         A proposal that frees the node's total but no zone is mended with further victims of lower
-        priority, or dropped. While a pod in flight is not confirmed nothing is proposed there; the
-        pod that waits is woken when it is.
+        priority, or dropped; so is one without victims, which kube-scheduler makes where its own
+        filters pass, and which it takes back from nobody (preemption.go, callExtenders). While a
+        pod in flight is not confirmed nothing is proposed there; the pod that waits is woken when
+        it is.
         """
         pod = self._pod(args)
         kept = {}
-        for name, (uids, violations) in _proposals(args).items():
-            victims = self._mend(pod, name, uids)
-            if victims is not None:
+        for name, (uids, violations) in extender_args.proposals(args).items():
+            found = self._mend(pod, name, uids, violations)
+            if found is not None and found[0]:
                 kept[name] = {
-                    "Pods": [{"UID": uid} for uid in victims],
-                    "NumPDBViolations": violations,
+                    "Pods": [{"UID": uid} for uid in found[0]],
+                    "NumPDBViolations": found[1],
                 }
         return {"NodeNameToMetaVictims": kept}
 
     async def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Bind through the scheduler's own path; the answer comes when the outcome is known."""
         uid, name = str(args.get("PodUID")), str(args.get("Node"))
-        cluster = self._scheduler.cluster
-        pod = cluster.pods.get(uid)
-        if pod is None:
+        if uid not in self._scheduler.cluster.pods:
             path = PODS.path(str(args.get("PodName")), str(args.get("PodNamespace")))
             try:
                 self._scheduler.feed(Seen("pods", await self._client.get(path)))
             except errors.RteError as error:
                 return {"Error": str(error)}
-            pod = cluster.pods.get(uid)
-        entry = cluster.nodes.get(name)
-        if pod is None or entry is None:
-            return {"Error": f"unknown pod {uid} or node {name}"}
-        if pod.shape.malformed:
-            return {"Error": pod.shape.malformed}
-        check = self._scheduler.cycle.check_node(entry, pod.shape)
-        if check.reason:
-            self._refused[uid] = cluster.sequence
-            return {"Error": f"{check.reason}: {check.message}".rstrip(": ")}
-        bound = await self._scheduler.place(pod, Decision(node=name, status=check))
+        try:
+            return {"Error": await self._bind(uid, name)}
+        finally:
+            self._end_pick(uid)
+
+    async def _bind(self, uid: str, name: str) -> str:
+        """Bind the pod; why it was not, empty when it was.
+
+        A bind that is under way decides first: kube-scheduler tries again, maybe elsewhere, when it
+        has waited for long.
+        """
+        cluster = self._scheduler.cluster
+        gives_up = self._clock() + CONFIRMED_WITHIN_S
+        while True:
+            while uid in self._binding:
+                await asyncio.wait([self._binding[uid]])
+            pod, entry = cluster.pods.get(uid), cluster.nodes.get(name)
+            if pod is None or entry is None:
+                return f"unknown pod {uid} or node {name}"
+            where = pod.node or cluster.assumed.get(uid)
+            if where:
+                return "" if where == name else f"the pod is bound to {where}"
+            if pod.shape.malformed:
+                return pod.shape.malformed
+            promised = self._picks.node_of(uid) == name
+            own = self._alone(entry, pod)
+            check = own if promised else self._beside_picks(entry, pod, own)[1]
+            if not check.reason:
+                break
+            left = gives_up - self._clock()
+            if not (promised and check.waits and left > 0):
+                self._wakeups.refused(pod, [name])
+                return _text(check)
+            await self._next_change(left)
+        task = self._scheduler.place(pod, Decision(node=name, status=own))
+        self._binding[uid] = task
+        try:
+            bound = await task
+        finally:
+            del self._binding[uid]
         if bound.outcome is not Outcome.BOUND:
-            return {"Error": f"{bound.outcome.value}: {bound.message}".rstrip(": ")}
-        return {"Error": ""}
+            return f"{bound.outcome.value}: {bound.message}".rstrip(": ")
+        return ""
 
     def wake_waiting(self) -> None:
         """Touch pods that were refused here and fit now; to be called when something changed."""
-        cluster = self._scheduler.cluster
-        for uid, seen in list(self._refused.items()):
-            pod = cluster.pods.get(uid)
-            if pod is None or pod.node or uid in cluster.assumed:
-                self._refused.pop(uid, None)
-                self._unsettled.pop(uid, None)
-                continue
-            changed = cluster.changed_since(seen)
-            self._refused[uid] = cluster.sequence
-            due = self._unsettled.get(uid)
-            if any(
-                e.info is not None
-                and (self._fits(e, pod) or (e.name == due and default_preemption.is_settled(e)))
-                for e in changed
-            ):
-                self._refused.pop(uid, None)
-                self._unsettled.pop(uid, None)
-                self._scheduler.spawn(self._touch(pod))
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for pod in self._picks.pods():
+            if not self._wakeups.is_waiting(pod):
+                self._end_pick(pod.uid)
+        self._wakeups.look()
 
-    async def _touch(self, pod: PodView) -> None:
-        self._number += 1
-        body = {"metadata": {"uid": pod.uid, "annotations": {WAKE_ANNOTATION: str(self._number)}}}
+    async def _next_change(self, seconds: float) -> None:
+        """Until the cluster has changed, or the time is over."""
         try:
-            await self._client.patch(PODS.path(pod.name, pod.namespace), body)
-        except errors.KubeError as error:
-            logger.debug("%s was not woken: %s", pod.key, error)
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            return
 
-    def _mend(self, pod: PodView, name: str, uids: list[str]) -> list[str] | None:
+    # What is promised to pods of groups
+
+    def _pick(self, pod: PodView, candidates: list[Candidate]) -> str:
+        """Promise the best of the candidates to the pod; its name, empty when there is none."""
+        if not candidates:
+            self._end_pick(pod.uid)
+            return ""
+        scores = self._scheduler.cycle.score(pod, candidates)
+        best = max(range(len(candidates)), key=lambda index: (scores[index], -index))
+        name, before = candidates[best].node.name, self._picks.node_of(pod.uid)
+        self._picks.promise(pod, name, self._clock())
+        if before != name:
+            self._free([before])
+        asyncio.get_running_loop().call_later(PICK_S, self._expire_picks)
+        return name
+
+    def _end_pick(self, uid: str) -> None:
+        self._free([self._picks.end(uid)])
+
+    def _expire_picks(self) -> None:
+        self._free(self._picks.expire(self._clock()))
+
+    def _free(self, names: list[str]) -> None:
+        """Promises on these nodes are void: others may come."""
+        cluster = self._scheduler.cluster
+        for name in names:
+            if name in cluster.nodes:
+                cluster.touch(cluster.nodes[name])
+                asyncio.get_running_loop().call_soon(self.wake_waiting)
+
+    def _beside_picks(self, entry: NodeEntry, pod: PodView, check: Status) -> Candidate:
+        """The node's answer while it is promised to others; they are expected to come first.
+
+        A bind waits for the confirmation of those in front, so here they need not be confirmed.
+        """
+        promised = self._picks.on(entry.name, besides=pod.uid)
+        if check.reason or not promised:
+            return Candidate(entry, check)
+        twin = entry.beside([*entry.ahead_of(pod), *promised])
+        check = self._alone(twin, pod)
+        outlook = twin.outlook()
+        if check.waits and outlook is not None and not outlook.doubtful:
+            check = Status(verdict=check.verdict)
+        return Candidate(twin, check)
+
+    # Answers
+
+    def _mend(
+        self, pod: PodView, name: str, uids: list[str], violations: int
+    ) -> tuple[list[str], int] | None:
+        """Victims on one node, and how many budgets they violate; None: nothing to propose."""
         entry = self._scheduler.cluster.nodes.get(name)
         if entry is None or entry.info is None:
-            return uids
-        chosen = list(uids)
-        if self._fits(entry.without(frozenset(chosen)), pod):
-            return chosen
+            return uids, violations
+        if not self._alone(entry.without(frozenset(uids)), pod).reason:
+            if not uids:  # a place has appeared since the filter
+                self._wakeups.wake(pod)
+            return uids, violations
         if not default_preemption.is_settled(entry):
-            self._refused[pod.uid] = self._scheduler.cluster.sequence
-            self._unsettled[pod.uid] = name
+            self._wakeups.refused(pod, [name], unsettled=name)
             return None
         plan = self._scheduler.cycle.plan_on(pod, entry)
-        return sorted({*(p.uid for p in plan.victims), *plan.leaving}) if plan else None
+        if plan is None:
+            return None
+        return sorted({*(p.uid for p in plan.victims), *plan.leaving}), plan.violations
 
-    def _fits(self, entry: NodeEntry, pod: PodView) -> bool:
-        return not self._scheduler.cycle.check_node(entry, pod.shape).reason
-
-    def _check(self, name: str, pod: PodView) -> Status | None:
+    def _check(self, name: str, pod: PodView) -> Candidate | None:
+        """The answer of a node; None for one that we do not know."""
         entry: NodeEntry | None = self._scheduler.cluster.nodes.get(name)
         if entry is None or entry.info is None:
             return None
-        return self._scheduler.cycle.check(entry, pod)
+        return self._beside_picks(entry, pod, self._scheduler.cycle.check(entry, pod))
+
+    def _alone(self, entry: NodeEntry, pod: PodView) -> Status:
+        """What the rules over this node alone say."""
+        return self._scheduler.cycle.check_node(entry, pod.shape)
+
+    def _fits(self, name: str, pod: PodView) -> bool:
+        found = self._check(name, pod)
+        return found is not None and not found[1].reason
 
     def _pod(self, args: Mapping[str, Any]) -> PodView:
-        return objects.read_pod(_object(args.get("Pod"), "Pod"), self._scheduler.cluster.shapes)
+        pod = extender_args.as_object(args.get("Pod"), "Pod")
+        return objects.read_pod(pod, self._scheduler.cluster.shapes)
 
     def _answer(
         self, verb: Callable[[Mapping[str, Any]], Any]
@@ -212,7 +310,7 @@ class Extender:
             if not self._scheduler.is_active():
                 return _json({"Error": "this replica is standing by"}, status=503)
             try:
-                return _json(verb(await _arguments(request)))
+                return _json(verb(extender_args.parse(await request.read())))
             except errors.ParseError as error:
                 return _json({"Error": f"bad request: {error}"}, status=400)
 
@@ -222,74 +320,15 @@ class Extender:
         if not self._scheduler.is_active():
             return _json({"Error": "this replica is standing by"}, status=503)
         try:
-            args = await _arguments(request)
+            args = extender_args.parse(await request.read())
         except errors.ParseError as error:
             return _json({"Error": f"bad request: {error}"}, status=400)
         # A bind that has begun is carried through even when kube-scheduler hangs up.
         return _json(await asyncio.shield(self.bind(args)))
 
 
-async def _arguments(request: web.Request) -> Mapping[str, Any]:
-    try:
-        return _object(orjson.loads(await request.read()), "arguments")
-    except orjson.JSONDecodeError as error:
-        raise errors.ParseError("arguments", None, str(error)) from None
-
-
-def _names(args: Mapping[str, Any]) -> list[str]:
-    names = args.get("NodeNames")
-    if names is not None:
-        return [str(name) for name in _list(names, "NodeNames")]
-    nodes = args.get("Nodes")
-    return [] if nodes is None else [name for name, _ in _items(nodes)]
-
-
-def _items(nodes: object) -> list[tuple[str, Mapping[str, Any]]]:
-    """The Nodes of a NodeList, with their names."""
-    found = []
-    for item in _list(_object(nodes, "Nodes").get("items"), "Nodes.items"):
-        metadata = _object(_object(item, "Node").get("metadata"), "Node.metadata")
-        found.append((str(metadata.get("name")), item))
-    return found
-
-
-def _proposals(args: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
-    """Node name -> UIDs of kube-scheduler's victims, and how many budgets they violate."""
-    short = _object(args.get("NodeNameToMetaVictims"), "NodeNameToMetaVictims")
-    whole = _object(args.get("NodeNameToVictims"), "NodeNameToVictims")
-    found = {}
-    for name, victims in (short or whole).items():
-        proposal = _object(victims, f"victims on {name}")
-        uids = []
-        for item in _list(proposal.get("Pods"), f"victims on {name}"):
-            victim = _object(item, "victim")
-            uid = (
-                victim.get("UID") if short else _object(victim.get("metadata"), "victim").get("uid")
-            )
-            if not isinstance(uid, str):
-                raise errors.ParseError("victim", uid, "expected a UID")
-            uids.append(uid)
-        violations = proposal.get("NumPDBViolations") or 0
-        if not isinstance(violations, int):
-            raise errors.ParseError("NumPDBViolations", violations, "expected a number")
-        found[name] = (uids, violations)
-    return found
-
-
-def _object(value: object, what: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise errors.ParseError(what, value, "expected an object")
-    return value
-
-
-def _list(value: object, what: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise errors.ParseError(what, value, "expected a list")
-    return value
+def _text(check: Status) -> str:
+    return f"{check.reason}: {check.message}".rstrip(": ")
 
 
 def _json(body: Any, status: int = 200) -> web.Response:

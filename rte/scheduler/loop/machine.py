@@ -21,6 +21,7 @@ from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
 from rte.scheduler.queue.queue import Queue
+from rte.scheduler.report.predictions import Predictions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.queue import Group
     from rte.scheduler.queue.waiting import Waiting
+    from rte.scheduler.report.predictions import Judged
 
 #: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
 TELL_AFTER_S = 0.3
@@ -92,6 +94,7 @@ class Machine:
             reserve_after=reserve_after,
         )
         self._rejections = Rejections(self.cluster)
+        self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
@@ -125,6 +128,9 @@ class Machine:
             case messages.Evicted():
                 self._evicted(event, now)
             case messages.Reread():
+                self._compare(
+                    event.node, self._predictions.judge_refusals(self.cluster.entry(event.node))
+                )
                 self._rejections.due(event.node, now)
             case messages.Tick():
                 self._tick(now)
@@ -204,6 +210,8 @@ class Machine:
             return
         if pod.uid not in self.cluster.assumed:
             self._drop(pod.uid)
+        if after is None or after.terminal:
+            self._predictions.ended(pod)
         if after is not None and after.rejected and before is not None:
             self._on_rejection(after, now)
 
@@ -226,8 +234,11 @@ class Machine:
 
     def _on_report(self, name: str, now: float) -> None:
         entry = self.cluster.nodes.get(name)
-        reported = entry.report.state if entry and entry.report else None
-        if entry is None or reported is None:
+        if entry is None:
+            return
+        self._compare(name, self._predictions.reported(entry))
+        reported = entry.report.state if entry.report else None
+        if reported is None:
             return
         for uid in entry.awaited.keys() & reported.admitted:
             seconds = now - entry.awaited.pop(uid)
@@ -235,7 +246,7 @@ class Machine:
 
     def _on_rejection(self, pod: PodView, now: float) -> None:
         """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = pod.scheduler == self._name
+        ours = self._predictions.refused(pod) or pod.scheduler == self._name
         labels = (pod.reason, "ours" if ours else "foreign")
         self._effects.append(Measured("rejections", labels=labels))
         if not ours:
@@ -244,6 +255,10 @@ class Machine:
         self._effects.append(Said("warning", text))
         until, readable = self._rejections.refused(pod, now)
         self._at(until, "reread" if readable else "evidence", pod.node)
+
+    def _compare(self, node: str, judged: Sequence[Judged]) -> None:
+        if judged:
+            self._effects.append(messages.Compare(node, tuple(judged)))
 
     def _lead(self, *, active: bool) -> None:
         self.active = active
@@ -309,6 +324,7 @@ class Machine:
         record = self.queue.records.get(pod.uid)
         if record is not None:
             record.refused_since, record.nominated = None, None
+        self._predictions.expect(entry, pod, decision.status)
         self.cluster.assume(pod.uid, node, decision.status.resource_status)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
@@ -355,6 +371,7 @@ class Machine:
             entry = self.cluster.nodes.get(decision.node)
             if entry is not None and pod is not None and pod.node != decision.node:
                 entry.awaited.pop(pod.kubelet_uid, None)
+                self._predictions.forget(decision.node, pod.kubelet_uid)
         if event.outcome is Outcome.GONE and event.obj is None:
             self._taken("pods", self.intake.gone("pods", uid, now), now)
         self.cluster.forget(uid)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.report.predictions import Judged
 
 # --- events ---
 
@@ -155,6 +156,14 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Compare:
+    """Note how predictions for pods of the node came out (the drift alarm)."""
+
+    node: str
+    judged: tuple[Judged, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A value for a metric of :class:`rte.scheduler.report.metrics.SchedulerMetrics`.
 
@@ -176,4 +185,6 @@ class Said:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-Effect: TypeAlias = Bind | Evict | Nominate | Unschedulable | Post | Read | Measured | Said
+Effect: TypeAlias = (
+    Bind | Evict | Nominate | Unschedulable | Post | Read | Compare | Measured | Said
+)

@@ -80,6 +80,12 @@ class SchedulerMetrics:
             ["reason", "owner"],
             registry=registry,
         )
+        self.predictions = Counter(
+            "rte_scheduler_predictions",
+            "Pods bound here, by what became of their prediction, and by kubelet version.",
+            ["result", "kubelet"],
+            registry=registry,
+        )
         self.refusals = Counter(
             "rte_scheduler_predicted_refusals",
             "Nodes counted in the verdicts on pods that fit nowhere, by reason.",
@@ -90,6 +96,20 @@ class SchedulerMetrics:
             "rte_scheduler_nodes",
             "Nodes by report: exact, zones, none or distrusted.",
             ["report"],
+            registry=registry,
+        )
+        self.kubelets = Gauge(
+            "rte_scheduler_kubelets",
+            "Nodes with an exact report, by how well their kubelet's rules are known: exact, "
+            "assumed (of an older patch release) or unknown (a last resort).",
+            ["rules"],
+            registry=registry,
+        )
+        self.broken_by_restart = Gauge(
+            "rte_scheduler_nodes_broken_by_restart",
+            "Nodes whose kubelet would not start again (start_error), or would refuse pods that "
+            "run (refusals).",
+            ["effect"],
             registry=registry,
         )
         self.malformed = Counter(

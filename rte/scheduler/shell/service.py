@@ -13,6 +13,7 @@ from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.registry import Options
+from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
@@ -21,6 +22,7 @@ from rte.scheduler.shell.evictor import Evictor
 from rte.scheduler.shell.feeds import Feeds
 from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.volumes import VolumeBinder
+from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Effect, Event, Evict
+    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
 
 #: The loop lets watches have a turn after so much deciding.
 _TURN_S = 0.002
+
+#: Between looks at how well the kubelets' rules are known.
+_LOOK_S = 1.0
 
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
@@ -78,6 +83,8 @@ class Scheduler:
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
+        self._cases = CaseBook(settings.case_dir)
+        self._kubelets = Kubelets(self.metrics, clock)
         self._clock = clock
         self._wake = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -113,6 +120,7 @@ class Scheduler:
                 known = {"nodes": len(self.cluster.nodes), "pods": len(self.cluster.pods)}
                 logger.info("in sync", extra=known)
                 group.create_task(self.reporter.run(), name="reporter")
+                group.create_task(self._look_at_kubelets(), name="kubelets")
                 if isinstance(self.leader, Leader):
                     group.create_task(self.leader.run(), name="leader election")
                 else:
@@ -204,6 +212,8 @@ class Scheduler:
                     )
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
+                case messages.Compare():
+                    self._compare(effect)
                 case messages.Measured():
                     self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
                 case messages.Said():
@@ -225,6 +235,21 @@ class Scheduler:
             del self._binds[pod.uid]
         self.feed(bound)
         return bound
+
+    def _compare(self, effect: Compare) -> None:
+        """The drift alarm: count how predictions came out, and tell of the first differences."""
+        for item in effect.judged:
+            kubelet = item.case.prediction.before.kubelet_version
+            self.metrics.predictions.labels(item.case.result, kubelet).inc()
+            differs = item.case.result.is_difference
+            line = self._cases.tell(item.case, effect.node) if differs else ""
+            if line:
+                self.reporter.event(item.pod, "Warning", "UnpredictedAdmission", line)
+
+    async def _look_at_kubelets(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self._kubelets.look(self.cluster.nodes.values())
 
     async def _evict(self, effect: Evict) -> None:
         self.feed(await self._evictor.evict(effect))

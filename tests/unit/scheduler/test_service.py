@@ -469,14 +469,14 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
         "metadata": {"name": "a", "labels": labels},
         "spec": {"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z"},
     }
-    town.api.create("leases", lease, "rte-system")
+    town.api.create("leases", lease, "rte-agents")
     options = {"leader_elect": True, "lease_seconds": 1.0, "renew_seconds": 0.2}
     async with town.scheduler(**options) as first:
         await until(first.is_active)
         async with town.scheduler(**options) as second:
             # What a Lease says of time is doubted once; its next renewal shows that it lives.
             spec = {"spec": {"renewTime": "2026-01-01T00:00:09.000000Z"}}
-            town.api.patch("leases", "a", spec, "rte-system")
+            town.api.patch("leases", "a", spec, "rte-agents")
             for number in range(10):
                 town.pod(f"p{number}", "1")
                 await until(lambda number=number: town.phase(f"p{number}") == "Running")

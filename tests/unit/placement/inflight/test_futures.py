@@ -1,6 +1,7 @@
 """A kubelet that is freer than we know: when an ending does no harm, and when it does."""
 
 import dataclasses
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -65,7 +66,10 @@ def test_certainty_is_never_claimed_wrongly(used, each):
     certain = futures.certain_under_endings(state, each, active)
     endings = futures._endings(state, active)
     if certain:
-        assert all(placement.admit(ended, each).admitted for ended in endings)
+        for ended in endings:
+            answer = placement.admit(ended, each)
+            assert answer.admitted
+            assert not placement.start_containers(answer.state, each, answer.hints).failed
 
 
 # Single-container pods, the common case
@@ -287,3 +291,75 @@ def test_outcomes_list_every_state_the_first_pod_may_leave():
 
 def test_a_pod_that_may_be_refused_has_no_outcomes():
     assert placement.outcomes(build.node(), [simple("a", cpus=9)]) is None
+
+
+# Pods in flight
+
+
+def lopsided(**changes):
+    """Zones with 10 and 13 free CPUs, one GPU in the first."""
+    machine = build.topology(cores=14, threads=1, memory=64 * GIB)
+    reserved = {"reserved_cpus": 0b100000000001111, "cpu_reservation_milli": 5000}
+    return build.node(machine, devices={GPU: pool(0)}, **reserved, **changes)
+
+
+LARGE_AND_GPU = pod("b", container("x", cpus=7, memory=1), container("y", cpus=2, memory=1, gpus=1))
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_an_order_between_the_extremes_is_seen(steady):
+    # Behind both others, or before them, "b" is admitted; between them its first container
+    # takes the zone of the GPU.
+    flying = [simple("a", cpus=2), simple("c", cpus=2), LARGE_AND_GPU]
+    state = lopsided()
+    between = build.filled(state, flying[0])
+    assert not admitted_after(between, flying[2])
+    assert admitted_after(build.filled(between, flying[1]), flying[2])
+    assert not placement.fit_together(state, flying, steady=steady)
+
+
+def test_what_no_rule_covers_is_walked_where_nothing_ends():
+    # Two containers that may share the pod's zone or not: under restricted no rule follows them.
+    state = lopsided(cpu_options={"align-by-socket": "true"}, policy="restricted")
+    two = [pair_of(3), pair_of(4)]
+    assert not placement.fit_together(state, two)
+    assert placement.fit_together(state, two, steady=True)
+
+
+def pair_of(cpus):
+    return pod(f"p{cpus}", container("x", cpus=cpus, memory=1), container("y", cpus=cpus, memory=1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(state=build.nodes(), flying=st.lists(build.pods(), min_size=3, max_size=3), data=st.data())
+def test_three_pods_that_fit_together_do_so_in_any_order_started_or_not(state, flying, data):
+    flying = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(flying)]
+    fits = placement.fit_together(state, flying)
+    if not fits and not placement.fit_together(state, flying, steady=True):
+        return
+    for each in data.draw(st.permutations(flying)):
+        answer = placement.execute(state, each)
+        assert answer.admitted
+        state = answer.state
+        if data.draw(st.booleans()):
+            state = placement.start(state, each)
+
+
+@settings(max_examples=60, deadline=None)
+@given(state=build.nodes(), flying=st.lists(build.pods(), min_size=2, max_size=3))
+def test_whatever_is_refused_in_an_order_does_not_fit_together(state, flying):
+    flying = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(flying)]
+    for order in itertools.permutations(flying):
+        now = state
+        for each in order:
+            answer = placement.execute(now, each)
+            if not answer.admitted:
+                assert not placement.fit_together(state, flying, steady=True)
+                return
+            now = answer.state
+
+
+def test_many_pods_in_flight_are_not_looked_at():
+    assert not placement.fit_together(build.node(), [simple(str(n), cpus=1) for n in range(9)])
+    unknown = dataclasses.replace(build.node(), kubelet_version="v1.50.0")
+    assert not placement.fit_together(unknown, [simple("a")])

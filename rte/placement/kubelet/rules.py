@@ -1,7 +1,7 @@
-"""The kubelet's configuration as rules, keyed by its minor version.
+"""The rules of one kubelet: its configuration, read as its release does.
 
 Sources: policy_options.go of the CPU and topology manager, pkg/features/kube_features.go. What
-differs between versions is here and nowhere else; docs/placement.md lists it.
+differs between releases is in ``releases`` and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,38 +10,26 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.placement.kubelet import merge, outcome
+from rte.model import podspec
+from rte.model.pod import QOS
+from rte.placement.kubelet import merge, outcome, releases
+from rte.placement.kubelet.releases import (
+    ALIGN_BY_SOCKET,
+    DISTRIBUTE_ACROSS_CORES,
+    DISTRIBUTE_ACROSS_NUMA,
+    FULL_PCPUS_ONLY,
+    PREFER_CLOSEST,
+    PREFER_UNCORE,
+    STRICT_RESERVATION,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.node import KubeletConfig
     from rte.model.pod import Pod
+    from rte.placement.kubelet.releases import Release
 
-#: Minor versions of Kubernetes 1 whose source was read.
-KNOWN_MINORS = range(34, 37)
-
-FULL_PCPUS_ONLY = "full-pcpus-only"
-DISTRIBUTE_ACROSS_NUMA = "distribute-cpus-across-numa"
-DISTRIBUTE_ACROSS_CORES = "distribute-cpus-across-cores"
-ALIGN_BY_SOCKET = "align-by-socket"
-STRICT_RESERVATION = "strict-cpu-reservation"
-PREFER_UNCORE = "prefer-align-cpus-by-uncorecache"
-PREFER_CLOSEST = "prefer-closest-numa-nodes"
-MAX_ZONES = "max-allowable-numa-nodes"
-
-_ALPHA, _BETA, _STABLE = "Alpha", "Beta", "Stable"
-_MATURITY = {
-    34: {STRICT_RESERVATION: _BETA, PREFER_UNCORE: _BETA, MAX_ZONES: _BETA},
-    35: {STRICT_RESERVATION: _STABLE, PREFER_UNCORE: _BETA, MAX_ZONES: _STABLE},
-    36: {STRICT_RESERVATION: _STABLE, PREFER_UNCORE: _STABLE, MAX_ZONES: _STABLE},
-}
-_CPU_MATURITY = {
-    FULL_PCPUS_ONLY: _STABLE,
-    DISTRIBUTE_ACROSS_NUMA: _BETA,
-    DISTRIBUTE_ACROSS_CORES: _ALPHA,
-    ALIGN_BY_SOCKET: _ALPHA,
-}
 _DEFAULT_MAX_ZONES = 8
 _DEFAULT_GATES = {
     "CPUManagerPolicyAlphaOptions": False,
@@ -50,6 +38,7 @@ _DEFAULT_GATES = {
     "TopologyManagerPolicyBetaOptions": True,
     "PodLevelResources": True,
     "PodLevelResourceManagers": False,
+    "PodLevelResourcesFixKubeletQOSClass": True,
 }
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -61,7 +50,13 @@ class StartError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CPUOptions:
-    """Options of the static CPU manager policy."""
+    """Options of the static CPU manager policy, and how the release understands them.
+
+    Attributes:
+        distributes_in_socket: the distributed picker heeds align-by-socket.
+        lowers_share: it lowers the even share to what each chosen zone has.
+        keeps_held_cores: full-pcpus-only does not concern CPUs that a container holds already.
+    """
 
     full_pcpus_only: bool = False
     across_numa: bool = False
@@ -69,11 +64,14 @@ class CPUOptions:
     align_by_socket: bool = False
     strict_reservation: bool = False
     prefer_uncore: bool = False
+    distributes_in_socket: bool = False
+    lowers_share: bool = False
+    keeps_held_cores: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What the configuration makes the managers do.
+    """What configuration and release make the managers do.
 
     Attributes:
         policy: of the topology manager.
@@ -83,8 +81,16 @@ class Rules:
         cpu: options of the static CPU manager policy, None under policy none.
         memory: whether the memory manager's policy is Static.
         pod_level_ignored: the managers leave pods with pod-level resources alone.
-        pod_level_managers: they serve such pods as a whole instead (alpha in 1.36).
+        pod_level_managers: they serve such pods as a whole, or by their eligible containers (gate
+            PodLevelResourceManagers).
+        memoryless_skipped: the memory manager skips containers that ask for no memory.
         device_zones_only: device hints combine only zones that have a device of that resource.
+        any_container_runs: a restarted kubelet finds every container that runs.
+        stanza_sets_qos: the pod-level stanza takes the place of the containers in :func:`qos_class`
+            (gate PodLevelResources), also an empty one unless ``empty_stanza_absent``.
+        qos_by_container: see :func:`rte.model.podspec.qos_class`.
+        assumed: the kubelet's patch release is newer than all that were read: these are the rules
+            of the newest one.
     """
 
     policy: str
@@ -95,13 +101,13 @@ class Rules:
     memory: bool
     pod_level_ignored: bool
     pod_level_managers: bool
+    memoryless_skipped: bool
     device_zones_only: bool
-
-
-def minor_of(version: str) -> int | None:
-    """The minor version of a Kubernetes version (``v1.35.4``), None where we have no rules."""
-    match = re.match(r"v?1\.(\d{1,3})(?:\D|$)", version)
-    return int(match[1]) if match and int(match[1]) in KNOWN_MINORS else None
+    any_container_runs: bool
+    stanza_sets_qos: bool
+    empty_stanza_absent: bool
+    qos_by_container: bool
+    assumed: bool
 
 
 def rules_of(config: KubeletConfig, version: str) -> Rules:
@@ -113,15 +119,11 @@ def rules_of(config: KubeletConfig, version: str) -> Rules:
     kept: tuple[str, Rules] | None = vars(config).get("_rules")
     if kept and kept[0] == version:
         return kept[1]
-    minor = minor_of(version)
-    if minor is None:
-        raise outcome.Unpredictable(
-            outcome.UNKNOWN_VERSION,
-            f"no rules for kubelet {version or 'of unknown version'}: "
-            f"1.{KNOWN_MINORS[0]} to 1.{KNOWN_MINORS[-1]} are known",
-        )
+    release = releases.known(version)
+    if release is None:
+        raise outcome.Unpredictable(outcome.UNKNOWN_VERSION, releases.why_unknown(version))
     try:
-        rules = build_rules(config, minor)
+        rules = build_rules(config, release, assumed=releases.is_assumed(version))
     except StartError as error:
         raise outcome.Unpredictable(
             outcome.UNKNOWN_CONFIGURATION,
@@ -131,26 +133,37 @@ def rules_of(config: KubeletConfig, version: str) -> Rules:
     return rules
 
 
-def build_rules(config: KubeletConfig, minor: int) -> Rules:
-    """Read the configuration as the kubelet of that minor version does.
+def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = False) -> Rules:
+    """Read the configuration as the kubelet of that release does.
 
     Raises:
         StartError: the kubelet would refuse to start, whatever the machine.
     """
     gates = {**_DEFAULT_GATES, **config.feature_gates}
-    managers = minor >= 36 and gates["PodLevelResourceManagers"]
-    prefer_closest, max_zones = _topology_options(config, minor, gates)
+    managers = (
+        releases.POD_LEVEL_MANAGERS.is_in(release)
+        and gates["PodLevelResourceManagers"]
+        and gates["PodLevelResources"]
+    )
+    left_alone = releases.STANZA_ALWAYS_LEFT_ALONE.is_in(release) or gates["PodLevelResources"]
+    prefer_closest, max_zones = _topology_options(config, release, gates)
     return Rules(
         policy=config.topology_policy,
         pod_scope=config.topology_scope == "pod",
         prefer_closest=prefer_closest,
         max_zones=max_zones,
-        cpu=_cpu_policy(config, minor, gates),
+        cpu=_cpu_policy(config, release, gates),
         memory=_is_memory_static(config),
-        # Since 1.36 the gate of the pod-level stanza itself does not count any more.
-        pod_level_ignored=not managers and (minor >= 36 or gates["PodLevelResources"]),
+        pod_level_ignored=left_alone and not managers,
         pod_level_managers=managers,
-        device_zones_only=minor >= 36,
+        memoryless_skipped=releases.MEMORYLESS_SKIPPED.is_in(release),
+        device_zones_only=releases.DEVICE_ZONES_ONLY.is_in(release),
+        any_container_runs=releases.ANY_CONTAINER_RUNS.is_in(release),
+        stanza_sets_qos=gates["PodLevelResources"],
+        empty_stanza_absent=releases.EMPTY_STANZA_ABSENT.is_in(release)
+        and gates["PodLevelResourcesFixKubeletQOSClass"],
+        qos_by_container=releases.QOS_BY_CONTAINER.is_in(release),
+        assumed=assumed,
     )
 
 
@@ -163,16 +176,30 @@ def has_pod_level_resources(pod: Pod) -> bool:
     )
 
 
+def qos_class(pod: Pod, rules: Rules) -> QOS:
+    """The class that the kubelet itself computes for a pod whose status names none: a static pod
+    (GetPodQOS); a class in the status wins.
+    """
+    requests, limits = pod.pod_requests, pod.pod_limits
+    if not rules.stanza_sets_qos:
+        requests = limits = None
+    elif (requests is not None or limits is not None) and not has_pod_level_resources(pod):
+        if not rules.empty_stanza_absent:
+            return QOS.BEST_EFFORT
+        requests = limits = None
+    return podspec.qos_class(pod.containers, requests, limits, by_container=rules.qos_by_container)
+
+
 def _topology_options(
-    config: KubeletConfig, minor: int, gates: Mapping[str, bool]
+    config: KubeletConfig, release: Release, gates: Mapping[str, bool]
 ) -> tuple[bool, int]:
     prefer_closest, max_zones = False, _DEFAULT_MAX_ZONES
     if config.topology_policy == merge.NONE:
         return prefer_closest, max_zones
     for name, value in sorted(config.topology_options.items()):
-        maturity = {PREFER_CLOSEST: _STABLE, MAX_ZONES: _MATURITY[minor][MAX_ZONES]}.get(name)
-        if maturity is None:
+        if name not in releases.TOPOLOGY_OPTIONS:
             raise StartError(f'topologymanager: unknown Topology Manager Policy option: "{name}"')
+        maturity = releases.TOPOLOGY_OPTIONS[name].maturity_in(release)
         if not gates.get(f"TopologyManagerPolicy{maturity}Options", True):
             raise StartError(
                 f"topologymanager: topology manager policy {maturity.lower()}-level options not "
@@ -218,7 +245,9 @@ def _parse_bool(where: str, name: str, value: str) -> bool:
     )
 
 
-def _cpu_policy(config: KubeletConfig, minor: int, gates: Mapping[str, bool]) -> CPUOptions | None:
+def _cpu_policy(
+    config: KubeletConfig, release: Release, gates: Mapping[str, bool]
+) -> CPUOptions | None:
     if config.cpu_policy == "none":
         if config.cpu_options:
             shown = " ".join(f"{key}:{value}" for key, value in sorted(config.cpu_options.items()))
@@ -231,15 +260,14 @@ def _cpu_policy(config: KubeletConfig, minor: int, gates: Mapping[str, bool]) ->
         raise StartError(f'cpumanager: unknown policy: "{config.cpu_policy}"')
     if config.cpu_reservation_milli <= 0:
         raise StartError(
-            "cpumanager: [cpumanager] the static policy requires systemreserved.cpu + "
-            "kubereserved.cpu to be greater than zero"
+            "cpumanager: [cpumanager] unable to determine reserved CPU resources for static policy"
         )
     where = "cpumanager: new static policy error: "
     chosen: dict[str, bool] = {}
     for name, value in sorted(config.cpu_options.items()):
-        maturity = {**_CPU_MATURITY, **_MATURITY[minor]}.get(name)
-        if maturity is None or name == MAX_ZONES:
+        if name not in releases.CPU_OPTIONS:
             raise StartError(f'{where}unknown CPU Manager Policy option: "{name}"')
+        maturity = releases.CPU_OPTIONS[name].maturity_in(release)
         if not gates.get(f"CPUManagerPolicy{maturity}Options", True):
             raise StartError(
                 f"{where}CPU Manager Policy {maturity}-level Options not enabled, but option "
@@ -268,6 +296,10 @@ def _cpu_policy(config: KubeletConfig, minor: int, gates: Mapping[str, bool]) ->
         align_by_socket=chosen.get(ALIGN_BY_SOCKET, False),
         strict_reservation=chosen.get(STRICT_RESERVATION, False),
         prefer_uncore=chosen.get(PREFER_UNCORE, False),
+        distributes_in_socket=chosen.get(ALIGN_BY_SOCKET, False)
+        and releases.DISTRIBUTION_IN_SOCKET.is_in(release),
+        lowers_share=releases.SHARE_LOWERED.is_in(release),
+        keeps_held_cores=releases.HELD_CORES_KEPT.is_in(release),
     )
 
 

@@ -1,0 +1,197 @@
+"""A place for each of several pods: all of them, or at least so many.
+
+First pods are placed one after the other, those with the fewest places first, and a pod that finds
+none may push others to another node (augmenting paths). Where that does not reach the number asked
+for, the exact search (:mod:`rte.placement.joint.exact`) decides, or says that it was cut off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rte.placement.inflight.orders import Budget, CutOff
+from rte.placement.joint.exact import largest
+from rte.placement.joint.field import Assignment, Field
+from rte.placement.joint.node import kinds_of
+from rte.placement.joint.paths import place_by_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rte.placement.joint.node import Kinds, Member, Node
+
+#: Admissions by prediction that one question may cost.
+STEPS = 6000
+
+
+class Verdict(StrEnum):
+    """The three answers."""
+
+    FITS = "fits"
+    DOES_NOT_FIT = "does not fit"
+    CUT_OFF = "cut off"
+
+
+class Blame(StrEnum):
+    """What stands in the way of pods that do not fit."""
+
+    TOTALS = "node totals"
+    ZONES = "NUMA zones"
+    TOPOLOGY_KEY = "topology key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """Pods of one kind of which too few find a place, even without the others.
+
+    Attributes:
+        pods: UIDs of the kind's pods.
+        places: how many of them find a place at the same time.
+    """
+
+    pods: tuple[str, ...]
+    places: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Whether the pods have places together.
+
+    Attributes:
+        verdict: fits; does not fit; cut off: the budget was used up before either was proven.
+        places: pod UID -> node name, of the largest placement found. Every kubelet admits its pods
+            in any order. Complete enough only where the verdict says that it fits.
+        most: pods in the largest placement that exists; None where that was not proven.
+        value: of the topology key, on whose nodes the places are.
+        blame: what stands in the way, where the pods do not fit.
+        shortages: kinds of which too few find a place on their own.
+        steps: admissions that were predicted.
+    """
+
+    verdict: Verdict
+    places: Mapping[str, str]
+    most: int | None
+    value: str = ""
+    blame: Blame | None = None
+    shortages: tuple[Shortage, ...] = field(default=())
+    steps: int
+
+
+def place_together(
+    nodes: Sequence[Node],
+    members: Sequence[Member],
+    *,
+    min_count: int | None = None,
+    topology_key: str = "",
+    maximize: bool = False,
+    steps: int = STEPS,
+) -> Answer:
+    """Find a node for at least ``min_count`` of the members (default: all).
+
+    Args:
+        nodes: the snapshot; of places that are equally good, those on earlier nodes are taken.
+        members: the pods; none is special, UIDs differ.
+        min_count: how many must be placed; more are placed where that costs no search.
+        topology_key: all places are on nodes with one value of this label.
+        maximize: go on until ``most`` is known.
+        steps: admissions that may be predicted.
+    """
+    kinds = kinds_of(members)
+    need = len(members) if min_count is None else min_count
+    budget = Budget(steps)
+    best: tuple[str, Assignment] | None = None
+    proven = True
+    fields = {
+        value: Field(part, kinds, budget) for value, part in _domains(nodes, topology_key).items()
+    }
+    for value, ground in fields.items():
+        size = best[1].size if best else 0
+        found, complete = _solve(ground, need, size, maximize=maximize)
+        proven = proven and complete
+        if best is None or found.size > size:
+            best = value, found
+        if found.size >= need and not maximize:
+            break
+    size = best[1].size if best else 0
+    verdict = Verdict.DOES_NOT_FIT if proven else Verdict.CUT_OFF
+    if size >= need:
+        verdict = Verdict.FITS
+    knows_most = size == len(members) or (proven and (maximize or size == need - 1))
+    return Answer(
+        verdict=verdict,
+        places=best[1].names() if best else {},
+        most=size if knows_most else None,
+        value=best[0] if best else "",
+        blame=_blame(nodes, kinds, need, topology_key, budget)
+        if verdict is Verdict.DOES_NOT_FIT
+        else None,
+        shortages=() if verdict is Verdict.FITS else _shortages(list(fields.values())),
+        steps=budget.spent,
+    )
+
+
+def _domains(nodes: Sequence[Node], topology_key: str) -> dict[str, list[Node]]:
+    """Label value -> its nodes; a node without the label takes no pod."""
+    if not topology_key:
+        return {"": list(nodes)}
+    out: dict[str, list[Node]] = {}
+    for node in nodes:
+        if topology_key in node.labels:
+            out.setdefault(node.labels[topology_key], []).append(node)
+    return out
+
+
+def _solve(ground: Field, need: int, beaten: int, *, maximize: bool) -> tuple[Assignment, bool]:
+    """The largest placement found, and whether it is proven that no more is to be found: of
+    ``need`` pods, or (``maximize``) of more than were found and of more than ``beaten``.
+    """
+    found = Assignment(ground)
+    try:
+        place_by_paths(found)
+        if found.size == sum(ground.kinds.counts) or (found.size >= need and not maximize):
+            return found, True
+        at_least = max(found.size, beaten if maximize else need - 1)
+        return largest(ground, at_least) or found, True
+    except CutOff:
+        return found, False
+
+
+def _blame(
+    nodes: Sequence[Node], kinds: Kinds, need: int, topology_key: str, budget: Budget
+) -> Blame | None:
+    """What would have to be otherwise for the pods to fit; None where that is not proven."""
+
+    def fits(key: str, *, totals_only: bool) -> tuple[bool, bool]:
+        proven = True
+        for part in _domains(nodes, key).values():
+            ground = Field(part, kinds, budget, totals_only=totals_only)
+            found, complete = _solve(ground, need, 0, maximize=False)
+            if found.size >= need:
+                return True, True
+            proven = proven and complete
+        return False, proven
+
+    if topology_key and fits("", totals_only=False)[0]:
+        return Blame.TOPOLOGY_KEY
+    enough, proven = fits(topology_key, totals_only=True)
+    if enough:
+        return Blame.ZONES
+    return Blame.TOTALS if proven else None
+
+
+def _shortages(fields: Sequence[Field]) -> tuple[Shortage, ...]:
+    """Kinds of which fewer than there are find a place, on the nodes of the best value."""
+    out = []
+    try:
+        for kind, pods in enumerate(fields[0].kinds.members if fields else ()):
+            places = max(
+                sum(ground.capacity(place, kind) for place in ground.candidates[kind])
+                for ground in fields
+            )
+            if places < len(pods):
+                out.append(Shortage(pods=pods, places=places))
+    except CutOff:
+        return ()
+    return tuple(out)

@@ -1,0 +1,217 @@
+"""Nodes and pods as the joint solver sees them, and what one node can take of the pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from rte.model.totals import totals_of
+from rte.placement.fleet.places import shape_key
+from rte.placement.inflight.orders import Orders, Refusal, free_key
+from rte.placement.kubelet.outcome import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from rte.model.node import NodeState
+    from rte.model.pod import Pod
+    from rte.placement.inflight.orders import Budget, Bundle
+
+
+#: Stands for the resource that is short where a rule of another kind keeps a pod off a node.
+NOT_ALLOWED = "(not allowed here)"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Node:
+    """One node of a snapshot.
+
+    Attributes:
+        name: of the node.
+        state: settled, without the pods of ``arriving``.
+        allocatable: node totals (millicores, bytes, units; ``pods`` is the greatest number of
+            pods); a resource that is not named has 0.
+        used: what the pods that are there count for, in the same units (``pods``: their number),
+            those of ``arriving`` included.
+        labels: of the Node object.
+        arriving: pods in flight, or promised a place here: bound and not admitted yet.
+    """
+
+    name: str
+    state: NodeState
+    allocatable: Mapping[str, int]
+    used: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    arriving: tuple[Pod, ...] = ()
+
+    @property
+    def room(self) -> dict[str, int]:
+        """What the totals leave, by resource."""
+        return {name: amount - self.used.get(name, 0) for name, amount in self.allocatable.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One of the pods that want a place together.
+
+    Attributes:
+        pod: as the kubelet sees it; the UID names it in the answer.
+        nodes: names of the nodes that all other rules (selectors, taints, ports, ...) allow; None:
+            every node.
+    """
+
+    pod: Pod
+    nodes: frozenset[str] | None = None
+
+    @property
+    def kind(self) -> Hashable:
+        """Members of one kind are interchangeable."""
+        return shape_key(self.pod), frozenset(self.pod.overhead.items()), self.nodes
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The members, sorted into kinds.
+
+    Attributes:
+        pods: one pod of each kind.
+        members: kind -> the UIDs of its pods, in the order given.
+        totals: kind -> what a pod counts for on node level.
+        nodes: kind -> names of the nodes that it may go to, None: all.
+    """
+
+    pods: tuple[Pod, ...]
+    members: tuple[tuple[str, ...], ...]
+    totals: tuple[Mapping[str, int], ...]
+    nodes: tuple[frozenset[str] | None, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Kind -> number of its pods."""
+        return tuple(len(uids) for uids in self.members)
+
+
+def kinds_of(members: Iterable[Member]) -> Kinds:
+    """Sort the members into kinds, in the order in which a kind comes first."""
+    table: dict[Hashable, list[Member]] = {}
+    for member in members:
+        table.setdefault(member.kind, []).append(member)
+    groups = list(table.values())
+    return Kinds(
+        pods=tuple(group[0].pod for group in groups),
+        members=tuple(tuple(member.pod.uid for member in group) for group in groups),
+        totals=tuple(totals_of(group[0].pod) for group in groups),
+        nodes=tuple(group[0].nodes for group in groups),
+    )
+
+
+#: Why some pods have no place on a node: a shortage of node totals in words, or the kubelet's no.
+Obstacle: TypeAlias = "str | Refusal"
+
+
+class Site:
+    """What one node can take of the kinds; nodes that are alike may share it.
+
+    Args:
+        node: the node.
+        kinds: of the pods that want a place.
+        budget: what asking may cost.
+        states: of the node, where more than one is possible (default: the node's own).
+        totals_only: the node's totals are all that counts.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        kinds: Kinds,
+        budget: Budget,
+        states: Sequence[NodeState] | None = None,
+        *,
+        totals_only: bool = False,
+    ) -> None:
+        self.node = node
+        self._totals_only = totals_only
+        self._kinds = kinds
+        self._base: Bundle = tuple(range(len(kinds.pods), len(kinds.pods) + len(node.arriving)))
+        self._orders = Orders(states or (node.state,), (*kinds.pods, *node.arriving), budget)
+        self._room = node.room
+        self._known: dict[Bundle, Obstacle | None] = {}
+
+    def takes(self, bundle: Bundle) -> bool:
+        """Whether the node admits these pods in every order, within its totals.
+
+        Raises:
+            CutOff: the budget does not suffice to tell.
+        """
+        return self.obstacle(bundle) is None
+
+    def obstacle(self, bundle: Bundle) -> Obstacle | None:
+        """Why not; None: it takes them.
+
+        Raises:
+            CutOff: the budget does not suffice to tell.
+        """
+        if bundle not in self._known:
+            obstacle: Obstacle | None = self.shortage(bundle)
+            if obstacle is None and not self._totals_only:
+                obstacle = self._orders.refusal((*bundle, *self._base))
+            self._known[bundle] = obstacle
+        return self._known[bundle]
+
+    def shortage(self, bundle: Bundle) -> str | None:
+        """The resource of which the node's totals are too small; None: none."""
+        wanted: Counter[str] = Counter()
+        for kind, count in Counter(bundle).items():
+            allowed = self._kinds.nodes[kind]
+            if allowed is not None and self.node.name not in allowed:
+                return NOT_ALLOWED
+            for name, amount in self._kinds.totals[kind].items():
+                wanted[name] += count * amount
+        return next(
+            (name for name, amount in wanted.items() if amount > self._room.get(name, 0)), None
+        )
+
+
+def is_uncertain(obstacle: Obstacle) -> bool:
+    """Whether nobody can know if the pods would be admitted."""
+    return isinstance(obstacle, Refusal) and obstacle.verdict is Verdict.UNCERTAIN
+
+
+class Classes:
+    """Tells nodes that are alike: no admission of these pods can tell one from the other.
+
+    Machines and configurations are compared by value, once for each object.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[object] = []
+        self._numbers: dict[int, int] = {}
+
+    def key(self, node: Node, kinds: Kinds) -> Hashable:
+        """Equal for nodes that are alike."""
+        state = node.state
+        return (
+            self._number(state.topology),
+            self._number(state.config),
+            state.kubelet_version,
+            state.reserved,
+            tuple(
+                (name, pool.zones, pool.healthy, pool.complete)
+                for name, pool in state.devices.items()
+            ),
+            free_key(state),
+            frozenset(
+                (name, amount - node.used.get(name, 0)) for name, amount in node.allocatable.items()
+            ),
+            tuple(shape_key(pod) for pod in node.arriving),
+            tuple(allowed is None or node.name in allowed for allowed in kinds.nodes),
+        )
+
+    def _number(self, value: object) -> int:
+        number = self._numbers.get(id(value))
+        if number is None:
+            if value not in self._values:
+                self._values.append(value)
+            number = self._numbers[id(value)] = self._values.index(value)
+        return number

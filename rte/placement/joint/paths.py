@@ -1,0 +1,124 @@
+"""Places found quickly: hardest pods first, and pods that push others to another node.
+
+Not complete: what it does not find may exist.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rte.placement.inflight.orders import plus, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.placement.inflight.orders import Bundle
+    from rte.placement.joint.field import Assignment
+
+#: Nodes that one pod may look at on its way, pushes of others included.
+MAX_LOOKS = 20_000
+#: Times that all pods are placed anew, in another order.
+MAX_ROUNDS = 12
+#: Pushes on one path.
+MAX_DEPTH = 6
+
+
+def place_by_paths(assignment: Assignment) -> None:
+    """Place as many pods as are found a place for; the assignment is valid at every moment.
+
+    Kinds that found no place for all go first in the next round. A quarter of the budget is left
+    to others.
+
+    Raises:
+        CutOff: the budget is used up.
+    """
+    ground = assignment.ground
+    counts = ground.kinds.counts
+    scarcity = [len(nodes) / count for nodes, count in zip(ground.candidates, counts, strict=True)]
+    order = sorted(range(len(counts)), key=lambda kind: (scarcity[kind], kind))
+    best = list(assignment.bundles)
+    try:
+        for _ in range(MAX_ROUNDS):
+            assignment.clear()
+            left_out = [kind for kind in order if not _place_kind(assignment, kind)]
+            if assignment.size > sum(map(len, best)):
+                best = list(assignment.bundles)
+            if not left_out or ground.budget.spent > ground.budget.steps * 3 // 4:
+                break
+            later = [kind for kind in order if kind not in left_out]
+            if [*left_out, *later] == order:
+                break
+            order = [*left_out, *later]
+    finally:
+        if assignment.size < sum(map(len, best)):
+            assignment.bundles[:] = best
+
+
+def _place_kind(assignment: Assignment, kind: int) -> bool:
+    """Whether all pods of a kind have found a place."""
+    return all(
+        _Path(assignment).place(kind, 0) for _ in range(assignment.ground.kinds.counts[kind])
+    )
+
+
+class _Path:
+    """One pod's way to a place; each node is pushed at once at most."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._ground = assignment.ground
+        self._bundles = assignment.bundles
+        self._pushed: set[int] = set()
+        self._looks = 0
+
+    def place(self, kind: int, depth: int) -> bool:
+        """Give one pod of the kind a place; False: nothing has changed."""
+        candidates = self._ground.candidates[kind]
+        used = [place for place in candidates if self._bundles[place]]
+        for place in chain(used, (place for place in candidates if not self._bundles[place])):
+            if self._looks >= MAX_LOOKS:
+                return False
+            self._looks += 1
+            bundle = plus(self._bundles[place], kind)
+            if self._ground.sites[place].takes(bundle):
+                self._bundles[place] = bundle
+                return True
+        return depth < MAX_DEPTH and any(self._push(place, kind, depth) for place in used)
+
+    def _push(self, place: int, kind: int, depth: int) -> bool:
+        """Give the pod a place on this node, and the pods that leave it one elsewhere."""
+        if place in self._pushed:
+            return False
+        self._pushed.add(place)
+        for leaving in _leavers(self._bundles[place], kind):
+            if self._looks >= MAX_LOOKS:
+                return False
+            self._looks += 1
+            old = rest = self._bundles[place]
+            for other in leaving:
+                rest = without(rest, other)
+            rest = plus(rest, kind)
+            if self._ground.sites[place].takes(rest) and self._move(place, rest, leaving, depth):
+                return True
+            self._bundles[place] = old
+        return False
+
+    def _move(self, place: int, rest: Bundle, leaving: Bundle, depth: int) -> bool:
+        before = list(self._bundles)
+        done = False
+        try:
+            self._bundles[place] = rest
+            done = all(self.place(other, depth + 1) for other in leaving)
+        finally:
+            if not done:
+                self._bundles[:] = before
+        return done
+
+
+def _leavers(bundle: Bundle, kind: int) -> Iterator[Bundle]:
+    """One pod, then two, of another kind than the one that comes."""
+    others = [other for other in dict.fromkeys(bundle) if other != kind]
+    yield from ((other,) for other in others)
+    rest = [other for other in bundle if other != kind]
+    pairs = {(one, two) for place, one in enumerate(rest) for two in rest[place + 1 :]}
+    yield from sorted(pairs)
