@@ -151,8 +151,12 @@ class Cycle:
         """The answer of the rules that depend on this node alone."""
         return self.profile.check(shape, entry)
 
-    def check(self, entry: NodeEntry, pod: PodView, around: Around | None = None) -> Status:
-        """One node's answer, with what was promised to others and inter-pod rules."""
+    def check(self, entry: NodeEntry, pod: PodView, around: Around = ()) -> Status:
+        """One node's answer, with what was promised to others.
+
+        ``around``: what :meth:`around` says; without it the rules that look around are left out
+        (behind kube-scheduler they are its own).
+        """
         ahead = entry.ahead_of(pod)
         status = self.profile.check(pod.shape, entry.beside(ahead) if ahead else entry)
         if (status.reason and ahead and not self.profile.check(pod.shape, entry).reason) or (
@@ -161,8 +165,6 @@ class Cycle:
             status = _promised()
         if status.reason:
             return status
-        if around is None:
-            around = self.around(pod)
         refusal = self.profile.refused_around(around, pod, entry)
         return refusal if refusal.reason else status
 

@@ -49,6 +49,7 @@ _SECOND, _MINUTE = 1.0, 60.0
 class _InForce:
     """A decision that the API has not confirmed yet, and what its plugins hold for it."""
 
+    pod: PodView
     node: str
     at: float
     held: tuple[tuple[Reserve, Sequence[Any]], ...]
@@ -319,7 +320,7 @@ class Machine:
             return
         before = self._in_force.pop(pod.uid, None)
         if before is not None:
-            self._unreserve(before)
+            self._unreserve(before.held)
         self.queue.decided(pod.uid)
         record = self.queue.records.get(pod.uid)
         if record is not None:
@@ -328,7 +329,7 @@ class Machine:
         self.cluster.assume(pod.uid, node, decision.status.resource_status)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
-        self._in_force[pod.uid] = _InForce(node, now, held)
+        self._in_force[pod.uid] = _InForce(pod, node, now, held)
         status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
         writes = tuple(write for _, writes in held for write in writes)
@@ -346,32 +347,32 @@ class Machine:
         for plugin in self.cycle.profile.reserves:
             writes = plugin.reserve(pod, entry)
             if writes is None:
-                self._unreserve(_InForce("", 0.0, tuple(held)))
+                self._unreserve(held)
                 return None
             held.append((plugin, writes))
         return tuple(held)
 
-    def _unreserve(self, decision: _InForce) -> None:
-        for plugin, writes in reversed(decision.held):
+    def _unreserve(self, held: Sequence[tuple[Reserve, Sequence[Any]]]) -> None:
+        for plugin, writes in reversed(held):
             plugin.unreserve(writes)
 
     def _bound(self, event: messages.Bound, now: float) -> None:
         uid = event.uid
         decision = self._in_force.pop(uid, None)
         if decision is not None:
-            self._unreserve(decision)
+            self._unreserve(decision.held)
         self._effects.append(Measured("binds", labels=(event.outcome.value,)))
         pod = self.cluster.pods.get(uid)
         if event.obj is not None and pod is not None:
             self._taken("pods", self.intake.seen("pods", event.obj, now), now)
+        if decision is not None and (event.outcome is not Outcome.BOUND or pod is None):
+            entry = self.cluster.nodes.get(decision.node)
+            if entry is not None:
+                entry.awaited.pop(decision.pod.kubelet_uid, None)
+            self._predictions.forget(decision.node, decision.pod.kubelet_uid)
         if event.outcome is Outcome.BOUND:
             self._succeeded(uid, pod, decision, now)
             return
-        if decision is not None:
-            entry = self.cluster.nodes.get(decision.node)
-            if entry is not None and pod is not None and pod.node != decision.node:
-                entry.awaited.pop(pod.kubelet_uid, None)
-                self._predictions.forget(decision.node, pod.kubelet_uid)
         if event.outcome is Outcome.GONE and event.obj is None:
             self._taken("pods", self.intake.gone("pods", uid, now), now)
         self.cluster.forget(uid)
@@ -476,10 +477,10 @@ class Machine:
 
     def _tell(self, uid: str, now: float) -> None:
         record = self.queue.records.get(uid)
-        if record is None or record.refused_since is None or not self.active:
+        if record is None or record.refused_since is None:
             return
         record.refused_since = None
-        if not self.is_ours(record.pod):
+        if not self.active or not self.is_ours(record.pod):
             return
         text = self.why(record.pod)
         if record.told == text and now - record.told_at < REPEAT_S:

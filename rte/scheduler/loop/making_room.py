@@ -36,6 +36,10 @@ _AVOID_S = 300.0
 _AGAIN_S = 1.0
 
 
+#: Pods for which a node to keep is looked for in one second.
+_MOST_LOOKED_AT = 4
+
+
 @dataclass(slots=True)
 class _Search:
     """A search for victims that is under way."""
@@ -285,9 +289,12 @@ class MakingRoom:
         room = reservation.most(self._cluster) - kept
         due = [] if room <= 0 else self._due(now)
         effects: list[Effect] = []
-        for pod, entry in reservation.choose(
-            [r.pod for r in due], self._cluster, self._cycle, room
-        ):
+        due = due[:_MOST_LOOKED_AT]
+        for record in due:
+            # Whoever gets nothing now comes again after those who have not had a look yet.
+            record.lapsed = now
+        waiting = [record.pod for record in due]
+        for pod, entry in reservation.choose(waiting, self._cluster, self._cycle, room):
             record = self._queue.records[pod.uid]
             missing = reservation.missing(pod, entry)
             until = now + reservation.PATIENCE * self._reserve_after

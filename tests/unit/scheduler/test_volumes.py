@@ -233,5 +233,6 @@ def test_an_unknown_claim_is_explained_and_not_stumbled_over(world: World) -> No
     answer = answers.explain_pod(world.cluster, world.cycle, pod)
     assert answer.problem == 'persistentvolumeclaim "nope" not found'
     assert [node.reason for node in answer.nodes] == [answer.problem] * 2
-    (status,) = {world.cycle.check(entry, pod) for entry in world.cluster.nodes.values()}
+    around = world.cycle.around(pod)
+    (status,) = {world.cycle.check(entry, pod, around) for entry in world.cluster.nodes.values()}
     assert status.reason == answer.problem
