@@ -339,10 +339,11 @@ class Weather(RuleBasedStateMachine):
         waiting = [record.pod for record in machine.queue]
         for pod in waiting:
             problem = machine.cycle.problem(pod).reason
+            around = machine.cycle.around(pod)
             fits = [
                 entry.name
                 for entry in machine.cluster.nodes.values()
-                if entry.info is not None and not machine.cycle.check(entry, pod).reason
+                if entry.info is not None and not machine.cycle.check(entry, pod, around).reason
             ]
             assert problem or not fits, (pod.name, fits, machine.queue.group_of(pod.uid))
         assert not machine.cluster.assumed
@@ -355,5 +356,5 @@ class Weather(RuleBasedStateMachine):
             assert set(entry.awaited) <= {pod.kubelet_uid for pod in entry.pods.values()}
 
 
-Weather.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+Weather.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
 TestWeather = Weather.TestCase
