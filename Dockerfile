@@ -1,29 +1,60 @@
-# Agent and scheduler in one image: docker build -t rte .
-# Reproducible: base image by argument (pin it by digest), packages by hash, no byte code, fixed times.
+# Two images from one file, and all of each by hash:
+#   docker build --target agent -t rte-agent .          the DaemonSet's; no NumPy, nothing that only the scheduler needs
+#   docker build --target scheduler -t rte-scheduler .  the scheduler's, and every other command
+# Reproducible: base image by argument (pin it by digest), packages by hash, byte code by content, fixed times.
+# Several architectures: docker buildx build --platform linux/amd64,linux/arm64 --target agent ...
+# Without a network: --build-arg PIP_NO_INDEX=1 --build-arg PIP_FIND_LINKS=/wheels, with a folder of wheels mounted there.
 ARG BASE=python:3.13-slim-bookworm
 
-FROM ${BASE} AS build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 SOURCE_DATE_EPOCH=1767225600
+FROM ${BASE} AS wheel
+ARG PIP_NO_INDEX
+ARG PIP_FIND_LINKS
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_BREAK_SYSTEM_PACKAGES=1 \
+    SOURCE_DATE_EPOCH=1767225600
 WORKDIR /src
-COPY requirements.txt ./
-RUN python -m venv --without-pip /opt/rte \
- && python -m pip --python /opt/rte/bin/python install --require-hashes --only-binary :all: -r requirements.txt
-# The build back end, by hash too (pip-compile --only-build-deps); it is no part of the image, what it makes is.
+# The build back end, by hash too; it is no part of the images, what it makes is.
 COPY requirements-build.txt ./
 RUN python -m pip install --require-hashes --only-binary :all: -r requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY rte ./rte
 # rte/sim links to it.
 COPY manifests/crd ./manifests/crd
-RUN python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /tmp/wheel . \
- && python -m pip --python /opt/rte/bin/python install --no-deps --no-index /tmp/wheel/*.whl \
- && find /opt/rte -name tests -type d -prune -exec rm -rf {} + \
- && find /opt/rte -newermt @${SOURCE_DATE_EPOCH} -exec touch -h -d @${SOURCE_DATE_EPOCH} {} +
+RUN python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /tmp/wheel .
+# install REQUIREMENTS: a virtual environment of these packages and rte, the same bytes each time. The byte code is
+# found by the content of its source, whatever time the file has.
+RUN printf '%s\n' '#!/bin/sh' 'set -e' 'python -m venv --without-pip /opt/rte' \
+    'python -m pip --python /opt/rte/bin/python install --require-hashes --only-binary :all: -r "$1"' \
+    'python -m pip --python /opt/rte/bin/python install --no-deps --no-index /tmp/wheel/*.whl' \
+    'find /opt/rte -name tests -type d -prune -exec rm -rf {} +' \
+    '/opt/rte/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/rte/lib' \
+    'find /opt/rte -newermt @$SOURCE_DATE_EPOCH -exec touch -h -d @$SOURCE_DATE_EPOCH {} +' \
+    > /usr/local/bin/install-rte && chmod +x /usr/local/bin/install-rte
 
-FROM ${BASE}
+FROM wheel AS agent-packages
+ARG PIP_NO_INDEX
+ARG PIP_FIND_LINKS
+COPY requirements-agent.txt ./
+RUN install-rte requirements-agent.txt
+
+FROM wheel AS scheduler-packages
+ARG PIP_NO_INDEX
+ARG PIP_FIND_LINKS
+COPY requirements.txt ./
+RUN install-rte requirements.txt
+
+FROM ${BASE} AS agent
+LABEL org.opencontainers.image.title="rte agent" org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/opt/rte/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-COPY --from=build /opt/rte /opt/rte
-# The scheduler needs no more; the agent's DaemonSet sets uid 0, which the kubelet's files ask for.
+COPY --from=agent-packages /opt/rte /opt/rte
+# The DaemonSet sets uid 0, which the kubelet's files ask for.
 USER 65532:65532
 ENTRYPOINT ["rte"]
 CMD ["run"]
+
+FROM ${BASE} AS scheduler
+LABEL org.opencontainers.image.title="rte scheduler" org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/opt/rte/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+COPY --from=scheduler-packages /opt/rte /opt/rte
+USER 65532:65532
+ENTRYPOINT ["rte"]
+CMD ["scheduler"]

@@ -35,6 +35,7 @@ from rte.model.kubelet import NodePod
 from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import encode
 from rte.sysfs import read_machine
+from tests.checkpoints import sealed
 from tests.machines import Shape, generate
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def write_kubelet(machine: Machine, directory: Path) -> tuple[bytes, bytes, list
             },
         ),
     ):
-        path.write_text(json.dumps(document | {"checksum": 1}))
+        path.write_text(json.dumps(sealed(document)))
     return listing.SerializeToString(), answer.SerializeToString(), pods
 
 

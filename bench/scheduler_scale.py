@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from rte import nrt, placement
 from rte.model.machine import CPU, Machine, Zone
 from rte.model.node import CPUInfo, KubeletConfig, NodeReading, Topology, ZoneInfo
-from rte.scheduler import node, objects
-from rte.scheduler.cluster import Cluster
-from rte.scheduler.cycle import Cycle
+from rte.scheduler.cache.cluster import Cluster
+from rte.scheduler.framework import node, objects
+from rte.scheduler.loop.cycle import Cycle
 
 if TYPE_CHECKING:
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 GIB = 1 << 30
 SHAPES = [(2, 32), (2, 64), (4, 16), (4, 32), (8, 16), (8, 24)]

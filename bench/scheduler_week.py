@@ -29,8 +29,8 @@ import psutil
 from bench.lib.witness import takers
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.service import Scheduler
 from rte.scheduler.settings import SchedulerSettings
+from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import API, DeleteOptions, Server, StatusError
 from rte.sim.demo.cluster import crd

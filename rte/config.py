@@ -374,7 +374,7 @@ OPTIONS = (
         parse=namespace,
         value="NAMESPACE|off",
         help="where the Lease is kept that shows that this node's agent lives",
-        default="rte-system",
+        default="rte-agents",
     ),
     Option(
         name="poll-interval",
@@ -383,6 +383,22 @@ OPTIONS = (
         value="SECONDS",
         help="time between looks at everything, in case a notification was lost",
         default="60",
+    ),
+    Option(
+        name="drift-check",
+        field="agent.drift_check",
+        parse=switch,
+        value="true|false",
+        help="compare each admission with its prediction",
+        default="true",
+    ),
+    Option(
+        name="case-dir",
+        field="agent.case_dir",
+        parse=path,
+        value="DIR",
+        help="where the drift alarm keeps cases, for rte explain --case",
+        default="none: they are told, not kept",
     ),
     Option(
         name="kubeconfig",
@@ -473,7 +489,7 @@ OPTIONS = (
         parse=name,
         value="NAMESPACE",
         help="where the agents' Leases are (their lease-namespace)",
-        default="rte-system",
+        default="rte-agents",
         commands=_SCHEDULER,
     ),
     Option(
@@ -522,6 +538,15 @@ OPTIONS = (
         default="false",
         commands=_SCHEDULER,
         switches=True,
+    ),
+    Option(
+        name="case-dir",
+        field="scheduler.case_dir",
+        parse=path,
+        value="DIR",
+        help="where the drift alarm keeps cases, for rte explain --case",
+        default="none: they are told, not kept",
+        commands=_SCHEDULER,
     ),
     Option(
         name="log-level",

@@ -24,16 +24,16 @@ import aiohttp
 from bench.lib import rejections
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.cluster import Cluster
-from rte.scheduler.cycle import Cycle
-from rte.scheduler.feeds import Feeds, Listener
-from rte.scheduler.metrics import SchedulerMetrics
+from rte.scheduler.cache.cluster import Cluster
+from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.settings import AGENT_LEASE_LABELS, SchedulerSettings
+from rte.scheduler.shell.feeds import Feeds, Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 #: A pod may wait for so long after the event that has made room for it.
 LATE_S = 0.2

@@ -40,13 +40,21 @@ def disagreements(
             view.cpu.default,
         )
     for pod in listing.pods:
-        entries = view.cpu.entries.get(uids[pod.namespace, pod.name], {})
+        uid, name = uids[pod.namespace, pod.name], f"{pod.namespace}/{pod.name}"
+        whole = view.cpu.pod_entries.get(uid, 0)
+        if pod.cpus:  # kubelets before 1.37 do not list it
+            lines += _differ(f"podresources' CPUs of {name}", pod.cpus, "cpu_manager_state", whole)
+        entries = view.cpu.entries.get(uid, {})
         for container in pod.containers:
             known = entries.get(container.name, 0)
+            if whole and not container.cpus:
+                continue  # it shares those of its pod
             if container.cpus != known:
-                name = f"{pod.namespace}/{pod.name}/{container.name}"
                 lines += _differ(
-                    f"podresources' CPUs of {name}", container.cpus, "cpu_manager_state", known
+                    f"podresources' CPUs of {name}/{container.name}",
+                    container.cpus,
+                    "cpu_manager_state",
+                    known,
                 )
     return lines
 

@@ -2,23 +2,85 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rte.model import bits
 from rte.model.node import Holding
+from rte.placement.kubelet import outcome, releases
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rte.accounting.listed import Listing, Name
-    from rte.model.bits import Mask
-    from rte.model.kubelet import DeviceHolding, KubeletView, ListedContainer
-    from rte.model.node import DevicePool, KubeletConfig
+    from rte.model.bits import CPUSet, Mask
+    from rte.model.kubelet import (
+        CPUManagerState,
+        DeviceHolding,
+        KubeletView,
+        ListedContainer,
+        MemoryManagerState,
+    )
+    from rte.model.node import DevicePool, KubeletConfig, MemoryBlock
 
 _T = TypeVar("_T")
+_State = TypeVar("_State", "CPUManagerState", "MemoryManagerState")
+
+#: Kubelets from this minor version on read the content of ``data``, older ones what is beside it.
+EMBEDDED_MINOR = 37
 
 #: UID -> container name -> holding.
 Holdings = dict[str, dict[str, Holding]]
+
+
+def as_loaded(view: KubeletView, config: KubeletConfig) -> tuple[KubeletView, bool]:
+    """The view with those pod entries alone that the running kubelet has loaded, and whether it
+    serves pods as a whole.
+
+    A kubelet that was downgraded in place, or had its gate PodLevelResourceManagers switched off,
+    finds pod entries that it does not read, until it writes the files anew (restoreState in both
+    managers' state packages). One of unknown release or configuration wrote what is there.
+    """
+    has_pods = any(state is not None and state.pod_entries for state in (view.cpu, view.memory))
+    try:
+        serves_pods = (
+            has_pods if view.config is None else rules_of(config, view.version).pod_level_managers
+        )
+    except outcome.Unpredictable:
+        serves_pods = has_pods
+    if not has_pods:
+        return view, serves_pods
+    release = releases.parse(view.version)
+    older = release is not None and release.minor < EMBEDDED_MINOR
+
+    def loaded(state: _State | None) -> _State | None:
+        if state is None or (serves_pods and not (state.embedded and older)):
+            return state
+        return replace(state, pod_entries={})
+
+    return replace(view, cpu=loaded(view.cpu), memory=loaded(view.memory)), serves_pods
+
+
+def read_pod_holdings(
+    view: KubeletView, listing: Listing | None, uids: Mapping[Name, str]
+) -> dict[str, Holding]:
+    """What pods hold as a whole, sorted by UID: from the files, else as podresources lists it."""
+    listed = {uids[pod.namespace, pod.name]: pod for pod in (listing.pods if listing else ())}
+    cpus: Mapping[str, CPUSet] = (
+        view.cpu.pod_entries
+        if view.cpu
+        else {uid: pod.cpus for uid, pod in listed.items() if pod.cpus}
+    )
+    memory: Mapping[str, tuple[MemoryBlock, ...]] = (
+        view.memory.pod_entries
+        if view.memory
+        else {uid: pod.memory for uid, pod in listed.items() if pod.memory}
+    )
+    return {
+        uid: Holding(cpus=cpus.get(uid, 0), memory=memory.get(uid, ()))
+        for uid in sorted({*cpus, *memory})
+    }
 
 
 def read_holdings(
@@ -61,6 +123,21 @@ def read_holdings(
                 for name in sorted(names)
             }
     return holdings
+
+
+def counted_holdings(
+    holdings: Mapping[str, Mapping[str, Holding]], pod_holdings: Mapping[str, Holding]
+) -> list[Holding]:
+    """The CPUs and memory that add up: of pods as a whole, and of containers of all other pods."""
+    return [
+        *pod_holdings.values(),
+        *(
+            holding
+            for uid, containers in holdings.items()
+            if uid not in pod_holdings
+            for holding in containers.values()
+        ),
+    ]
 
 
 def _listed(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
+from rte.model.kubelet import WHOLE_POD, ListedContainer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from rte.model.kubelet import (
         DeviceHolding,
         KubeletView,
-        ListedContainer,
         ListedPod,
         NodePod,
     )
@@ -85,7 +86,7 @@ def uids_of(
             owners.setdefault(item, []).append(uid)
     taken = set(uids.values())
     for pod in unknown:
-        wanted = {item.name: _content(view, item) for item in pod.containers}
+        wanted = _wanted(view, pod)
         first = next((item for item in wanted.items() if any(item[1])), ("", _NOTHING))
         uid = next(
             (
@@ -132,9 +133,9 @@ def active_uids(
 def _known(view: KubeletView) -> set[str]:
     named: set[str] = set()
     if view.cpu:
-        named |= view.cpu.entries.keys()
+        named |= view.cpu.entries.keys() | view.cpu.pod_entries.keys()
     if view.memory:
-        named |= view.memory.entries.keys()
+        named |= view.memory.entries.keys() | view.memory.pod_entries.keys()
     if view.devices:
         named |= view.devices.entries.keys()
     if view.allocated:
@@ -172,7 +173,7 @@ def _contents(view: KubeletView) -> dict[str, dict[str, Content]]:
     cpus = view.cpu.entries if view.cpu else {}
     memory = view.memory.entries if view.memory else {}
     devices = view.devices.entries if view.devices else {}
-    return {
+    contents = {
         uid: {
             name: (
                 cpus.get(uid, {}).get(name, 0),
@@ -183,14 +184,34 @@ def _contents(view: KubeletView) -> dict[str, dict[str, Content]]:
         }
         for uid in {*cpus, *memory, *devices}
     }
+    pod_cpus = view.cpu.pod_entries if view.cpu else {}
+    pod_memory = view.memory.pod_entries if view.memory else {}
+    for uid in {*pod_cpus, *pod_memory}:
+        whole: Content = (pod_cpus.get(uid, 0), frozenset(pod_memory.get(uid, ())), frozenset())
+        contents.setdefault(uid, {})[WHOLE_POD] = whole
+    return contents
 
 
-def _content(view: KubeletView, container: ListedContainer) -> Content:
-    """The same of a listed container, as far as there are files to compare with."""
+def _wanted(view: KubeletView, pod: ListedPod) -> dict[str, Content]:
+    """The same of a listed pod.
+
+    Of a pod that holds something as a whole, containers that share it are listed with nothing
+    (cm/container_manager_linux.go, GetCPUs).
+    """
+    listed = {item.name: _content(view, item) for item in pod.containers}
+    whole = _content(view, pod)
+    if not any(whole):
+        return listed
+    return {WHOLE_POD: whole} | {name: content for name, content in listed.items() if any(content)}
+
+
+def _content(view: KubeletView, item: ListedContainer | ListedPod) -> Content:
+    """What it holds, as far as there are files to compare with."""
+    devices = item.devices if isinstance(item, ListedContainer) else ()
     return (
-        container.cpus if view.cpu else 0,
-        frozenset(container.memory if view.memory else ()),
-        _named(container.devices if view.devices else ()),
+        item.cpus if view.cpu else 0,
+        frozenset(item.memory if view.memory else ()),
+        _named(devices if view.devices else ()),
     )
 
 

@@ -10,7 +10,7 @@ from rte.accounting import consistency
 from rte.accounting.topology import kubelet_topology
 from rte.model import bits, quantity
 from rte.model.node import ZoneInfo
-from rte.placement.kubelet import startup, versions
+from rte.placement.kubelet import releases, startup
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet
@@ -33,29 +33,34 @@ def read_machine(
     previous: NodeState | None,
     *,
     settled: bool,
+    may_lose: bool,
 ) -> tuple[Topology, CPUSet, list[str]]:
-    """Topology as of the kubelet's start, reserved CPUs, and what sysfs says differently now.
+    """Topology as of the kubelet's start, reserved CPUs, and what contradicts them.
+
+    ``may_lose`` as in :func:`consistency.check_cpus`.
 
     Raises:
         errors.InconsistentStateError: the kubelet is between two writes.
         errors.KubeletError: the reserved CPUs cannot be told.
     """
+    lost: list[str] = []
     if view.memory:
-        consistency.check_memory(view.memory)
+        lost += consistency.check_memory(view.memory, may_lose=may_lose)
     if config.cpu_policy == "static":
         reserved = _reserved(machine, view, config, previous)
         known = _known_cpus(machine, view, config, previous, reserved, settled=settled)
         if view.cpu:
             owned = known & ~reserved if is_strict(config) else known
-            consistency.check_cpus(view.cpu, owned)
+            lost += consistency.check_cpus(view.cpu, owned, may_lose=may_lose)
     else:
         reserved, known = config.reserved_cpus or 0, machine.online
     if previous is not None and previous.topology.all_cpus == known:
-        return previous.topology, reserved, _differences(machine, view, previous.topology, known)
-    topology = kubelet_topology(machine, known)
-    if view.memory and view.memory.zones:
-        topology = _with_memory(topology, view.memory)
-    return topology, reserved, _differences(machine, view, topology, known)
+        topology = previous.topology
+    else:
+        topology = kubelet_topology(machine, known)
+        if view.memory and view.memory.zones:
+            topology = _with_memory(topology, view.memory)
+    return topology, reserved, lost + _differences(machine, view, topology, known)
 
 
 def _reserved(
@@ -74,9 +79,9 @@ def _reserved(
         return machine.online & ~view.allocatable.cpus
     topology = kubelet_topology(machine)
     only_cpus = replace(config, memory_policy="None", topology_policy="none", topology_options={})
-    # The picker has not changed over the versions whose rules are known.
-    known = versions.minor_of(view.version) is not None
-    version = view.version if known else f"v1.{versions.KNOWN_MINORS[-1]}.0"
+    # Of an empty machine, the picker has taken the same CPUs in all releases whose rules are known.
+    known = releases.known(view.version) is not None
+    version = view.version if known else f"v1.{max(releases.NEWEST_PATCH)}.0"
     try:
         return startup.initial_state(topology, only_cpus, {}, version).reserved
     except errors.KubeletError as error:

@@ -15,21 +15,26 @@ from rte.accounting import listed, machine
 from rte.accounting.crosscheck import disagreements
 from rte.accounting.devices import device_pools
 from rte.accounting.globs import matches
-from rte.accounting.holdings import read_holdings
+from rte.accounting.holdings import (
+    as_loaded,
+    counted_holdings,
+    read_holdings,
+    read_pod_holdings,
+)
 from rte.model import bits
 from rte.model.node import KubeletConfig, NodeReading, NodeState, PodRef, ZoneMemory
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.memory import initial_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rte.accounting.holdings import Holdings
     from rte.accounting.listed import Listing, Name
     from rte.model.bits import CPUSet
     from rte.model.kubelet import KubeletView, NodePod
     from rte.model.machine import Machine
-    from rte.model.node import MemoryBlock, Topology
+    from rte.model.node import Holding, MemoryBlock, Topology
 
 
 CPU_POLICIES = ("none", "static")
@@ -86,13 +91,21 @@ def build_reading(
     if previous is not None and (not view.epoch or previous.epoch != view.epoch):
         previous = None
     config, notes = _running_config(view)
+    view, serves_pods = as_loaded(view, config)
     topology, reserved, changed = machine.read_machine(
-        hardware, view, config, previous, settled=options.settled
+        hardware,
+        view,
+        config,
+        previous,
+        settled=options.settled,
+        may_lose=options.settled and serves_pods,
     )
     pools = device_pools(view, previous.devices if previous else {}, options.node_capacity)
     listing = listed.read_listing(view, options.reference_container)
     uids = listed.uids_of(view, listing, active_pods)
     holdings = read_holdings(view, config, listing, uids, pools)
+    pod_holdings = read_pod_holdings(view, listing, uids)
+    counted = counted_holdings(holdings, pod_holdings)
     state = NodeState(
         topology=topology,
         config=config,
@@ -100,11 +113,12 @@ def build_reading(
         epoch=view.epoch,
         synced=options.synced,
         reserved=reserved,
-        shared=_shared(view, config, topology, reserved, listing, holdings),
-        memory=_memory(view, config, topology, holdings),
+        shared=_shared(view, config, topology, reserved, listing, counted),
+        memory=_memory(view, config, topology, counted),
         devices=pools,
         admitted=_admitted(view, active_pods, listing, uids, holdings),
         holdings=holdings,
+        pod_holdings=pod_holdings,
     )
     active = listed.active_uids(view, listing, active_pods, uids, drop_unknown=options.drop_unknown)
     notes += changed
@@ -168,7 +182,7 @@ def _shared(
     topology: Topology,
     reserved: CPUSet,
     listing: Listing | None,
-    holdings: Holdings,
+    counted: Iterable[Holding],
 ) -> CPUSet:
     """``defaultCpuSet``; without the file what the reference container shows, else what is left."""
     if config.cpu_policy != "static":
@@ -178,15 +192,14 @@ def _shared(
     if listing and listing.shared:
         return listing.shared
     held = 0
-    for containers in holdings.values():
-        for holding in containers.values():
-            held |= holding.cpus
+    for holding in counted:
+        held |= holding.cpus
     left = topology.all_cpus & ~held
     return left & ~reserved if machine.is_strict(config) else left
 
 
 def _memory(
-    view: KubeletView, config: KubeletConfig, topology: Topology, holdings: Holdings
+    view: KubeletView, config: KubeletConfig, topology: Topology, counted: Iterable[Holding]
 ) -> Mapping[int, ZoneMemory]:
     """The memory manager's rows; without its file, the initial ones with every block filled in."""
     if config.memory_policy == "None":
@@ -194,10 +207,9 @@ def _memory(
     if view.memory:
         return view.memory.zones
     rows = initial_rows(topology, config)
-    for containers in holdings.values():
-        for holding in containers.values():
-            for block in holding.memory:
-                _fill(rows, block)
+    for holding in counted:
+        for block in holding.memory:
+            _fill(rows, block)
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.accounting.holdings import counted_holdings
 from rte.model import bits
 from rte.model.node import Amounts
 from rte.model.quantity import hugepage_resource
@@ -64,9 +65,10 @@ def _add_cpus(table: ZoneResources, state: NodeState) -> None:
     reserved = state.reserved or config.reserved_cpus or 0
     unplaced = 0 if reserved else -(-config.cpu_reservation_milli // 1000)
     held = 0
-    for containers in state.holdings.values():
-        for holding in containers.values():
-            held |= holding.cpus
+    for holding in counted_holdings(state.holdings, state.pod_holdings):
+        held |= holding.cpus
+    if config.cpu_policy == "static":
+        held |= state.topology.all_cpus & ~state.shared  # also what the kubelet has lost
     for zone, cpus in state.topology.zone_cpus.items():
         usable = (cpus & ~reserved).bit_count()
         taken = min(unplaced, usable)

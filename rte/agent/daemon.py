@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.agent import follow, learn, memory, sinks
+from rte.agent.drift import DriftCheck
 from rte.agent.follow import Change, FileFollower, Signals
 from rte.agent.kubesink import FIELD_MANAGER, KubeSink, Observation, Pace
 from rte.agent.mailbox import Mailbox
@@ -26,6 +27,7 @@ from rte.kube.resources import NODES
 from rte.kubelet.reading import read_state_files
 from rte.sysfs import read_machine
 from rte.telemetry import health
+from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
 
@@ -168,6 +170,10 @@ class _Agent:
             self._socket = podresources.path
         if self._client is not None and settings.asks_kubelet:
             self._pods = PodTable(before=_uids_in_files(settings.state_dir))
+        drift = None
+        if self._pods is not None and settings.drift_check:
+            cases = CaseBook(settings.case_dir)
+            drift = DriftCheck(settings.node_name, self._pods, metrics, cases)
         self._observer = Observer(
             settings,
             Sources(
@@ -176,6 +182,7 @@ class _Agent:
                 podresources=podresources,
                 socket=self._socket,
                 pods=self._pods,
+                drift=drift,
                 rest=rest,
             ),
             self._signals,
@@ -297,6 +304,11 @@ class _Agent:
         node = await self._get_node()
         self._observer.own(learn.node_facts(node or {}).uid)
 
+    async def _lease_owners(self) -> list[dict[str, str]]:
+        await self._renew_owner()
+        uid, name = self._observer.node.uid, self._settings.node_name
+        return [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}] if uid else []
+
     async def _get_node(self) -> Mapping[str, Any] | None:
         """The Node; None where the API is not asked, or does not let us see it."""
         if self._client is None:
@@ -304,6 +316,8 @@ class _Agent:
         try:
             node: Mapping[str, Any] = await self._client.get(NODES.path(self._settings.node_name))
         except errors.KubeError as error:
+            if error.status == 404:
+                raise learn.no_such_node(self._settings.node_name, error) from error
             if error.status != 403:
                 raise
             logger.warning("the Node may not be read, so the object has no owner: %s", error)
@@ -314,8 +328,7 @@ class _Agent:
         """Renew the Lease while what is published can be trusted; until cancelled."""
         assert self._client is not None  # noqa: S101 - there is a sink, so there is a client
         await sink.first_publish.wait()
-        settings, node = self._settings, self._observer.node
-        owner = {"apiVersion": "v1", "kind": "Node", "name": settings.node_name, "uid": node.uid}
+        settings = self._settings
         self._heartbeat = Heartbeat(
             self._client,
             settings.node_name,
@@ -323,7 +336,7 @@ class _Agent:
             settings.node_name,
             duration_s=LEASE_DURATION_S,
             labels=LEASE_LABELS,
-            owners=[owner] if node.uid else [],
+            owners=self._lease_owners,
         )
         failing = False
         while True:

@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rte.agent.follow import Signals
     from rte.kube.client import Client
+    from rte.model.pod import Pod
     from rte.telemetry.metrics import AgentMetrics
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,11 @@ class PodTable:
     API does not is too new at first; after ``grace_s`` it is doubtful: long gone, or a static pod
     whose mirror is missing. Podresources can tell; who is gone is then :meth:`bury`-ed.
     ``before`` are UIDs that the files had before the first list: doubtful if that lacks them.
+
+    Attributes:
+        newcomers: pods that were seen before their admission, by UID, until they are
+            :meth:`settled`.
+        endings: UIDs of newcomers that are over, with the kubelet's reason where it refused them.
     """
 
     def __init__(self, *, before: frozenset[str] = frozenset(), grace_s: float = 2.0) -> None:
@@ -48,6 +54,8 @@ class PodTable:
         self._pods: dict[str, NodePod] = {}
         self._ended: dict[str, NodePod] = {}
         self._unknown: dict[str, float] = {}
+        self.newcomers: dict[str, Pod] = {}
+        self.endings: dict[str, str] = {}
         self.listed = False
 
     def replace(self, items: Iterable[dict[str, Any]]) -> None:
@@ -59,6 +67,8 @@ class PodTable:
         for uid, pod in before.items():
             if uid not in self._pods:
                 self._ended[uid] = _ended(pod)
+                if uid in self.newcomers:
+                    self.endings.setdefault(uid, "")
         self._unknown |= dict.fromkeys(self._before - self._pods.keys(), -math.inf)
         self._before = frozenset()
         self.listed = True
@@ -67,6 +77,7 @@ class PodTable:
         """Take one pod; True when that changes anything here."""
         pod = parse(obj)
         self._unknown.pop(pod.uid, None)
+        self._note_newcomer(pod, obj)
         ended = self._ended.pop(pod.uid, None)
         if self._pods.get(pod.uid) == pod and ended is None:
             return False
@@ -79,6 +90,8 @@ class PodTable:
         known = self._pods.get(pod.uid)
         if known is None:
             return False
+        if pod.uid in self.newcomers:
+            self.endings.setdefault(pod.uid, "")
         del self._pods[pod.uid]
         if _MIRROR not in ((obj.get("metadata") or {}).get("annotations") or {}):
             self._ended[pod.uid] = _ended(pod)
@@ -107,6 +120,20 @@ class PodTable:
         for uid in uids:
             self._unknown.pop(uid, None)
             self._ended[uid] = NodePod(uid=uid, namespace="", name="", terminal=True)
+
+    def settled(self, uids: Iterable[str]) -> None:
+        """What became of these newcomers is known."""
+        for uid in uids:
+            self.newcomers.pop(uid, None)
+            self.endings.pop(uid, None)
+
+    def _note_newcomer(self, pod: NodePod, obj: dict[str, Any]) -> None:
+        if pod.terminal:
+            if pod.uid in self.newcomers:
+                self.endings[pod.uid] = podspec.rejection(obj.get("status") or {}) or ""
+        elif not pod.admitted and pod.uid not in self.newcomers:
+            with suppress(errors.ParseError):
+                self.newcomers[pod.uid] = podspec.parse_pod(obj, defaults=False)
 
     def pods(self) -> tuple[NodePod, ...]:
         """All pods, the ended ones among them as terminal, in order of UID."""

@@ -63,6 +63,8 @@ class AgentSettings:
         metrics_listen: address of metrics and health; empty: none.
         lease_namespace: where the Lease is kept that shows that the agent lives; empty: no Lease.
         poll_interval: seconds between looks at everything, in case a notification was lost.
+        drift_check: compare each admission with its prediction.
+        case_dir: where cases of the drift alarm are kept; None: nowhere.
     """
 
     sysfs_root: Path | None = None
@@ -84,8 +86,10 @@ class AgentSettings:
     exclude_pods: tuple[tuple[str, str], ...] = ()
     exclude_resources: tuple[str, ...] = ()
     metrics_listen: str = ":9101"
-    lease_namespace: str = "rte-system"
+    lease_namespace: str = "rte-agents"
     poll_interval: float = 60.0
+    drift_check: bool = True
+    case_dir: Path | None = None
 
     @property
     def sysfs(self) -> Path:

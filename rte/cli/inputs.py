@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rte import errors
-from rte.scheduler import node as node_entry
-from rte.scheduler import objects
-from rte.scheduler.cluster import Cluster, read_namespace
+from rte.scheduler.cache.cluster import Cluster, read_namespace
+from rte.scheduler.framework import node as node_entry
+from rte.scheduler.framework import objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from rte import config, errors
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler import explain
-from rte.scheduler.extender import Extender
-from rte.scheduler.service import Scheduler
+from rte.scheduler.front import explain
+from rte.scheduler.front.extender import Extender
+from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import health, logs
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from rte.cli import inputs
 from rte.cli.drawing import format_bytes
 from rte.kubelet import config as kubelet_config
 from rte.model import bits
-from rte.scheduler.node import Report
-from rte.scheduler.objects import NodeInfo
+from rte.scheduler.framework.node import Report
+from rte.scheduler.framework.objects import NodeInfo
 from rte.sim import offline
 from rte.sysfs import read_machine
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rte.model.machine import Machine
     from rte.model.node import KubeletConfig, NodeState
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
 
 FIXTURES = Path("fixtures/sysfs")
 OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqstuvwxyz0123456789"
@@ -221,10 +221,7 @@ def draw(node: str, state: NodeState, names: dict[str, str]) -> list[str]:
     """A node's zones, one character per CPU: a letter per holder, ``.`` free, ``r`` reserved."""
     letters = {uid: OWNERS[place % len(OWNERS)] for place, uid in enumerate(state.holdings)}
     owner = {
-        cpu: letters[uid]
-        for uid, containers in state.holdings.items()
-        for holding in containers.values()
-        for cpu in bits.members(holding.cpus)
+        cpu: letters[uid] for uid in state.holdings for cpu in bits.members(state.held_cpus(uid))
     }
     lines = [f"{node} ({state.config.topology_policy}, {state.config.topology_scope} scope)"]
     for zone, cpus in state.topology.zone_cpus.items():

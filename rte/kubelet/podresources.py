@@ -12,7 +12,7 @@ from google.protobuf import message
 
 from rte import errors
 from rte.kubelet._pb import podresources_pb2 as pb
-from rte.kubelet.statefiles import MOST_BYTES
+from rte.kubelet.checkpoints import MOST_BYTES
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,
@@ -169,17 +169,7 @@ def decode_pods(pods: Iterable[pb.PodResources]) -> tuple[ListedPod, ...]:
     Raises:
         errors.ParseError: an id that no CPU or zone can have.
     """
-    # Lists before tuples, and no field asked twice: a message makes a new object at every access.
-    return tuple(
-        [
-            ListedPod(
-                pod.namespace,
-                pod.name,
-                tuple([_container(container) for container in pod.containers]),
-            )
-            for pod in pods
-        ]
-    )
+    return tuple([_pod(pod) for pod in pods])
 
 
 def decode_allocatable(answer: pb.AllocatableResourcesResponse) -> Allocatable:
@@ -207,6 +197,20 @@ def decode(kind: type[_Message], payload: bytes) -> _Message:
         raise errors.ParseError(f"podresources {kind.__name__}", payload, str(error)) from error
 
 
+# Lists before tuples, and no field asked twice: a message makes a new object at every access.
+
+
+def _pod(pod: pb.PodResources) -> ListedPod:
+    cpus, memory = pod.cpu_ids, pod.memory
+    return ListedPod(
+        pod.namespace,
+        pod.name,
+        tuple([_container(container) for container in pod.containers]),
+        _ids(cpus, "podresources CPU") if cpus else 0,
+        _memory(memory) if memory else (),
+    )
+
+
 def _container(container: pb.ContainerResources) -> ListedContainer:
     devices, claims = container.devices, container.dynamic_resources
     return ListedContainer(
@@ -221,10 +225,13 @@ def _container(container: pb.ContainerResources) -> ListedContainer:
 def _claimed(claims: Iterable[pb.DynamicResource]) -> tuple[ClaimedDevice, ...]:
     return tuple(
         ClaimedDevice(
-            f"{claim.claim_namespace}/{claim.claim_name}",
+            claim.claim_namespace,
+            claim.claim_name,
             device.driver_name,
             device.pool_name,
             device.device_name,
+            device.share_id,
+            tuple(cdi.name for cdi in device.cdi_devices),
         )
         for claim in claims
         for device in claim.claim_resources

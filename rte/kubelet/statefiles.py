@@ -1,23 +1,21 @@
 """Parsers of the kubelet's checkpoint files: text in, values of :mod:`rte.model.kubelet` out.
 
 The kubelet replaces these files atomically (pkg/kubelet/util/store), so text that does not parse
-was damaged, or cut short by whoever copied it. Checksums are hashes of Go's in-memory layout and
-are not verified; structure and types are, down to every id and amount. Go writes an empty map or
-list as null, or leaves it out.
+was damaged, or cut short by whoever copied it. Verified are structure and types, down to every id
+and amount, and the file's own checksum, as a starting kubelet does.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import Meta, Raw, Struct, field
 
 from rte import errors
+from rte.kubelet import checkpoints
 from rte.model import bits
 from rte.model.kubelet import (
-    WHOLE_POD,
     AllocatedPods,
     CPUManagerState,
     DeviceCheckpoint,
@@ -27,7 +25,7 @@ from rte.model.kubelet import (
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _T = TypeVar("_T")
 
@@ -36,143 +34,73 @@ MEMORY_STATE = "memory_manager_state"
 ALLOCATED_PODS = "allocated_pods_state"
 DEVICE_CHECKPOINT = "kubelet_internal_checkpoint"
 
-#: No machine has an exbibyte: the kubelet's unsigned arithmetic has run below zero, or the file is
-#: damaged. Sums of sound amounts stay far within 64 bits.
-MOST_BYTES = 1 << 60
-
 #: Stands for "no zone recorded" in the device checkpoint (nodeWithoutTopology in pod_devices.go).
 _NO_ZONE = "-1"
 
-
-_Amount: TypeAlias = Annotated[int, Meta(ge=0, lt=MOST_BYTES)]
-_Zone: TypeAlias = Annotated[int, Meta(ge=0, le=bits.MAX_ID)]
-#: By UID and container.
-_ByContainer: TypeAlias = dict[str, dict[str, _T] | None]
-
-
-class _PodCPUs(Struct, rename="camel"):
-    cpu_set: str = ""
-
-
-class _CPUDocument(Struct, rename="camel"):
-    policy_name: str
-    default_cpu_set: str
-    entries: _ByContainer[str] | None = None
-    pod_entries: dict[str, _PodCPUs | None] | None = None
-
-
-class _Block(Struct, rename="camel"):
-    type: str
-    size: _Amount
-    numa_affinity: list[_Zone] | None = None
-
-
-class _Amounts(Struct, rename="camel"):
-    total: _Amount
-    system_reserved: _Amount
-    allocatable: _Amount
-    reserved: _Amount
-    free: _Amount
-
-
-class _Row(Struct, rename="camel"):
-    number_of_assignments: _Amount
-    memory_map: dict[str, _Amounts] | None = None
-    cells: list[_Zone] | None = None
-
-
-class _PodBlocks(Struct, rename="camel"):
-    memory_blocks: list[_Block] | None = None
-
-
-class _MemoryDocument(Struct, rename="camel"):
-    policy_name: str
-    machine_state: dict[str, _Row] | None = None
-    entries: _ByContainer[list[_Block] | None] | None = None
-    pod_entries: dict[str, _PodBlocks | None] | None = None
-
-
-class _AllocatedDocument(Struct):
-    data: str
-
-
-class _Allocated(Struct, rename="pascal"):
-    container_resources: dict[str, Raw] | None = None
-
-
-class _AllocatedData(Struct):
-    entries: dict[str, _Allocated | None] | None = None
-
-
-class _DeviceEntry(Struct, rename="pascal"):
-    pod_uid: str = field(name="PodUID")
-    container_name: str
-    resource_name: str
-    #: By zone; kubelets before 1.20 recorded no zones.
-    device_ids: dict[str, list[str] | None] | list[str] | None = field(
-        name="DeviceIDs", default=None
-    )
-
-
-class _DeviceData(Struct, rename="pascal"):
-    pod_device_entries: list[_DeviceEntry] | None = None
-    registered_devices: dict[str, list[str] | None] | None = None
-
-
-class _DeviceDocument(Struct):
-    data: _DeviceData | None = field(name="Data")
-
-
-_CPU_DECODER = msgspec.json.Decoder(_CPUDocument)
-_MEMORY_DECODER = msgspec.json.Decoder(_MemoryDocument)
-_ALLOCATED_DECODER = msgspec.json.Decoder(_AllocatedDocument)
-_ALLOCATED_DATA_DECODER = msgspec.json.Decoder(_AllocatedData)
-_DEVICE_DECODER = msgspec.json.Decoder(_DeviceDocument)
+_ENVELOPE_DECODER = msgspec.json.Decoder(checkpoints.Envelope)
+_CPU_DECODER = msgspec.json.Decoder(checkpoints.CPUDocument)
+_MEMORY_DECODER = msgspec.json.Decoder(checkpoints.MemoryDocument)
+_ALLOCATED_DECODER = msgspec.json.Decoder(checkpoints.AllocatedDocument)
+_ALLOCATED_DATA_DECODER = msgspec.json.Decoder(checkpoints.AllocatedData)
+_DEVICE_DECODER = msgspec.json.Decoder(checkpoints.DeviceDocument)
 
 
 def parse_cpu_state(text: str | bytes, what: str = CPU_STATE) -> CPUManagerState:
-    """Parse ``cpu_manager_state`` (pkg/kubelet/cm/cpumanager/state/checkpoint.go, v2 and v3).
+    """Parse ``cpu_manager_state`` in the formats V2 to V4.
+
+    Which format a file has is decided as a kubelet of 1.37 does (cpumanager/state,
+    loadAndMigrateCheckpointV4): by ``data``; else by which checksum holds, and only V2 may have
+    none.
 
     Raises:
-        errors.ParseError: not such a file.
+        errors.ParseError: not such a file, or its checksum does not hold.
     """
-    document = _decode(_CPU_DECODER, text, what)
+    data = _embedded(text, what)
+    document = _decode(_CPU_DECODER, text if data is None else data, what)
     entries = {
         uid: {name: _cpus(cpus, what) for name, cpus in (containers or {}).items()}
         for uid, containers in (document.entries or {}).items()
     }
-    for uid, entry in (document.pod_entries or {}).items():
-        cpus = entry.cpu_set if entry else ""
-        entries.setdefault(uid, {})[WHOLE_POD] = bits.parse_list(cpus, what)
+    pods = {uid: _cpus(entry.cpu_set, what) for uid, entry in (document.pod_entries or {}).items()}
+    default = bits.parse_list(document.default_cpu_set, what)
+    if data is None and not _has_pods(document, text, what):
+        pods = {}
     return CPUManagerState(
         policy=document.policy_name,
-        default=bits.parse_list(document.default_cpu_set, what),
+        default=default,
         entries=entries,
+        pod_entries=pods,
+        embedded=data is not None,
     )
 
 
 def parse_memory_state(text: str | bytes, what: str = MEMORY_STATE) -> MemoryManagerState:
-    """Parse ``memory_manager_state`` (pkg/kubelet/cm/memorymanager/state/checkpoint.go).
+    """Parse ``memory_manager_state`` in the formats V1 to V3; as :func:`parse_cpu_state`.
 
     Raises:
-        errors.ParseError: not such a file.
+        errors.ParseError: not such a file, or its checksum does not hold.
     """
-    document = _decode(_MEMORY_DECODER, text, what)
+    data = _embedded(text, what)
+    document = _decode(_MEMORY_DECODER, text if data is None else data, what)
     zones = {}
     for key, row in (document.machine_state or {}).items():
         zone = _zone_key(key, what)
         zones[zone] = _zone_memory(zone, row)
-    entries = {
-        uid: {name: _blocks(blocks or ()) for name, blocks in (containers or {}).items()}
-        for uid, containers in (document.entries or {}).items()
+    pods = {
+        uid: _blocks(entry.memory_blocks or ())
+        for uid, entry in (document.pod_entries or {}).items()
     }
-    for uid, entry in (document.pod_entries or {}).items():
-        blocks = entry.memory_blocks if entry else None
-        entries.setdefault(uid, {})[WHOLE_POD] = _blocks(blocks or ())
+    if data is None and not _has_pods(document, text, what):
+        pods = {}
     return MemoryManagerState(
         policy=document.policy_name,
         zones=dict(sorted(zones.items())),
-        entries=entries,
+        entries={
+            uid: {name: _blocks(blocks or ()) for name, blocks in (containers or {}).items()}
+            for uid, containers in (document.entries or {}).items()
+        },
+        pod_entries=pods,
+        embedded=data is not None,
     )
 
 
@@ -182,10 +110,11 @@ def parse_allocated_pods(text: str | bytes, what: str = ALLOCATED_PODS) -> Alloc
     Its payload is JSON inside a JSON string: pod UID -> container name -> allocated resources.
 
     Raises:
-        errors.ParseError: not such a file.
+        errors.ParseError: not such a file, or its checksum does not hold.
     """
     document = _decode(_ALLOCATED_DECODER, text, what)
     data = _decode(_ALLOCATED_DATA_DECODER, document.data, what)
+    _verify(document.checksum, checkpoints.text_checksum(document.data), text, what)
     return AllocatedPods(
         pods={
             uid: frozenset((entry and entry.container_resources) or ())
@@ -200,9 +129,10 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
     A device without topology and one whose topology has no zones look the same here: None.
 
     Raises:
-        errors.ParseError: not such a file.
+        errors.ParseError: not such a file, or its checksum does not hold.
     """
-    data = _decode(_DEVICE_DECODER, text, what).data or _DeviceData()
+    document = _decode(_DEVICE_DECODER, text, what)
+    data = document.data
     entries: dict[str, dict[str, tuple[DeviceHolding, ...]]] = {}
     for entry in data.pod_device_entries or ():
         containers = entries.setdefault(entry.pod_uid, {})
@@ -213,11 +143,47 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
         resource: frozenset(devices or ())
         for resource, devices in (data.registered_devices or {}).items()
     }
+    _verify(document.checksum, data.content_checksum(), text, what)
     return DeviceCheckpoint(entries=entries, registered=registered)
 
 
 # From one version of the file to the next, nearly all lists stay as they are.
 _cpus = lru_cache(maxsize=8192)(bits.parse_list)
+_mask = lru_cache(maxsize=1024)(bits.of)
+
+
+def _embedded(text: str | bytes, what: str) -> str | None:
+    """The content of the formats of 1.37; None for an older format."""
+    envelope = _decode(_ENVELOPE_DECODER, text, what)
+    if not envelope.is_used:
+        return None
+    _verify(envelope.data_checksum, checkpoints.text_checksum(envelope.data), text, what)
+    return envelope.data
+
+
+def _has_pods(
+    document: checkpoints.CPUDocument | checkpoints.MemoryDocument, text: str | bytes, what: str
+) -> bool:
+    """Whether a file of an older format has pod entries, by the checksum that holds.
+
+    Raises:
+        errors.ParseError: none does.
+    """
+    told = document.checksum
+    if document.pod_entries and document.content_checksum(with_pods=True) == told:
+        return True
+    # An old file backend wrote none.
+    if told in (0, document.content_checksum()):
+        return False
+    _verify(told, document.content_checksum(with_pods=True), text, what)
+    return True
+
+
+def _verify(told: int, found: int, text: str | bytes, what: str) -> None:
+    if told != found:
+        raise errors.ParseError(
+            what, text, f"its checksum is {told}, that of its content {found}: torn, or edited"
+        )
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], text: str | bytes, what: str) -> _T:
@@ -246,10 +212,10 @@ def _device_zones(
     return zones
 
 
-def _zone_memory(zone: int, row: _Row) -> ZoneMemory:
+def _zone_memory(zone: int, row: checkpoints.Row) -> ZoneMemory:
     return ZoneMemory(
         assignments=row.number_of_assignments,
-        group=bits.of(row.cells or ()) or 1 << zone,
+        group=_mask(row.cells or ()) or 1 << zone,
         amounts={
             resource: MemoryAmounts(
                 amounts.total,
@@ -263,12 +229,10 @@ def _zone_memory(zone: int, row: _Row) -> ZoneMemory:
     )
 
 
-def _blocks(blocks: Iterable[_Block]) -> tuple[MemoryBlock, ...]:
+@lru_cache(maxsize=2048)
+def _blocks(blocks: tuple[checkpoints.Block, ...]) -> tuple[MemoryBlock, ...]:
     return tuple(
-        [
-            MemoryBlock(block.type, bits.of(block.numa_affinity or ()), block.size)
-            for block in blocks
-        ]
+        [MemoryBlock(block.type, _mask(block.numa_affinity or ()), block.size) for block in blocks]
     )
 
 

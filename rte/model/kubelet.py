@@ -14,26 +14,49 @@ from rte.model.node import MemoryBlock
 if TYPE_CHECKING:
     from rte.model.node import KubeletConfig, ZoneMemory
 
-#: The container name under which pod-level assignments (kubelet >= 1.36) are kept.
+#: In the place of a container's name: the pod as a whole.
 WHOLE_POD = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CPUManagerState:
-    """``cpu_manager_state``: UID -> container name -> exclusive CPUs, and the shared pool."""
+    """``cpu_manager_state``.
+
+    Attributes:
+        policy: ``none`` or ``static``.
+        default: the shared pool.
+        entries: UID -> container name -> its CPUs: exclusive ones, or those of its pod that it
+            shares with other containers of the pod.
+        pod_entries: UID -> what a pod with pod-level resources holds as a whole (gate
+            PodLevelResourceManagers). ``entries`` of its containers are parts of it.
+        embedded: the content came from ``data``, the format of 1.37; an older kubelet goes by the
+            fields beside it, which have no ``pod_entries``.
+    """
 
     policy: str
     default: CPUSet
     entries: Mapping[str, Mapping[str, CPUSet]] = field(default_factory=dict)
+    pod_entries: Mapping[str, CPUSet] = field(default_factory=dict)
+    embedded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryManagerState:
-    """``memory_manager_state``: rows by zone id; UID -> container name -> blocks in file order."""
+    """``memory_manager_state``.
+
+    Attributes:
+        policy: ``None`` or ``Static``.
+        zones: rows by zone id.
+        entries: UID -> container name -> blocks in file order.
+        pod_entries: UID -> blocks of the pod as a whole; they count, not those of ``entries``.
+        embedded: as in :class:`CPUManagerState`.
+    """
 
     policy: str
     zones: Mapping[int, ZoneMemory] = field(default_factory=dict)
     entries: Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]] = field(default_factory=dict)
+    pod_entries: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
+    embedded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +85,27 @@ class DeviceCheckpoint:
     registered: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedDevice:
-    """A device that a resource claim (DRA) gave to a container."""
+class ClaimedDevice(Struct, frozen=True):
+    """A device that a resource claim (DRA) gave to a container.
 
+    Attributes:
+        namespace: of the claim, which is the pod's.
+        claim: name of the ResourceClaim.
+        driver: with ``pool`` and ``device``, what names the device; ``device`` may be empty.
+        pool: of the driver.
+        device: within the pool.
+        share: id of a share of a device that several claims may have; empty where it is whole.
+        cdi: CDI names (``vendor/class=name``) that put it into the container, as the kubelet lists
+            them: with those of the driver's devices before it in the claim (up to 1.37).
+    """
+
+    namespace: str
     claim: str
     driver: str
     pool: str
     device: str
+    share: str = ""
+    cdi: tuple[str, ...] = ()
 
 
 class ListedContainer(Struct, frozen=True):
@@ -86,11 +122,17 @@ class ListedContainer(Struct, frozen=True):
 
 
 class ListedPod(Struct, frozen=True):
-    """A pod as podresources lists it: no UID, and shown before it is admitted."""
+    """A pod as podresources lists it: no UID, and shown before it is admitted.
+
+    ``cpus`` and ``memory`` are what a pod with pod-level resources holds as a whole (1.37, gate
+    PodLevelResourceManagers); containers list then only what is theirs alone, which is part of it.
+    """
 
     namespace: str
     name: str
     containers: tuple[ListedContainer, ...] = ()
+    cpus: CPUSet = 0
+    memory: tuple[MemoryBlock, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

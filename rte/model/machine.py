@@ -89,6 +89,36 @@ class PCIDevice:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PCIZones:
+    """Which zone a PCI function is in, for every function of the machine, told in few words.
+
+    Attributes:
+        roots: root, as DRA drivers name it in ``pcieRoot`` (``pci0000:17``) -> zone of all its
+            functions whose zone is known; None where they have several, or none is known.
+        functions: address -> zone of the functions that their root does not tell.
+    """
+
+    roots: Mapping[str, int | None] = field(default_factory=dict)
+    functions: Mapping[str, int] = field(default_factory=dict)
+
+    def of_root(self, root: str) -> int | None:
+        """The zone of a root, None where it is not known or not one."""
+        return self.roots.get(root)
+
+    def of_function(self, address: str) -> int | None:
+        """The zone of a function (``0000:17:00.0``), None where it is not known.
+
+        The buses of a root go on from its own number to the next root's.
+        """
+        if address in self.functions:
+            return self.functions[address]
+        domain, _, rest = address.partition(":")
+        bus = rest.partition(":")[0]
+        above = [root for root in self.roots if root[3:-3] == domain and root[-2:] <= bus]
+        return self.roots[max(above)] if bus and above else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """All that the agent knows of the hardware. ``cpus`` and ``zones`` ascend by id.
@@ -97,6 +127,7 @@ class Machine:
         sockets: how many the platform reports (cadvisor counts the different ``physical id`` lines
             of /proc/cpuinfo, which on simulated hardware are the real machine's); 0 = count them.
         l3_ids_told: whether the kernel gives L3 caches ids; else ``CPU.l3`` are numbers of ours.
+        pci_zones: zones of all PCI functions, those too that ``pci`` leaves out.
         warnings: one line for each file that was missing or unreadable and what stood in for it.
     """
 
@@ -106,6 +137,7 @@ class Machine:
     sockets: int = 0
     l3_ids_told: bool = True
     pci: tuple[PCIDevice, ...] = ()
+    pci_zones: PCIZones = PCIZones()
     vendor: str = ""
     model: str = ""
     warnings: tuple[str, ...] = field(default=(), compare=False)

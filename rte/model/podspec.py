@@ -14,11 +14,20 @@ if TYPE_CHECKING:
 #: A mirror pod carries its static pod's UID here; the kubelet's state files know only that one.
 CONFIG_HASH = "kubernetes.io/config.hash"
 
+#: The kubelet writes this in front of the message of every pod that it did not admit.
+_REJECTED_PREFIX = "Pod was rejected"
+
 
 def kubelet_uid(metadata: Mapping[str, Any]) -> str:
     """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
     annotations = metadata.get("annotations") or {}
     return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
+
+
+def rejection(status: Mapping[str, Any]) -> str | None:
+    """The kubelet's reason if it did not admit the pod, else None."""
+    rejected = str(status.get("message") or "").startswith(_REJECTED_PREFIX)
+    return str(status.get("reason") or "") if status.get("phase") == "Failed" and rejected else None
 
 
 def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
@@ -46,6 +55,7 @@ def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
         for item in _items(spec.get("containers"), "containers")
     ]
     pod_requests, pod_limits = _resources(spec.get("resources"), defaults=defaults)
+    has_stanza = spec.get("resources") is not None
     status = _mapping(obj.get("status"), "status")
     return Pod(
         uid=kubelet_uid(metadata),
@@ -54,8 +64,8 @@ def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
         qos=_recorded_qos(status) or qos_class(containers, pod_requests, pod_limits),
         containers=tuple(containers),
         overhead=_amounts(spec.get("overhead"), "overhead"),
-        pod_requests=pod_requests or (None if not pod_limits else {}),
-        pod_limits=pod_limits or (None if not pod_requests else {}),
+        pod_requests=pod_requests if has_stanza else None,
+        pod_limits=pod_limits if has_stanza else None,
     )
 
 
@@ -63,17 +73,32 @@ def qos_class(
     containers: Sequence[Container],
     pod_requests: Mapping[str, int] | None = None,
     pod_limits: Mapping[str, int] | None = None,
+    *,
+    by_container: bool = True,
 ) -> QOS:
-    """The class that the API server computes (pkg/apis/core/v1/helper/qos).
+    """The class that the API server computes (pkg/apis/core/v1/helper/qos, ComputePodQOS).
 
-    Only cpu and memory above zero count; a pod-level stanza takes the place of the containers.
+    Only cpu and memory above zero count. A pod-level stanza takes the place of the containers.
+
+    Args:
+        containers: of the pod, all kinds.
+        pod_requests: of the stanza.
+        pod_limits: of the stanza.
+        by_container: every container has a class of its own, and different ones make the pod
+            Burstable (since 1.37); else their sums count.
     """
     if pod_requests or pod_limits:
-        pairs: list[tuple[Mapping[str, int], Mapping[str, int]]] = [
-            (pod_requests or {}, pod_limits or {})
-        ]
-    else:
-        pairs = [(container.requests, container.limits) for container in containers]
+        return _qos_of([(pod_requests or {}, pod_limits or {})])
+    pairs = [(container.requests, container.limits) for container in containers]
+    if not by_container:
+        return _qos_of(pairs)
+    classes = {_qos_of([pair]) for pair in pairs}
+    if len(classes) > 1:
+        return QOS.BURSTABLE
+    return classes.pop() if classes else QOS.BEST_EFFORT
+
+
+def _qos_of(pairs: Sequence[tuple[Mapping[str, int], Mapping[str, int]]]) -> QOS:
     total_requests: dict[str, int] = {}
     total_limits: dict[str, int] = {}
     guaranteed = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
 
 from rte import errors
@@ -30,6 +30,8 @@ _FORM = re.compile(
     r"([+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40}))(?:[eE]([+-]?\d{1,3})|([a-zA-Z]{0,2}))", re.ASCII
 )
 _MAX = 2**63 - 1
+#: Units of :func:`parse_nano` in one.
+NANO = 10**9
 
 
 @lru_cache(maxsize=4096)
@@ -41,16 +43,49 @@ def parse(text: str | int, *, scale: int = 1) -> int:
     Raises:
         errors.ParseError: text outside the format.
     """
+    value = _decimal(text) * scale
+    whole = int(abs(value).to_integral_value(ROUND_CEILING)) if abs(value) < 1 << 70 else _MAX
+    return min(whole, _MAX) if value >= 0 else -min(whole, _MAX)
+
+
+@lru_cache(maxsize=4096)
+def parse_nano(text: str | int) -> int:
+    """Parse a quantity exactly, in units of 1e-9.
+
+    As in the API machinery, what is finer is rounded up (away from zero), and int64 is the cap of
+    amounts with a binary suffix.
+
+    Raises:
+        errors.ParseError: text outside the format.
+    """
+    value = _decimal(text)
+    if abs(value) > _MAX and str(text).endswith("i"):
+        return _MAX * NANO if value > 0 else -_MAX * NANO
+    with localcontext() as exact:
+        exact.prec = 1200
+        whole = int(abs(value * NANO).to_integral_value(ROUND_CEILING))
+    return whole if value >= 0 else -whole
+
+
+def format_nano(nano: int) -> str:
+    """The shortest text without an exponent: 2_500_000_000 -> ``2500m``."""
+    for unit, suffix in ((NANO, ""), (10**6, "m"), (10**3, "u")):
+        if nano % unit == 0:
+            return f"{nano // unit}{suffix}"
+    return f"{nano}n"
+
+
+def _decimal(text: str | int) -> Decimal:
     match = _FORM.fullmatch(str(text))
     if match is None:
         raise errors.ParseError("quantity", text)
     number, exponent, suffix = match.groups()
     if suffix and suffix not in _SUFFIX:
         raise errors.ParseError("quantity", text, "unknown suffix")
-    value = Decimal(number) * scale
-    value = value.scaleb(int(exponent)) if exponent else value * _SUFFIX[suffix or ""]
-    whole = int(abs(value).to_integral_value(ROUND_CEILING)) if abs(value) < 1 << 70 else _MAX
-    return min(whole, _MAX) if value >= 0 else -min(whole, _MAX)
+    with localcontext() as exact:
+        exact.prec = 120
+        value = Decimal(number)
+        return value.scaleb(int(exponent)) if exponent else value * _SUFFIX[suffix or ""]
 
 
 def parse_resource(resource: str, text: str | int) -> int:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rte import errors
 from rte.model import quantity
 from rte.model.node import Amounts
-from rte.nrt import node_state, policies
+from rte.nrt import device_zones, node_state, policies
 from rte.nrt.fingerprint import ATTRIBUTE, METHOD_ATTRIBUTE, Method
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from rte.model.machine import PCIZones
     from rte.model.node import NodeState
+
+_T = TypeVar("_T")
 
 _ZONE_NAME = re.compile(r"node-\+?(\d{1,9})", re.ASCII)
 
@@ -40,6 +43,7 @@ class NRT:
         policy: of the Topology Manager.
         scope: of the Topology Manager.
         state: the kubelet's state, None where the object has none that can be read.
+        pci_zones: zones of PCI functions, None where the object has none that can be read.
         problems: one line for each part that was left out because it is malformed, the reason why
             ``state`` is None among them (unless the exporter is a foreign one).
     """
@@ -50,6 +54,7 @@ class NRT:
     policy: str = "none"
     scope: str = "container"
     state: NodeState | None = None
+    pci_zones: PCIZones | None = None
     problems: tuple[str, ...] = ()
 
     def attribute(self, name: str) -> str | None:
@@ -99,7 +104,8 @@ def decode(obj: Mapping[str, Any]) -> NRT:
         attributes=attributes,
         policy=policy,
         scope=scope,
-        state=_state(metadata.get("annotations"), problems),
+        state=_read(metadata, node_state.ANNOTATION, node_state.decode, problems),
+        pci_zones=_read(metadata, device_zones.ANNOTATION, device_zones.decode, problems),
         problems=tuple(problems),
     )
 
@@ -143,12 +149,16 @@ def _quantity(value: object) -> str | int:
     raise errors.ParseError("quantity", value)
 
 
-def _state(annotations: object, problems: list[str]) -> NodeState | None:
-    text = annotations.get(node_state.ANNOTATION) if isinstance(annotations, dict) else None
+def _read(
+    metadata: Mapping[str, Any], key: str, decode: Callable[[str], _T], problems: list[str]
+) -> _T | None:
+    """What an annotation holds, None where there is none or it is malformed."""
+    annotations = metadata.get("annotations")
+    text = annotations.get(key) if isinstance(annotations, dict) else None
     if text is None:
         return None
     try:
-        return node_state.decode(text)
+        return decode(text)
     except errors.ParseError as error:
         problems.append(str(error))
         return None

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from rte.accounting import globs, zone_resources
 from rte.model import bits
-from rte.model.kubelet import WHOLE_POD
-from rte.nrt import fingerprint, koordinator, node_state, numaplacement, policies
+from rte.nrt import (
+    device_zones,
+    fingerprint,
+    koordinator,
+    node_state,
+    numaplacement,
+    policies,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,12 +30,13 @@ KIND = "NodeResourceTopology"
 FREE_CPUS_ATTRIBUTE = "freeCPUs"
 
 #: Annotations that an rte object carries (some of them not always); all others are foreign.
-ANNOTATIONS = (node_state.ANNOTATION, *koordinator.ANNOTATIONS)
+ANNOTATIONS = (node_state.ANNOTATION, device_zones.ANNOTATION, *koordinator.ANNOTATIONS)
 #: What goes first when the annotations would be too large; prediction's own goes last of all.
 _DROP_ORDER = (
     koordinator.POD_CPU_ALLOCS,
     koordinator.CPU_TOPOLOGY,
     koordinator.CPU_SHARED_POOLS,
+    device_zones.ANNOTATION,
     node_state.ANNOTATION,
 )
 
@@ -205,6 +212,8 @@ def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str]
         annotations |= koordinator.encode(reading)
     if reading.state is not None:
         annotations[node_state.ANNOTATION] = node_state.encode(reading.state)
+    if (text := device_zones.encode(reading)) is not None:
+        annotations[device_zones.ANNOTATION] = text
     dropped: list[str] = []
     for key in _DROP_ORDER:
         size = sum(len(key) + len(value.encode()) for key, value in annotations.items())
@@ -243,7 +252,7 @@ def _placements(
     for pod in reading.pods:
         for container, holding in state.holdings.get(pod.uid, {}).items():
             zones = _zones_of(holding, state)
-            if zones and container != WHOLE_POD:
+            if zones:
                 single = bits.lowest(zones) if zones.bit_count() == 1 else -1
                 yield (pod.namespace, pod.name, container), single
 

@@ -17,14 +17,18 @@ from rte.placement.kubelet.admission import (
     remove,
     settle,
     start,
+    start_containers,
 )
-from rte.placement.kubelet.outcome import Admission, Hint, Merge, Verdict
+from rte.placement.kubelet.outcome import Admission, Hint, Merge, Start, Verdict
+from rte.placement.kubelet.restart import Restart, restart
 from rte.placement.kubelet.startup import initial_state
 
 __all__ = [
     "Admission",
     "Hint",
     "Merge",
+    "Restart",
+    "Start",
     "Verdict",
     "admit",
     "certain_under_endings",
@@ -36,6 +40,8 @@ __all__ = [
     "outcomes",
     "possible_states",
     "remove",
+    "restart",
     "settle",
     "start",
+    "start_containers",
 ]

@@ -31,6 +31,7 @@ class SchedulerSettings:
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
+        case_dir: where cases of the drift alarm are kept; None: nowhere.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -41,11 +42,12 @@ class SchedulerSettings:
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "rte-scheduler"
-    agent_namespace: str = "rte-system"
+    agent_namespace: str = "rte-agents"
     lease_seconds: float = 3.0
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
+    case_dir: Path | None = None
     resource_status: bool = False

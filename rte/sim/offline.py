@@ -15,17 +15,17 @@ from rte import placement
 from rte.placement.explain import lands
 from rte.placement.fleet import scores
 from rte.placement.foreign import zone_scores, zones
-from rte.scheduler import predicates
-from rte.scheduler.cycle import Cycle
-from rte.scheduler.node import Report, predict
+from rte.scheduler.framework import predicates
+from rte.scheduler.framework.node import Report, predict
+from rte.scheduler.loop.cycle import Cycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.node import NodeState
-    from rte.scheduler.cluster import Cluster
-    from rte.scheduler.node import NodeEntry
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
 
 NEXT_FIT = "NextFit"
 ZONE_ARITHMETIC = "zone-arithmetic"

@@ -42,7 +42,7 @@ def read_devices(
             notes.add(f"{BUS}/*/class", "missing or unreadable; device left out", address)
         if not kind:
             continue
-        zone = _zone(sys, place, members)
+        zone = zone_of(sys, place, members)
         if zone is not None and zone not in known:
             notes.add(f"{BUS}/*/numa_node", "names a zone that is not there; zone unknown", address)
             zone = None
@@ -104,8 +104,11 @@ def _below_host_bridges(sys: Tree) -> Iterator[tuple[str, str]]:
                 todo.append(place)
 
 
-def _zone(sys: Tree, place: str, members: Mapping[int, int]) -> int | None:
-    """The zone of the function, or of the nearest bridge above; old kernels tell its CPUs."""
+def zone_of(sys: Tree, place: str, members: Mapping[int, int]) -> int | None:
+    """The zone of the function, or of the nearest bridge above; old kernels tell its CPUs.
+
+    ``members`` maps the CPUs of a zone to its id.
+    """
     while ADDRESS.match(place.rpartition("/")[2]):
         zone = parse(sys.read(f"{place}/numa_node"), parse_int)
         if zone is not None and zone >= 0:

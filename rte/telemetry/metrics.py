@@ -118,6 +118,17 @@ class AgentMetrics:
             ["result"],
             registry=registry,
         )
+        self.predictions = Counter(
+            "rte_predictions",
+            "Admissions and refusals compared with what was predicted from the state before.",
+            registry=registry,
+        )
+        self.prediction_differences = Counter(
+            "rte_prediction_differences",
+            "Of these, otherwise than was certain: other_cpus, other_zone, refused or admitted.",
+            ["result"],
+            registry=registry,
+        )
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus."""

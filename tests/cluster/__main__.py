@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rte import errors
-from tests.cluster import builder
+from tests.cluster import builder, images
 from tests.cluster import cluster as clusters
 from tests.cluster.kubelet_config import kubelet_config
 from tests.cluster.processes import ClusterError, find, note
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _NODE_KEYS = {
     "name": None, "shape": None, "policy": "policy", "scope": "scope", "cpu-policy": "cpu_policy",
     "memory-policy": "memory_policy", "reserved-cpus": "reserved_cpus", "reconcile": "reconcile",
+    "version": None,
 }  # fmt: skip
 
 
@@ -50,6 +51,17 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("build", _build, "build the Kubernetes binaries into the cache")
     _version(sub)
+    sub.add_argument(
+        "--only",
+        action="append",
+        choices=builder.PROGRAMS,
+        help="one program, e.g. the kubelet of an older release; may be repeated (default all)",
+    )
+
+    sub = command(
+        "image", _image, "build the shipped images, without a registry, into an OCI archive"
+    )
+    sub.add_argument("out", type=Path, metavar="OUT.tar")
 
     sub = command("up", _up, "start a cluster; prints the KUBECONFIG to export")
     _version(sub)
@@ -139,8 +151,12 @@ def _node_options(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def _image(args: argparse.Namespace) -> None:
+    images.build(args.out.absolute())
+
+
 def _build(args: argparse.Namespace) -> None:
-    print(builder.build(args.version).folder)
+    print(builder.build(args.version, args.only or builder.PROGRAMS).folder)
 
 
 def _up(args: argparse.Namespace) -> None:
@@ -210,7 +226,7 @@ def _status(args: argparse.Namespace) -> None:
             config = node.config
             state = "runs" if cluster.pids(f"{node.name}/kubelet") else "stopped"
             print(
-                f"  {node.name}: kubelet {state}, {node.machine.name}, "
+                f"  {node.name}: kubelet {node.version} {state}, {node.machine.name}, "
                 f"{config['topologyManagerPolicy']}/{config['topologyManagerScope']}"
             )
 
@@ -256,6 +272,7 @@ def _plan(args: argparse.Namespace, text: str) -> dict[str, Any]:
     return {
         "name": given.get("name", ""),
         "shape": given.get("shape", args.shape),
+        "version": given.get("version", ""),
         "kubelet": kubelet_config(**settings),
         "devices": dict(map(_devices, args.device)) or None,
     }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "rte-system"
+LEASE_NAMESPACE = "rte-agents"
 ACCOUNT = "rte-agent"
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
@@ -98,7 +99,7 @@ def command(node: Node, *flags: str | Path) -> list[str | Path]:
         sys.executable, "-m", "rte", "run",
         f"--kubeconfig={kubeconfig(node)}",
         f"--node-name={node.name}",
-        f"--lease-namespace={NAMESPACE}",
+        f"--lease-namespace={LEASE_NAMESPACE}",
         f"--reference-container={NAMESPACE}/{pod}/agent",
         f"--metrics-listen=127.0.0.1:{processes.free_port()}",
         *flags,

@@ -18,14 +18,45 @@ from typing import TYPE_CHECKING, Any
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
-DEFAULT_VERSION = "1.35.4"
+DEFAULT_VERSION = "1.37.1"
 #: What a minor version stands for: patches that are proven to build and run here.
-PROVEN = {"1.34": "1.34.10", "1.35": DEFAULT_VERSION, "1.36": "1.36.3"}
+PROVEN = {"1.34": "1.34.8", "1.35": "1.35.4", "1.36": "1.36.4", "1.37": DEFAULT_VERSION}
+#: How many minor versions a kubelet may be older than the API server (Kubernetes' version skew
+#: policy); newer it must not be.
+MAX_SKEW = 3
 ETCD_VERSION = "3.6.6"
-COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+HELM_VERSION = "4.3.1"
+KUBELET, ETCD = "kubelet", "etcd"
+#: All that a cluster runs.
+PROGRAMS = (
+    "kube-apiserver", "kube-controller-manager", "kube-scheduler", KUBELET, "kubectl", ETCD,
+)  # fmt: skip
 FAKECRI = Path(__file__).parent / "fakecri"
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """Text of a file of k8s.io/kubernetes, and what the test bed puts in its place."""
+
+    file: str
+    before: str
+    after: str
+
+
+#: By minor version. Containers have no cgroups here. A kubelet 1.36 takes every pod whose init
+#: containers have ended for resized, and dies of the configuration of a cgroup that is not there.
+_PATCHES = {
+    36: _Patch(
+        "pkg/kubelet/cm/pod_container_manager_linux.go",
+        "func (m *podContainerManagerNoop) GetPodCgroupConfig(_ *v1.Pod, _ v1.ResourceName) "
+        "(*ResourceConfig, error) {\n\treturn nil, nil\n",
+        "func (m *podContainerManagerNoop) GetPodCgroupConfig(_ *v1.Pod, _ v1.ResourceName) "
+        "(*ResourceConfig, error) {\n\tmemory, quota, shares := int64(0), int64(-1), uint64(2)\n"
+        "\treturn &ResourceConfig{Memory: &memory, CPUQuota: &quota, CPUShares: &shares}, nil\n",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +68,7 @@ class Binaries:
     fakecri: Path
 
     def path(self, name: str) -> Path:
-        """The path of one of :data:`COMMANDS` or ``etcd``."""
+        """The path of one of :data:`PROGRAMS`."""
         return self.folder / name
 
 
@@ -63,10 +94,34 @@ def full_version(text: str) -> str:
     return version
 
 
-def build(version: str = DEFAULT_VERSION) -> Binaries:
+def kubelet_version(text: str, api_server: str) -> str:
+    """The full version of a kubelet that may join a cluster.
+
+    Raises:
+        ClusterError: as :func:`full_version`, or the API server does not support that kubelet.
+    """
+    version = full_version(text)
+    age = minor_of(api_server) - minor_of(version)
+    if not 0 <= age <= MAX_SKEW:
+        raise ClusterError(
+            f"kubelet {version}: an API server {api_server} supports kubelets of its own minor "
+            f"version and of the {MAX_SKEW} before it"
+        )
+    return version
+
+
+def minor_of(version: str) -> int:
+    """``1.35.4`` -> 35."""
+    return int(version.split(".")[1])
+
+
+def build(version: str = DEFAULT_VERSION, programs: Collection[str] = PROGRAMS) -> Binaries:
     """The binaries of a version, built where the cache lacks them (5 minutes on two cores).
 
     Safe to call from several processes at once.
+
+    Args:
+        programs: which of :data:`PROGRAMS` are needed; a node alone needs its kubelet.
 
     Raises:
         ClusterError: Go is missing or a build fails.
@@ -74,29 +129,37 @@ def build(version: str = DEFAULT_VERSION) -> Binaries:
     version = full_version(version)
     folder = cache_dir() / f"kubernetes-{version}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
-        missing = [name for name in COMMANDS if not (folder / name).exists()]
-        if missing:
-            note(f"building {', '.join(missing)} {version} into {folder} (some minutes) ...")
-            _build_kubernetes(version, missing, folder)
-        if not (folder / "etcd").exists():
+    with locked(folder / ".lock"):
+        missing = [name for name in programs if not (folder / name).exists()]
+        commands = [name for name in missing if name != ETCD]
+        if commands:
+            note(f"building {', '.join(commands)} {version} into {folder} (some minutes) ...")
+            _build_kubernetes(version, commands, folder)
+        if ETCD in missing:
             note(f"building etcd {ETCD_VERSION} ...")
             _build_etcd(folder)
     return Binaries(version, folder, _fakecri())
 
 
 def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
-    minor = version.split(".")[1]
+    minor = minor_of(version)
     with _workspace() as work:
         (work / "go.mod").write_text("module testbed\n")
-        download = _go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}")
-        upstream = Path(json.loads(download)["GoMod"]).read_text()
+        download = json.loads(
+            _go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}")
+        )
+        upstream = Path(download["GoMod"]).read_text()
         # k8s.io/kubernetes replaces the libraries that it stages by folders of its own tree;
         # outside of it they are the published modules of the same release.
-        staged = sorted(set(re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", upstream)))
+        staged = _staged(
+            work, set(re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", upstream)), version
+        )
         lines = ["module testbed", *re.findall(r"^go .*$", upstream, re.MULTILINE)]
         lines += [f"require k8s.io/kubernetes v{version}"]
-        lines += [f"replace {name} => {name} v0.{version.removeprefix('1.')}" for name in staged]
+        lines += [f"replace {name} => {name} {found}" for name, found in sorted(staged.items())]
+        if patch := _PATCHES.get(minor):
+            _patched(Path(download["Dir"]), patch, work / "kubernetes")
+            lines += ["replace k8s.io/kubernetes => ./kubernetes"]
         (work / "go.mod").write_text("\n".join(lines) + "\n")
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
         imports = "\n".join(f'\t_ "{package}"' for package in packages)
@@ -114,6 +177,54 @@ def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
             _publish(output / name, folder / name)
 
 
+def _patched(source: Path, patch: _Patch, target: Path) -> None:
+    """Copy the sources of Kubernetes with a patch applied.
+
+    Raises:
+        ClusterError: the text to replace is not there.
+    """
+    for folder in ("cmd", "pkg", "plugin", "third_party"):
+        shutil.copytree(source / folder, target / folder, copy_function=shutil.copyfile)
+    shutil.copyfile(source / "go.mod", target / "go.mod")
+    file = target / patch.file
+    text = file.read_text()
+    if patch.before not in text:
+        raise ClusterError(f"{patch.file} of {source.name} is not as the test bed knows it")
+    file.parent.chmod(0o755)
+    file.write_text(text.replace(patch.before, patch.after))
+
+
+def _staged(work: Path, names: Collection[str], version: str) -> dict[str, str]:
+    """Library -> its published version for a release of Kubernetes.
+
+    Not every library is published (or served by a module proxy) for every patch release: then the
+    nearest older patch of the same minor version takes its place, or else a newer one, whose API
+    may be ahead of the caller.
+
+    Raises:
+        ClusterError: a library has no published patch of this minor version.
+    """
+    _, minor, patch = version.split(".")
+    found = _published(work, [f"{name}@v0.{minor}.{patch}" for name in names])
+    near = [*range(int(patch) - 1, -1, -1), *range(int(patch) + 1, int(patch) + 10)]
+    for name in sorted(set(names) - found.keys()):
+        for other in near:
+            if instead := _published(work, [f"{name}@v0.{minor}.{other}"]):
+                found |= instead
+                note(f"{name}@v0.{minor}.{patch} is not published, {found[name]} stands in for it")
+                break
+        else:
+            raise ClusterError(f"{name} is not published for Kubernetes 1.{minor}")
+    return found
+
+
+def _published(work: Path, queries: Collection[str]) -> dict[str, str]:
+    """Those of the modules (``name@version``) that can be downloaded: name -> version."""
+    listed = _go(work, "mod", "download", "-json", *queries, check=False)
+    modules = [json.loads(text) for text in re.split(r"(?<=\})\n(?=\{)", listed.strip())]
+    return {item["Path"]: item["Version"] for item in modules if "Error" not in item}
+
+
 def _build_etcd(folder: Path) -> None:
     package = "go.etcd.io/etcd/server/v3"
     with _workspace() as work:
@@ -122,8 +233,28 @@ def _build_etcd(folder: Path) -> None:
             f'//go:build tools\n\npackage tools\n\nimport _ "{package}"\n'
         )
         _go(work, "get", f"{package}@v{ETCD_VERSION}")
-        _go(work, "build", "-ldflags", "-s -w", "-o", "etcd", package)
-        _publish(work / "etcd", folder / "etcd")
+        _go(work, "build", "-ldflags", "-s -w", "-o", ETCD, package)
+        _publish(work / ETCD, folder / ETCD)
+
+
+def helm() -> Path:
+    """The helm command, built where the cache lacks it (two minutes).
+
+    Raises:
+        ClusterError: Go is missing or the build fails.
+    """
+    folder = cache_dir() / f"helm-{HELM_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock"):
+        if not (folder / "helm").exists():
+            note(f"building helm {HELM_VERSION} ...")
+            with _workspace() as work:
+                (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
+                _go(work, "get", f"helm.sh/helm/v4/cmd/helm@v{HELM_VERSION}")
+                package = "helm.sh/helm/v4/cmd/helm"
+                _go(work, "build", "-mod=mod", "-ldflags", "-s -w", "-o", "helm", package)
+                _publish(work / "helm", folder / "helm")
+    return folder / "helm"
 
 
 def _fakecri() -> Path:
@@ -133,7 +264,7 @@ def _fakecri() -> Path:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     folder = cache_dir() / f"fakecri-{digest.hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not (folder / "fakecri").exists():
             note("building fakecri ...")
             _go(FAKECRI, "build", "-mod=readonly", "-ldflags", "-s -w", "-o", folder / ".new", ".")
@@ -155,13 +286,14 @@ def _workspace() -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all processes of this machine, while it lasts."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
-def _go(folder: Path, *args: str | Path, env: Mapping[str, str] | None = None) -> str:
+def _go(folder: Path, *args: str | Path, check: bool = True) -> str:
     go = shutil.which("go")
     if go is None:
         raise ClusterError("the Kubernetes binaries are not built yet and `go` is not on PATH")
@@ -170,13 +302,12 @@ def _go(folder: Path, *args: str | Path, env: Mapping[str, str] | None = None) -
         "CGO_ENABLED": "0",
         "GOFLAGS": "-buildvcs=false",
         "GOWORK": "off",
-        **(env or {}),
     }
     command = [go, *(str(word) for word in args)]
     done = subprocess.run(
         command, cwd=folder, env=settings, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if check and done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-20:])
         raise ClusterError(f"{' '.join(command)} failed:\n{last}")
     return done.stdout

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 BASE = Path(os.environ.get("RTE_RUN_DIR") or "/tmp")
 PREFIX = "rte-cluster-"
 
-#: Controllers that need a cloud, certificates of others, volumes or metrics we do not have.
+#: Controllers that need networks, certificates of others or metrics we do not have. (Those of
+#: clouds, which Kubernetes 1.37 no longer has, do not start without one.)
 _IDLE_CONTROLLERS = (
-    "node-ipam-controller", "node-route-controller", "service-lb-controller",
-    "cloud-node-lifecycle-controller", "horizontal-pod-autoscaler-controller",
+    "node-ipam-controller", "horizontal-pod-autoscaler-controller",
     "certificatesigningrequest-signing-controller",
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
@@ -254,31 +254,39 @@ class Cluster:
         devices: Mapping[str, Sequence[Device]] | None = None,
         own_machine: bool = False,
         labels: Mapping[str, str] | None = None,
+        version: str = "",
+        images: Path | None = None,
         wait: bool = True,
         seconds: float = 60,
     ) -> Node:
         """Add a node and wait until it is Ready.
 
         Args:
+            version: of its kubelet, the cluster's by default; at most three minors older.
             shape: a fixture's name, a folder, a Shape or text (:mod:`tests.cluster.shapes`).
             kubelet: arguments of :func:`kubelet_config`, or a whole KubeletConfiguration.
             devices: resource -> devices, each as its list of zones ([] = a topology without zones),
                 None (no topology), or ``{"id": ..., "zones": ..., "unhealthy": ...}``.
+            images: real containers (containerd, runc) from this OCI archive
+                (:func:`tests.cluster.images.archive`) instead of records; no devices then.
             own_machine: give it a private copy of the hardware, which a test may change.
             wait: False to start several at once; call :meth:`Node.wait_ready` then.
 
         Raises:
-            ClusterError: the kubelet does not start; the message ends with its errors.
+            ClusterError: the kubelet does not start (the message ends with its errors), or the API
+                server does not support its version.
         """
         node = Node(self, name or self._new_name())
         if node.dir.exists():
             raise ClusterError(f"node {node.name} exists already")
+        release = builder.kubelet_version(version or self.version, self.version)
         settings = dict(kubelet or {})
         config = settings if "kind" in settings else kubelet_config(**settings)
         try:
             node.create(
-                shape=shape, config=config, devices=devices, own_machine=own_machine, labels=labels
-            )
+                shape=shape, config=config, devices=devices, own_machine=own_machine,
+                labels=labels, version=release, archive=images,
+            )  # fmt: skip
             if wait:
                 node.wait_ready(seconds)
         except BaseException:

@@ -254,7 +254,7 @@ def test_an_idle_agent_writes_and_asks_nothing(cluster: Cluster, fresh_node: Fre
     assert len(watcher.events) == began
     assert requests(cluster) == before
     lease = cluster.api.get(
-        f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases/{node.name}"
+        f"/apis/coordination.k8s.io/v1/namespaces/{agents.LEASE_NAMESPACE}/leases/{node.name}"
     )
     assert lease["spec"]["holderIdentity"]
 
@@ -378,7 +378,7 @@ def test_a_stopped_agent_gives_its_lease_back(cluster: Cluster, fresh_node: Fres
     node = fresh_node("stopped", shape="1x4")
     agents.start(node)
     agents.wait_published(node)
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{agents.LEASE_NAMESPACE}/leases"
     held = cluster.api.wait(path, node.name, lambda lease: lease is not None)
     assert held is not None
     assert held["metadata"]["ownerReferences"][0]["kind"] == "Node"

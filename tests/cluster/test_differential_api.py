@@ -235,12 +235,19 @@ class Script:
             spec["schedulingGates"] = (
                 [{"name": "example.com/gate"}] if "nodeName" not in spec else []
             )
-        if r.random() < 0.15:
-            spec["resources"] = {"limits": {"cpu": "4", "memory": "8Gi"}}
+        if r.random() < 0.3:
+            spec["resources"] = self.pick(
+                {}, {"limits": {}}, {"limits": {"cpu": "4", "memory": "8Gi"}},
+                {"limits": {"cpu": "4"}}, {"requests": {"cpu": "3000m", "memory": "4Gi"}},
+                {"requests": {"memory": "4Gi"}},
+                {"requests": {"cpu": "3"}, "limits": {"cpu": "3", "hugepages-2Mi": "64Mi"}},
+            )  # fmt: skip
+            if r.random() < 0.4 and container["resources"].get("limits"):
+                container["resources"]["limits"]["hugepages-2Mi"] = "32Mi"
         if r.random() < 0.2:
             spec["hostNetwork"] = True
         if r.random() < 0.3:
-            spec["terminationGracePeriodSeconds"] = self.pick(0, 1, 5)
+            spec["terminationGracePeriodSeconds"] = self.pick(0, 1, 5, -3)
         metadata: dict[str, Any] = {
             "name": self.name(), "labels": {"app": self.pick("x", "y"), "tier": "t"},
         }  # fmt: skip
@@ -267,7 +274,7 @@ class Script:
     def bad_pod(self) -> Call:
         body = self.pod()
         container = body["spec"]["containers"][0]
-        match self.random.randrange(18):
+        match self.random.randrange(23):
             case 0:
                 body["metadata"]["name"] = "Not_A_Name"
             case 1:
@@ -302,6 +309,20 @@ class Script:
                 body["spec"]["restartPolicy"] = "Sometimes"
             case 16:
                 body["spec"]["overhead"] = {"cpu": "100m"}
+            case 17:
+                container["resources"] = {"limits": {"cpu": "5", "memory": "1Gi"}}
+                body["spec"]["resources"] = {"limits": {"cpu": "4"}}
+            case 18:
+                container["resources"] = {"requests": {"cpu": "5"}}
+                body["spec"]["resources"] = {"requests": {"cpu": "4"}}
+            case 19:
+                body["spec"]["resources"] = {"limits": {"example.com/gpu": "1"}}
+            case 20:
+                limits = {"cpu": "1", "hugepages-2Mi": "64Mi"}
+                container["resources"] = {"limits": limits}
+                body["spec"]["resources"] = {"limits": limits | {"hugepages-2Mi": "32Mi"}}
+            case 21:
+                body["spec"]["resources"] = {"limits": {"hugepages-2Mi": "32Mi"}}
             case _:
                 container["volumeMounts"] = [{"name": "nowhere", "mountPath": "/x"}]
         query = self.pick("", "", "?fieldValidation=Strict", "?fieldValidation=Ignore")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
 
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{agents.LEASE_NAMESPACE}/leases"
 
 
 def _nrt(name: str) -> Object:
@@ -83,6 +83,25 @@ def test_an_agent_writes_its_own_objects_and_is_refused_any_other(
         cluster.api.delete(f"{path}/{mine.name}")
         cluster.api.delete(f"{path}/{other.name}")
         cluster.api.delete(f"{path}/nobody")
+    client.close()
+
+
+def test_an_agent_cannot_touch_the_schedulers_lease(
+    cluster: Cluster, pair: tuple[Node, Node, Api]
+) -> None:
+    """Nor create any Lease beside it: the namespace of the agents' Leases is theirs alone."""
+    _, _, client = pair
+    beside = f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases"
+    cluster.api.create(beside, _lease("rte-scheduler"))
+    for attempt in (
+        lambda: _patch(client, beside, _lease("rte-scheduler")),
+        lambda: client.create(beside, _lease("another")),
+        lambda: client.delete(f"{beside}/rte-scheduler"),
+    ):
+        with pytest.raises(errors.KubeError) as not_allowed:
+            attempt()
+        assert not_allowed.value.status == 403
+    cluster.api.delete(f"{beside}/rte-scheduler")
     client.close()
 
 

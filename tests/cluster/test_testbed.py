@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import errors
+from tests.cluster import builder, processes
 from tests.cluster import cluster as clusters
-from tests.cluster import processes
 from tests.cluster.pods import container, pod
 from tests.cluster.processes import ClusterError
 
@@ -184,6 +184,21 @@ def test_every_policy_and_scope_starts(
         assert running["topologyManagerScope"] == kubelet["scope"]
 
 
+def test_a_kubelet_of_an_older_release_is_upgraded_in_place(
+    cluster: Cluster, fresh_node: FreshNode
+) -> None:
+    node = fresh_node(shape="2x8", version="1.35")
+    status = f"/api/v1/nodes/{node.name}"
+    assert cluster.api.get(status)["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.4"
+    held = cluster.run_pod(pod(container(2, "1Gi"), node=node.name))["metadata"]["uid"]
+    before = node.state_file("cpu_manager_state")["entries"][held]
+    node.restart_kubelet(version=cluster.version)
+    assert cluster.api.get(status)["status"]["nodeInfo"]["kubeletVersion"] == f"v{cluster.version}"
+    assert node.state_file("cpu_manager_state")["entries"][held] == before
+    with pytest.raises(ClusterError, match=r"supports kubelets of its own minor version"):
+        fresh_node(version="1.33.0")
+
+
 def test_a_node_bound_token_names_its_node(cluster: Cluster, fresh_node: FreshNode) -> None:
     node = fresh_node(shape="1x4")
     client = cluster.client(cluster.token("default", node=node.name))
@@ -284,7 +299,8 @@ def test_the_command_starts_shows_and_ends_a_cluster(run_dir: Path) -> None:
         again = command("up", "--name", name)
         assert again.returncode == 1
         assert "exists" in again.stderr
-        assert "small: kubelet runs, 1x4" in command("status").stdout
+        shown = f"small: kubelet {builder.DEFAULT_VERSION} runs, 1x4"
+        assert shown in command("status").stdout
         inside = command(
             "exec", "--name", name, "small", "--", "cat", "/sys/devices/system/cpu/online"
         )

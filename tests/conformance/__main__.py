@@ -1,7 +1,7 @@
 """``python -m tests.conformance KIND FILE``: run recorded cases of the ancestors' real code.
 
-KIND is the stem of a file in the vectors' folder. Ends with ``N passed, N failed``; exit code 1 on
-any failure, 2 on wrong usage.
+KIND is one of :data:`KINDS`. Ends with ``N passed, N failed``; exit code 1 on any failure, 2 on
+wrong usage.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import sys
 from pathlib import Path
 
 #: kind -> module in this package that defines ``check_<kind>(case) -> list[str]`` (differences).
+#: A new kind is a new row; its files are then found by their names (:func:`kind_of`).
 KINDS = {
     "kubelet_pod_admission": "kubelet",
-    "kubelet_take_by_topology": "kubelet",
-    "kubelet_merge_hints": "kubelet",
+    "kubelet_take_by_topology": "kubelet_picks",
+    "kubelet_merge_hints": "kubelet_picks",
+    "kubelet_restart": "kubelet_restart",
+    "kubelet_state_files": "state_files",
     "nrt_filter": "zones",
     "nrt_filter_crash": "zones",
     "nrt_score": "zones",
@@ -25,20 +28,43 @@ KINDS = {
     "podfingerprint": "codecs",
     "podfingerprint_pods": "codecs",
     "numaplacement": "codecs",
+    "rte_case": "cases",
     "koordinator_takecpus": "koordinator",
     "koordinator_numa_policy": "koordinator",
     "joint_gang": "joint",
     "joint_fit": "joint",
     "joint_defrag": "joint",
+    "groups_small": "groups",
+    "groups_large": "groups",
+    "groups_nhd": "groups",
+    "groups_triad": "groups",
+    "groups_koordinator": "groups",
+    "groups_request": "groups",
+    "dra_alloc": "dra",
+    "dra_alloc_gates": "dra",
+    "dra_alloc_135": "dra",
+    "dra_cel": "dra",
 }
 MAX_SHOWN = 20
+#: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.
+GZIP = b"\x1f\x8b"
+
+
+def kind_of(file: Path) -> str:
+    """The kind of a recorded file: its stem, with the subject of its folder in front where the stem
+    lacks it (``kubelet-1.37/restart.jsonl.gz`` is ``kubelet_restart``).
+    """
+    stem = file.name.removesuffix(".jsonl.gz")
+    subject = file.parent.name.partition("-")[0]
+    return stem if stem in KINDS else f"{subject}_{stem}"
 
 
 def run(kind: str, file: Path, *, quiet: bool = False) -> tuple[int, int]:
     """Run every case of a file; returns (passed, failed)."""
     check = getattr(importlib.import_module(f"tests.conformance.{KINDS[kind]}"), f"check_{kind}")
     passed = failed = 0
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
+    opener = gzip.open if file.read_bytes()[:2] == GZIP else open
+    with opener(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             case = json.loads(line)
             try:

@@ -1,43 +1,62 @@
-"""Recorded admissions, CPU picks and hint merges of the real kubelet's packages."""
+"""Recorded admissions of the real kubelet's packages, and the values of a case."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rte import errors, placement
 from rte.model import bits
-from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
+from rte.model.node import (
+    CPUInfo,
+    DevicePool,
+    Holding,
+    KubeletConfig,
+    MemoryBlock,
+    NodeState,
+    Topology,
+    ZoneInfo,
+)
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement.kubelet import layout, merge, outcome, pickers
+from rte.placement.kubelet import demand, outcome
+from rte.placement.kubelet.rules import qos_class, rules_of
 
-#: The recording enables the alpha options of the CPU manager; everything else is at its default.
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: The release of recordings that name none.
 VERSION = "v1.35.4"
+#: The recordings enable the alpha options of the CPU manager; else ``feature_gates`` says.
 GATES = {"CPUManagerPolicyAlphaOptions": True}
+#: The recordings of 1.35.4 gave the CPU manager a reservation of zero; a kubelet gives it none.
+ZERO_RESERVATION = (
+    "cpumanager: [cpumanager] the static policy requires systemreserved.cpu + "
+    "kubereserved.cpu to be greater than zero"
+)
+NO_RESERVATION = (
+    "cpumanager: [cpumanager] unable to determine reserved CPU resources for static policy"
+)
 
 CASE_FIELDS = {
-    "id", "machine", "config", "devices", "mem_types", "start_error", "effective_reserved_cpus",
-    "initial_shared", "initial_mem", "steps",
+    "id", "version", "machine", "config", "devices", "mem_types", "start_error",
+    "effective_reserved_cpus", "initial_shared", "initial_mem", "steps",
 }  # fmt: skip
 MACHINE_FIELDS = {"sockets", "uncore_reported", "cpus", "numa", "tags"}
 ZONE_FIELDS = {"id", "mem", "hp", "dist"}
 CONFIG_FIELDS = {
     "tm_policy", "tm_scope", "tm_options", "cpu_policy", "cpu_options", "reserved_cpus",
-    "cpu_reservation_milli", "mem_policy", "reserved_memory",
+    "cpu_reservation_milli", "mem_policy", "reserved_memory", "feature_gates",
 }  # fmt: skip
 #: ``node_fit`` is what a scheduler could have known, no answer of the managers.
 STEP_FIELDS = {
     "op", "pod", "qos", "node_fit", "ctrs", "pod_req", "pod_lim", "ok", "reason", "msg",
     "msg_nondeterministic", "fail_by", "fail_ctr", "fail_hint", "shared_before_cleanup", "alloc",
-    "hang", "trace", "shared", "mem",
+    "hang", "trace", "shared", "mem", "pod_cpus", "pod_mem", "start_dev", "start_fail",
 }  # fmt: skip
 CONTAINER_FIELDS = {"n", "k", "req", "lim"}
-ALLOC_FIELDS = {"hint", "cpus", "mem", "dev"}
+ALLOC_FIELDS = {"hint", "cpus", "mem", "dev", "cpu_level", "mem_level"}
+#: Isolation level in the recording -> part of a holding that it is about.
+LEVELS = {"cpu_level": "cpus", "mem_level": "memory"}
 TRACE_FIELDS = {"ctr", "hints", "best", "admit"}
-TAKE_FIELDS = {
-    "id", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort", "align_uncore",
-    "group", "out", "err", "hang", "alias_sensitive",
-}  # fmt: skip
-MERGE_FIELDS = {
-    "id", "src", "policy", "prefer_closest", "numa", "dist", "providers", "hint", "admit",
-}  # fmt: skip
 
 
 class Differences(list):
@@ -56,6 +75,11 @@ class Differences(list):
 
 
 def check_kubelet_pod_admission(case: dict) -> list[str]:
+    return replay(case)[1]
+
+
+def replay(case: dict) -> tuple[Replay | None, Differences]:
+    """Run a case; no sequence where the kubelet would not have started."""
     found = Differences()
     found.known("case", case, CASE_FIELDS)
     found.known("machine", case["machine"], MACHINE_FIELDS)
@@ -67,17 +91,20 @@ def check_kubelet_pod_admission(case: dict) -> list[str]:
             topology_of(case["machine"]),
             config_of(case["config"]),
             {name: pool_of(rows) for name, rows in case["devices"].items()},
-            VERSION,
+            case.get("version", VERSION),
         )
     except errors.KubeletStartError as error:
-        found.compare("start_error", error.text, case.get("start_error"))
-        return found
+        recorded = case.get("start_error")
+        if recorded == ZERO_RESERVATION:
+            recorded = NO_RESERVATION
+        found.compare("start_error", error.text, recorded)
+        return None, found
     found.compare("start_error", None, case.get("start_error"))
-    replay = Replay(case, state, found)
+    sequence = Replay(case, state, found)
     for number, step in enumerate(case["steps"]):
         found.known(f"step {number}", step, STEP_FIELDS)
-        replay.step(f"step {number} ({step['op']} {step['pod']})", step)
-    return found
+        sequence.step(f"step {number} ({step['op']} {step['pod']})", step)
+    return sequence, found
 
 
 class Replay:
@@ -88,6 +115,12 @@ class Replay:
         self.found = found
         self.mem_types = case["mem_types"]
         self.active: dict[str, Pod] = {}
+        self.hints: dict[str, Mapping[str, placement.Hint]] = {}
+        # The device manager writes its file only after an allocation: what it lists may be gone.
+        self.devices_on_file: Mapping[str, Mapping[str, Holding]] = {}
+        # The recordings of 1.35.4 do not tell a container without limits from one whose limits
+        # equal its requests.
+        self.limits_known = "version" in case
         static = case["config"]["cpu_policy"] == "static"
         self.shared_known = static
         found.compare(
@@ -118,12 +151,15 @@ class Replay:
             if not self.admit(where, step):
                 return
         elif step["op"] == "start":
-            self.state = placement.start(self.state, self.active[step["pod"]])
+            self.start(where, step)
         elif step["op"] == "remove":
             del self.active[step["pod"]]
             self.state = placement.remove(self.state, step["pod"])
         else:
             self.found.append(f"{where}: unknown operation")
+        self.compare_state(where, step)
+
+    def compare_state(self, where: str, step: dict) -> None:
         self.found.compare(f"{where} shared", self.shared(self.state), step.get("shared"))
         mem = self.mem(self.state)
         changed = mem if mem != self.last_mem else None
@@ -135,6 +171,9 @@ class Replay:
         for container in step["ctrs"]:
             self.found.known(f"{where} container", container, CONTAINER_FIELDS)
         pod = pod_of(step)
+        if self.limits_known:
+            rules = rules_of(self.state.config, self.state.kubelet_version)
+            self.found.compare(f"{where} qos", qos_class(pod, rules), step["qos"])
         answer = placement.execute(self.state, pod)
         predicted = placement.admit(self.state, pod)
         if predicted.verdict is not answer.verdict:
@@ -143,12 +182,17 @@ class Replay:
         if step.get("hang"):
             self.found.compare(f"{where} hang", answer.reason, outcome.KUBELET_HANGS)
             return False
-        self.found.compare(f"{where} ok", answer.admitted, step["ok"])
+        self.answer(where, answer, pod, step)
         if step["ok"]:
             self.active[step["pod"]] = pod
-            self.alloc(where, answer, pod, step.get("alloc", []))
-        else:
-            self.refusal(where, answer, step)
+            self.hints[step["pod"]] = answer.hints
+        wrote = {
+            name: holding
+            for name, holding in answer.holdings.items()
+            if holding.devices and (answer.failed_by, answer.failed_container) != ("devices", name)
+        }
+        if wrote:
+            self.devices_on_file = {**self.state.holdings, pod.uid: wrote}
         before = self.shared(answer.state)
         self.state = placement.settle(answer.state, frozenset(self.active))
         changed = before if before != self.shared(self.state) else None
@@ -158,6 +202,35 @@ class Replay:
             step.get("shared_before_cleanup"),
         )
         return True
+
+    def answer(self, where: str, answer: placement.Admission, pod: Pod, step: dict) -> None:
+        self.found.compare(f"{where} ok", answer.admitted, step["ok"])
+        if not step["ok"]:
+            self.refusal(where, answer, step)
+            return
+        self.alloc(where, answer, pod, step.get("alloc", []))
+        whole = answer.pod_holding or Holding()
+        cpus = bits.format_list(whole.cpus) if whole.cpus else None
+        self.found.compare(f"{where} pod_cpus", cpus, step.get("pod_cpus"))
+        recorded = sorted(step.get("pod_mem", []))
+        self.found.compare(f"{where} pod_mem", as_blocks(whole.memory), recorded)
+
+    def start(self, where: str, step: dict) -> None:
+        started = placement.start_containers(
+            self.state, self.active[step["pod"]], self.hints[step["pod"]]
+        )
+        given = {name: self.devices(masks) for name, masks in started.devices.items()}
+        self.found.compare(f"{where} start_dev", given, step.get("start_dev", {}))
+        self.found.compare(f"{where} start_fail", started.failed, step.get("start_fail", {}))
+        self.state = started.state
+        if started.devices.keys() - started.failed.keys():
+            self.devices_on_file = self.state.holdings
+
+    def devices(self, masks: Mapping[str, int]) -> dict[str, list[str]]:
+        return {
+            name: [self.state.devices[name].ids[place] for place in bits.members(mask)]
+            for name, mask in masks.items()
+        }
 
     def refusal(self, where: str, answer: placement.Admission, step: dict) -> None:
         self.found.compare(f"{where} reason", answer.reason, step.get("reason"))
@@ -179,15 +252,11 @@ class Replay:
             if held and held.cpus:
                 ours["cpus"] = bits.format_list(held.cpus)
             if held and held.memory:
-                ours["mem"] = sorted(
-                    [block.resource, list(bits.members(block.zones)), block.size]
-                    for block in held.memory
-                )
+                ours["mem"] = as_blocks(held.memory)
             if held and held.devices:
-                ours["dev"] = {
-                    name: [self.state.devices[name].ids[place] for place in bits.members(mask)]
-                    for name, mask in held.devices.items()
-                }
+                ours["dev"] = self.devices(held.devices)
+            for level in row.keys() & LEVELS.keys():
+                ours[level] = level_of(container, held, LEVELS[level])
             recorded = dict(row)
             if "mem" in recorded:
                 recorded["mem"] = sorted(recorded["mem"])
@@ -207,6 +276,22 @@ class Replay:
             }
             recorded = {**row, "hints": [as_provider(provider) for provider in row["hints"]]}
             self.found.compare(f"{where} trace {merged.container}", ours, recorded)
+
+
+def level_of(container: Container, held: Holding | None, manager: str) -> str:
+    """The manager's word for how a container's resources are kept apart
+    (GetResourceIsolationLevel), for pods with pod-level resources under the gate.
+    """
+    if not getattr(held, manager, None):
+        return "host"
+    own = demand.is_eligible(container)
+    if manager == "cpus":
+        own = own and container.limits["cpu"] % 1000 == 0
+    return "container" if own else "pod"
+
+
+def as_blocks(blocks: Iterable[MemoryBlock]) -> list:
+    return sorted([block.resource, list(bits.members(block.zones)), block.size] for block in blocks)
 
 
 def as_hint(hint: placement.Hint | None) -> list | None:
@@ -250,7 +335,7 @@ def config_of(config: dict) -> KubeletConfig:
         cpu_reservation_milli=config["cpu_reservation_milli"],
         memory_policy=config["mem_policy"],
         reserved_memory={row["numa"]: row["limits"] for row in config["reserved_memory"] or ()},
-        feature_gates=GATES,
+        feature_gates={**GATES, **(config.get("feature_gates") or {})},
     )
 
 
@@ -280,66 +365,3 @@ def pod_of(step: dict) -> Pod:
         pod_requests=step.get("pod_req"),
         pod_limits=step.get("pod_lim"),
     )
-
-
-# CPU picks and merges
-
-
-def check_kubelet_take_by_topology(case: dict) -> list[str]:
-    found = Differences()
-    found.known("case", case, TAKE_FIELDS)
-    machine = layout.of(
-        Topology(
-            cpus=tuple(CPUInfo(*row) for row in case["cpus"]),
-            zones=(),
-            sockets=case["sockets"],
-            uncore_reported=case["uncore_reported"],
-        )
-    )
-    available = bits.parse_list(case["avail"])
-    spread = case["sort"] == "spread"
-    ours: dict[str, object] = {}
-    try:
-        if case["algo"] == "packed":
-            cpus = pickers.take_packed(
-                machine, available, case["n"], spread=spread, uncore=case["align_uncore"]
-            )
-        else:
-            cpus = pickers.take_distributed(
-                machine, available, case["n"], case["group"], spread=spread
-            )
-        ours["out"] = bits.format_list(cpus)
-    except outcome.Refused as refused:
-        wrapped = outcome.Refused.unexpected(case["err"]) if "err" in case else None
-        ours["err"] = (
-            case["err"] if wrapped and wrapped.message == refused.message else str(refused)
-        )
-    except outcome.Breaks:
-        ours["hang"] = True
-    found.compare(
-        "result", ours, {name: case[name] for name in ("out", "err", "hang") if name in case}
-    )
-    return found
-
-
-def check_kubelet_merge_hints(case: dict) -> list[str]:
-    found = Differences()
-    found.known("case", case, MERGE_FIELDS)
-    providers = [
-        provider
-        and {
-            name: None if hints is None else [tuple(hint) for hint in hints]
-            for name, hints in provider.items()
-        }
-        for provider in case["providers"]
-    ]
-    distances = dict(zip(case["numa"], case["dist"], strict=True))
-    hint, admitted = merge.merge(
-        case["policy"],
-        providers,
-        bits.of(case["numa"]),
-        distances if case["prefer_closest"] else None,
-    )
-    found.compare("hint", as_hint(hint), case["hint"])
-    found.compare("admit", admitted, case["admit"])
-    return found

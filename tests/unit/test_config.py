@@ -91,6 +91,8 @@ SAMPLES = {
     "kubeconfig": ("/kc", Path("/kc")),
     "oneshot": ("true", True),
     "oneshot-timeout": ("2.5", 2.5),
+    "drift-check": ("false", False),
+    "case-dir": ("/c", Path("/c")),
     "sink": ("file:/a:b", Sink(SinkKind.FILE, Path("/a:b"))),
     "output": ("yaml", Output.YAML),
     "fingerprint": ("all", Method.ALL),

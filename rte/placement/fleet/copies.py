@@ -16,7 +16,8 @@ import numpy as np
 from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.inflight.futures import merge_sees_all, picks_always_succeed
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome, versions
+from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
+from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +103,7 @@ class CopyTable:
         """
         out = np.full(len(self.names), UNKNOWN, dtype=np.int64)
         reuses = any(container.kind is ContainerKind.INIT for container in pod.containers)
-        if reuses or versions.has_pod_level_resources(pod):
+        if reuses or has_pod_level_resources(pod):
             return out
         totals = self.totals(wanted)
         for signature, members in self._signatures.items():
@@ -120,7 +121,7 @@ class CopyTable:
         if threads and any(unit.get("cpu", 0) % threads for unit in units):
             return unknown
         if policy in (merge.NONE, merge.BEST_EFFORT):
-            if memory_static and any(memory.requested(each) for each in pod.containers):
+            if memory_static and any(memory.requested(each.requests) for each in pod.containers):
                 return unknown if pod.qos is QOS.GUARANTEED else self._by_sums(rows, units)
             return self._by_sums(rows, units)
         if pod_scope:
@@ -282,7 +283,7 @@ def _units(pod: Pod, *, cpu_static: bool, memory_static: bool) -> list[Unit]:
         if pinned and cpu_static:
             unit["cpu"] = cpus.exclusive_cpus(pod, container)
         if pinned and memory_static:
-            unit |= memory.requested(container)
+            unit |= memory.requested(container.requests)
         out.append({name: amount for name, amount in unit.items() if amount})
     return out
 
@@ -302,13 +303,12 @@ def _sum(units: Iterable[Unit]) -> dict[str, int]:
 def _signature(state: NodeState) -> _Signature | None:
     """How the node treats pods, None where counting does not do."""
     try:
-        rules = versions.rules_of(state.config, state.kubelet_version)
+        rules = rules_of(state.config, state.kubelet_version)
     except outcome.Unpredictable:
         return None
     known = {zone.id for zone in state.topology.zones}
     if (
         not known
-        or rules.pod_level_managers
         or (rules.cpu is not None and rules.cpu.align_by_socket)
         or (rules.prefer_closest and rules.policy == merge.RESTRICTED)
         or not picks_always_succeed(state, rules, alone=False)

@@ -9,17 +9,22 @@ preferred depend on sizes alone. docs/placement.md lists the counter-examples.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from itertools import combinations, islice
-from operator import or_
 from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
-from rte.model.pod import QOS, ContainerKind
+from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import Budget, CutOff, Orders
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, versions
-from rte.placement.kubelet.admission import admit, possible_states, settle
+from rte.placement.kubelet import demand, devices, layout, memory, merge
+from rte.placement.kubelet.admission import (
+    admit,
+    possible_states,
+    settle,
+    start_containers,
+    takes_devices_at_start,
+)
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Admission
+    from rte.placement.kubelet.rules import Rules
 
 #: Endings that are tried one by one, where no rule says that they do no harm.
 MAX_ENDINGS = 64
@@ -43,7 +49,8 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     """Whether the pod is admitted now, and also when any of the endable pods have ended.
 
     ``endable`` are UIDs of held pods that may be gone before the API shows it. False also where
-    this cannot be told: no rule covers the case, and there are too many sets of endings to try.
+    this cannot be told: no rule covers the case, and there are too many sets of endings to try. A
+    pod that takes its devices only at its start must find them there too, if it starts at once.
     """
     admission = admit(state, pod)
     if not admission.admitted:
@@ -51,7 +58,16 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     if is_monotone(state, pod, admission) or finds_zones(state, pod, endable):
         return True
     endings = _endings(state, endable)
-    return endings is not None and all(admit(ended, pod).admitted for ended in endings)
+    return endings is not None and all(_starts(ended, pod) for ended in endings)
+
+
+def _starts(state: NodeState, pod: Pod) -> bool:
+    admission = admit(state, pod)
+    if not admission.admitted:
+        return False
+    if not takes_devices_at_start(state, pod):
+        return True
+    return not start_containers(admission.state, pod, admission.hints).failed
 
 
 def fits_under_every_outcome(
@@ -92,9 +108,12 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     The rule: one merge decides (only one container asks for anything, or pod scope), its result was
     preferred, and the memory manager had an opinion. A freer node then offers the same preferred
     affinities and maybe more, and whichever is best has room for the whole request. Where nothing
-    but sums counts, nothing can go wrong either: they only grow.
+    but sums counts, nothing can go wrong either: they only grow. No rule is known for pods with
+    pod-level resources under the gate PodLevelResourceManagers.
     """
-    rules = versions.rules_of(state.config, state.kubelet_version)
+    rules = rules_of(state.config, state.kubelet_version)
+    if demand.is_pod_level(pod, rules):
+        return False
     asking = _asking(state, pod, rules)
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
@@ -124,8 +143,8 @@ def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     *surely* does, which is one with room in the state as we know it. All zones up to there are
     followed. False where this reasoning does not apply.
     """
-    rules = versions.rules_of(state.config, state.kubelet_version)
-    if not _goes_to_one_zone(state, rules):
+    rules = rules_of(state.config, state.kubelet_version)
+    if demand.is_pod_level(pod, rules) or not _goes_to_one_zone(state, rules):
         return False
     asking = _asking(state, pod, rules)
     if any(container.kind is ContainerKind.INIT for container in asking):
@@ -238,7 +257,7 @@ def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, 
     return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
 
 
-def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
+def _goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
     return (
         rules.policy != merge.NONE
@@ -254,16 +273,13 @@ def _goes_to_one_zone(state: NodeState, rules: versions.Rules) -> bool:
     )
 
 
-def _zonal_demand(
-    state: NodeState, pod: Pod, container: Container, rules: versions.Rules
-) -> dict[str, int]:
-    demand = dict(devices.requested(container, state.devices))
-    if _is_served(pod, rules):
-        if rules.memory:
-            demand |= memory.requested(container)
-        if rules.cpu:
-            demand["cpu"] = cpus.exclusive_cpus(pod, container)
-    return {name: amount for name, amount in demand.items() if amount}
+def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
+    wanted = {
+        **devices.requested(container, state.devices),
+        **demand.memory_of(pod, container, rules),
+        "cpu": demand.cpus_of(pod, container, rules),
+    }
+    return {name: amount for name, amount in wanted.items() if amount}
 
 
 def _room(state: NodeState) -> list[dict[str, int]]:
@@ -301,29 +317,23 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def merge_sees_all(pod: Pod) -> bool:
     """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
-    asked = {name for container in pod.containers for name in memory.requested(container)}
+    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
     return asked <= memory.pod_requested(pod).keys()
 
 
-def _is_served(pod: Pod, rules: versions.Rules) -> bool:
-    """Whether CPU and memory manager serve the pod at all."""
-    ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
-    return pod.qos is QOS.GUARANTEED and not ignored
-
-
-def _asking(state: NodeState, pod: Pod, rules: versions.Rules) -> list[Container]:
+def _asking(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
     """Containers for which the managers have anything to do."""
-    served = _is_served(pod, rules)
+    asks_memory = rules.memory and demand.is_served(pod, rules)
     return [
         container
         for container in pod.containers
         if devices.requested(container, state.devices)
-        or (served and rules.memory)
-        or (served and rules.cpu and cpus.exclusive_cpus(pod, container))
+        or asks_memory
+        or demand.cpus_of(pod, container, rules)
     ]
 
 
-def picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: bool) -> bool:
+def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs."""
     if rules.cpu is None:
         return True
@@ -339,10 +349,7 @@ def picks_always_succeed(state: NodeState, rules: versions.Rules, *, alone: bool
             for part in (
                 state.reserved,
                 state.shared,
-                *(
-                    reduce(or_, (holding.cpus for holding in containers.values()), 0)
-                    for containers in state.holdings.values()
-                ),
+                *(state.held_cpus(uid) for uid in state.holdings),
             )
         )
     return True
@@ -363,7 +370,7 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
 
 def _most_held(state: NodeState, pod: Pod) -> dict[str, int]:
     """What the pod may come to hold at most: no container reuses anything of another."""
-    rules = versions.rules_of(state.config, state.kubelet_version)
+    rules = rules_of(state.config, state.kubelet_version)
     return _sum(_zonal_demand(state, pod, container, rules) for container in pod.containers)
 
 

@@ -1,8 +1,7 @@
 """The life of pods on a node as its kubelet's resource managers see it.
 
-Sources: pkg/kubelet/cm/topologymanager (scope_*.go), and the ``manager`` types of the CPU, memory
-and device manager. A pod's overhead and the node's totals are no matter of the managers: the
-kubelet checks totals afterwards, against a pod that may already hold something.
+One admission is in ``managers``. A pod's overhead and the node's totals are no matter of the
+managers: the kubelet checks totals afterwards, against a pod that may already hold something.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rte.model.node import Holding, NodeState
-from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome, versions
-from rte.placement.kubelet.outcome import Admission, Merge, Verdict
+from rte.model.pod import ContainerKind
+from rte.placement.kubelet import demand, devices, memory, outcome
+from rte.placement.kubelet.managers import Managers
+from rte.placement.kubelet.outcome import Admission, Start, Verdict
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from rte.model.bits import CPUSet, Mask, ZoneSet
-    from rte.model.node import MemoryBlock, ZoneMemory
-    from rte.model.pod import Container, Pod
-    from rte.placement.kubelet.outcome import Hint, ProviderHints
+    from rte.model.pod import Pod
+    from rte.placement.kubelet.outcome import Hint
 
 #: Executions that are tried to find out whether a random pick of devices matters.
 MAX_EXECUTIONS = 64
-_TOPOLOGY_TEXT = "Resources cannot be allocated with Topology locality"
+_NOTHING = Holding()
 
 
 def admit(state: NodeState, pod: Pod) -> Admission:
@@ -42,7 +41,7 @@ def admit(state: NodeState, pod: Pod) -> Admission:
         return first
     for tried, (other, _) in enumerate(_executions(state, pod), start=1):
         if other.verdict is not first.verdict or tried == MAX_EXECUTIONS:
-            return _uncertain(
+            return uncertain(
                 state,
                 outcome.DEVICE_CHOICE,
                 "the answer depends on which devices the kubelet picks at random",
@@ -57,8 +56,11 @@ def execute(state: NodeState, pod: Pod) -> Admission:
 
 def possible_states(state: NodeState, pod: Pod) -> tuple[NodeState, ...] | None:
     """Every state that admitting the pod may leave behind, counting devices of one zone set as
-    equal; None when they are too many, or when the pod is not surely admitted.
+    equal; None when they are too many, when the pod is not surely admitted, or when it takes its
+    devices only at its start.
     """
+    if takes_devices_at_start(state, pod):
+        return None
     states: list[NodeState] = []
     for tried, (admission, _) in enumerate(_executions(state, pod), start=1):
         if not admission.admitted or tried > MAX_EXECUTIONS:
@@ -67,23 +69,64 @@ def possible_states(state: NodeState, pod: Pod) -> tuple[NodeState, ...] | None:
     return tuple(states)
 
 
-def start(state: NodeState, pod: Pod) -> NodeState:
-    """The node when all containers of the pod were started: the memory of ordinary init containers
-    is free again; their CPUs and devices stay until the pod goes.
+def start(state: NodeState, pod: Pod, hints: Mapping[str, Hint] | None = None) -> NodeState:
+    """The node when all containers of the pod were started; see :func:`start_containers`."""
+    return start_containers(state, pod, hints).state
+
+
+def start_containers(state: NodeState, pod: Pod, hints: Mapping[str, Hint] | None = None) -> Start:
+    """What becomes of an admitted pod's containers when they start, one after the other.
+
+    The memory of ordinary init containers is free again (of a pod that holds its memory as a whole
+    they only lose their part); their CPUs and devices stay until the pod goes. A pod whose
+    admission took no devices takes them now, along the ``hints`` of its admission, which the
+    kubelet remembers (without: any that are free), and that can fail.
     """
-    held = state.holdings.get(pod.uid)
-    if not held:
+    state = _without_init_memory(state, pod)
+    if pod.uid not in state.admitted or not _lacks_devices(state, pod):
+        return Start(state=state)
+    rules = rules_of(state.config, state.kubelet_version)
+    return Managers(state, pod, rules, devices.Choices()).start(hints or {})
+
+
+def takes_devices_at_start(state: NodeState, pod: Pod) -> bool:
+    """Whether the kubelet gives the pod its devices only when its containers start.
+
+    Raises:
+        outcome.Unpredictable: no rules for this kubelet.
+    """
+    rules = rules_of(state.config, state.kubelet_version)
+    return demand.is_one_piece(pod, rules) and any(
+        devices.requested(container, state.devices) for container in pod.containers
+    )
+
+
+def _without_init_memory(state: NodeState, pod: Pod) -> NodeState:
+    held = state.holdings.get(pod.uid, {})
+    done = {
+        container.name: held[container.name].memory
+        for container in pod.containers
+        if container.kind is ContainerKind.INIT
+        and container.name in held
+        and held[container.name].memory
+    }
+    if not done:
         return state
     rows = state.memory
-    containers = dict(held)
-    for container in pod.containers:
-        holding = containers.get(container.name)
-        if container.kind is ContainerKind.INIT and holding is not None and holding.memory:
-            rows = memory.release(rows, holding.memory)
-            containers[container.name] = structs.replace(holding, memory=())
-    if rows is state.memory:
-        return state
-    return replace(state, memory=rows, holdings={**state.holdings, pod.uid: containers})
+    if not _whole(state, pod.uid).memory:
+        for blocks in done.values():
+            rows = memory.release(rows, blocks)
+    left = {name: structs.replace(held[name], memory=()) for name in done}
+    return replace(state, memory=rows, holdings={**state.holdings, pod.uid: {**held, **left}})
+
+
+def _lacks_devices(state: NodeState, pod: Pod) -> bool:
+    held = state.holdings.get(pod.uid, {})
+    return any(
+        amount and name not in held.get(container.name, _NOTHING).devices
+        for container in pod.containers
+        for name, amount in devices.requested(container, state.devices).items()
+    )
 
 
 def remove(state: NodeState, uid: str) -> NodeState:
@@ -104,18 +147,33 @@ def _drop(state: NodeState, uids: Iterable[str]) -> NodeState:
     if not any(uid in state.holdings or uid in state.admitted for uid in gone):
         return state
     shared, rows = state.shared, state.memory
+    kept = dict(state.pod_holdings)
     for uid in gone:
-        for _, holding in sorted(state.holdings.get(uid, {}).items()):
+        held = [holding for _, holding in sorted(state.holdings.get(uid, {}).items())]
+        whole = _whole(state, uid)
+        # What a pod holds as a whole comes free with its last container's part; where the kubelet
+        # gave no parts, it never does.
+        released = [whole] if whole.cpus and any(holding.cpus for holding in held) else held
+        for holding in released:
             shared |= holding.cpus
+        released = [whole] if whole.memory and any(holding.memory for holding in held) else held
+        for holding in released:
             if holding.memory:
                 rows = memory.release(rows, holding.memory)
+        if held:
+            kept.pop(uid, None)
     return replace(
         state,
         shared=shared,
         memory=rows,
         holdings={uid: held for uid, held in state.holdings.items() if uid not in gone},
+        pod_holdings=kept,
         admitted=state.admitted.difference(gone),
     )
+
+
+def _whole(state: NodeState, uid: str) -> Holding:
+    return state.pod_holdings.get(uid, _NOTHING)
 
 
 def _executions(state: NodeState, pod: Pod) -> Iterator[tuple[Admission, devices.Choices]]:
@@ -138,287 +196,23 @@ def _picks_matter(state: NodeState, pod: Pod) -> bool:
     return False
 
 
-def _uncertain(state: NodeState, reason: str, message: str) -> Admission:
+def uncertain(state: NodeState, reason: str, message: str) -> Admission:
+    """The answer "nobody knows"; the node stays as it is."""
     return Admission(verdict=Verdict.UNCERTAIN, reason=reason, message=message, state=state)
 
 
 def _run(state: NodeState, pod: Pod, script: tuple[int, ...]) -> tuple[Admission, devices.Choices]:
     choices = devices.Choices(script)
     try:
-        rules = versions.rules_of(state.config, state.kubelet_version)
-        _check_predictable(state, pod, rules)
-        kubelet = _Managers(state, pod, rules, choices)
-        return kubelet.admit(), choices
+        rules = rules_of(state.config, state.kubelet_version)
+        _check_new(state, pod)
+        return Managers(state, pod, rules, choices).admit(), choices
     except outcome.Unpredictable as unknown:
-        return _uncertain(state, unknown.reason, unknown.message), choices
+        return uncertain(state, unknown.reason, unknown.message), choices
 
 
-def _check_predictable(state: NodeState, pod: Pod, rules: versions.Rules) -> None:
+def _check_new(state: NodeState, pod: Pod) -> None:
     if pod.uid in state.holdings or pod.uid in state.admitted:
         raise outcome.Unpredictable(
             outcome.ALREADY_KNOWN, "the kubelet already knows this pod (remove it first)"
         )
-    if rules.pod_level_managers and versions.has_pod_level_resources(pod):
-        raise outcome.Unpredictable(
-            outcome.POD_LEVEL_MANAGERS,
-            "pod-level resources under the alpha feature gate PodLevelResourceManagers",
-        )
-
-
-class _Failed(Exception):  # noqa: N818 - carries who stopped the admission, and where
-    def __init__(self, manager: str, container: str, stop: outcome.Stop) -> None:
-        self.manager = manager
-        self.container = container
-        self.stop = stop
-        super().__init__(stop.message)
-
-
-class _Managers:
-    """The managers of one kubelet during one admission."""
-
-    def __init__(
-        self, state: NodeState, pod: Pod, rules: versions.Rules, choices: devices.Choices
-    ) -> None:
-        self.state = state
-        self.pod = pod
-        self.rules = rules
-        self.choices = choices
-        self.layout = layout.of(state.topology)
-        ignored = rules.pod_level_ignored and versions.has_pod_level_resources(pod)
-        pinned = pod.qos is QOS.GUARANTEED and not ignored
-        self.cpu_options = rules.cpu if pinned else None
-        self.memory_pinned = pinned and rules.memory
-        self.shared: CPUSet = state.shared
-        self.rows: Mapping[int, ZoneMemory] = state.memory
-        self.reusable_cpus: CPUSet = 0
-        self.reusable_memory: dict[tuple[ZoneSet, str], int] = {}
-        self.reusable_devices: dict[str, Mask] = {}
-        self.devices_in_use: dict[str, Mask] = {}
-        self.cpus: dict[str, CPUSet] = {}
-        self.blocks: dict[str, tuple[MemoryBlock, ...]] = {}
-        self.devices: dict[str, dict[str, Mask]] = {}
-        self.hints: dict[str, Hint] = {}
-        self.merges: list[Merge] = []
-
-    # The topology manager's scopes.
-
-    def admit(self) -> Admission:
-        try:
-            if self.rules.policy == merge.NONE:
-                for container in self.pod.containers:
-                    self._allocate(container, (None, False))
-            elif self.rules.pod_scope:
-                hint = self._merge("*", self._pod_hints)
-                for container in self.pod.containers:
-                    self.hints[container.name] = hint
-                    self._allocate(container, hint)
-            else:
-                for container in self.pod.containers:
-                    hint = self._merge(container.name, lambda: self._container_hints(container))  # noqa: B023
-                    self.hints[container.name] = hint
-                    self._allocate(container, hint)
-        except _Failed as failed:
-            return self._refusal(failed)
-        return self._admission(Verdict.ADMITTED)
-
-    def _merge(
-        self,
-        name: str,
-        ask: Callable[[], tuple[ProviderHints, ProviderHints, ProviderHints]],
-    ) -> Hint:
-        try:
-            providers = ask()
-        except outcome.Breaks as stop:
-            raise _Failed("memory", name, stop) from stop
-        distances = None
-        if self.rules.prefer_closest:
-            distances = {zone.id: zone.distances for zone in self.state.topology.zones}
-        best, admitted = merge.merge(
-            self.rules.policy, providers, self.state.topology.zone_mask, distances
-        )
-        self.merges.append(Merge(name, providers, best, admitted))
-        if not admitted:
-            refusal = outcome.Refused(outcome.TOPOLOGY_AFFINITY_ERROR, _TOPOLOGY_TEXT)
-            raise _Failed("topology", name, refusal)
-        return best
-
-    def _container_hints(
-        self, container: Container
-    ) -> tuple[ProviderHints, ProviderHints, ProviderHints]:
-        wanted_cpus = cpus.exclusive_cpus(self.pod, container) if self.cpu_options else 0
-        return (
-            self._device_hints(devices.requested(container, self.state.devices), reuse=True),
-            self._cpu_hints(wanted_cpus),
-            self._memory_hints(memory.requested(container)) if self.memory_pinned else None,
-        )
-
-    def _pod_hints(self) -> tuple[ProviderHints, ProviderHints, ProviderHints]:
-        wanted_cpus = cpus.pod_exclusive_cpus(self.pod) if self.cpu_options else 0
-        return (
-            self._device_hints(devices.pod_requested(self.pod, self.state.devices), reuse=False),
-            self._cpu_hints(wanted_cpus),
-            self._memory_hints(memory.pod_requested(self.pod)) if self.memory_pinned else None,
-        )
-
-    # Hint providers.
-
-    def _device_hints(self, wanted: Mapping[str, int], *, reuse: bool) -> ProviderHints:
-        zones = tuple(zone.id for zone in self.state.topology.zones)
-        return {
-            name: devices.hints(
-                self.state.devices[name],
-                zones,
-                self._in_use(name),
-                self.reusable_devices.get(name, 0) if reuse else 0,
-                amount,
-                device_zones_only=self.rules.device_zones_only,
-            )
-            for name, amount in wanted.items()
-        }
-
-    def _cpu_hints(self, count: int) -> ProviderHints:
-        if not count or self.cpu_options is None:
-            return None
-        return {
-            "cpu": cpus.hints(
-                self.layout, self.cpu_options, self._assignable(), self.reusable_cpus, count
-            )
-        }
-
-    def _memory_hints(self, wanted: Mapping[str, int]) -> ProviderHints:
-        offered = memory.hints(self.rows, wanted, self.reusable_memory)
-        # No combination at all: no opinion, not "impossible"; the allocation fails later.
-        return dict.fromkeys(wanted, offered) if offered else {}
-
-    def _assignable(self) -> CPUSet:
-        return self.shared & ~self.state.reserved
-
-    def _in_use(self, resource: str) -> Mask:
-        if resource not in self.devices_in_use:
-            self.devices_in_use[resource] = devices.held(self.state, resource)
-        return self.devices_in_use[resource]
-
-    # Allocation: devices, CPUs, memory.
-
-    def _allocate(self, container: Container, hint: Hint) -> None:
-        for manager, allocate in (
-            ("devices", self._allocate_devices),
-            ("cpu", self._allocate_cpus),
-            ("memory", self._allocate_memory),
-        ):
-            try:
-                allocate(container, hint)
-            except (outcome.Refused, outcome.Breaks) as stop:
-                raise _Failed(manager, container.name, stop) from stop
-
-    def _allocate_devices(self, container: Container, hint: Hint) -> None:
-        for name, amount in devices.requested(container, self.state.devices).items():
-            pool = self.state.devices[name]
-            reusable = self.reusable_devices.get(name, 0)
-            affinity = hint[0] if devices.has_zones(pool) else None
-            taken = devices.allocate(
-                name, pool, self._in_use(name), reusable, amount, affinity, self.choices
-            )
-            if taken:
-                self.devices.setdefault(container.name, {})[name] = taken
-                self.devices_in_use[name] |= taken
-            if container.kind is ContainerKind.INIT:
-                self.reusable_devices[name] = reusable | taken
-            else:
-                self.reusable_devices[name] = reusable & ~taken
-
-    def _allocate_cpus(self, container: Container, hint: Hint) -> None:
-        if self.cpu_options is None:
-            return
-        count = cpus.exclusive_cpus(self.pod, container)
-        if not count:
-            return
-        if self.cpu_options.full_pcpus_only:
-            cpus.check_full_cores(self.layout, self.shared, self.state.reserved, count)
-        allocatable = self._assignable() | self.reusable_cpus
-        taken = cpus.allocate(self.layout, self.cpu_options, allocatable, count, hint[0])
-        self.cpus[container.name] = taken
-        self.shared &= ~taken
-        if container.kind is ContainerKind.INIT:
-            self.reusable_cpus |= taken
-        else:
-            self.reusable_cpus &= ~taken
-
-    def _allocate_memory(self, container: Container, hint: Hint) -> None:
-        if not self.memory_pinned:
-            return
-        wanted = memory.requested(container)
-        self.rows, blocks = memory.allocate(self.rows, wanted, self.reusable_memory, hint)
-        self.blocks[container.name] = blocks
-        for block in blocks:
-            key = (block.zones, block.resource)
-            reusable = self.reusable_memory.get(key, 0)
-            if container.kind is ContainerKind.INIT:
-                self.reusable_memory[key] = max(reusable, block.size)
-            elif reusable:
-                self.reusable_memory[key] = max(0, reusable - block.size)
-        self._shrink_init_blocks(container, blocks)
-
-    def _shrink_init_blocks(self, container: Container, blocks: Iterable[MemoryBlock]) -> None:
-        """Earlier ordinary init containers give up what this container reuses of theirs."""
-        for block in blocks:
-            left = block.size
-            for earlier in self.pod.containers:
-                if earlier is container or earlier.kind is ContainerKind.APP:
-                    break
-                if earlier.kind is not ContainerKind.INIT:
-                    continue
-                shrunk = []
-                for old in self.blocks.get(earlier.name, ()):
-                    part = 0
-                    if (old.zones, old.resource) == (block.zones, block.resource):
-                        part = min(left, old.size)
-                    left -= part
-                    shrunk.append(structs.replace(old, size=old.size - part) if part else old)
-                self.blocks[earlier.name] = tuple(shrunk)
-
-    # The answer.
-
-    def _admission(self, verdict: Verdict) -> Admission:
-        holdings = {
-            container.name: Holding(
-                cpus=self.cpus.get(container.name, 0),
-                memory=self.blocks.get(container.name, ()),
-                devices=self.devices.get(container.name, {}),
-            )
-            for container in self.pod.containers
-            if container.name in self.cpus
-            or self.blocks.get(container.name)
-            or container.name in self.devices
-        }
-        state = self.state
-        return Admission(
-            verdict=verdict,
-            hints=self.hints,
-            holdings=holdings,
-            state=replace(
-                state,
-                shared=self.shared,
-                memory=self.rows,
-                admitted=state.admitted | {self.pod.uid}
-                if verdict is Verdict.ADMITTED
-                else state.admitted,
-                holdings={**state.holdings, self.pod.uid: holdings} if holdings else state.holdings,
-            ),
-            exact=not self.choices.options,
-            merges=tuple(self.merges),
-        )
-
-    def _refusal(self, failed: _Failed) -> Admission:
-        best = self.merges[-1].best if failed.manager == "topology" else None
-        answer = replace(
-            self._admission(Verdict.REFUSED),
-            reason=failed.stop.reason,
-            message=failed.stop.message,
-            failed_by=failed.manager,
-            failed_container=failed.container,
-            failed_hint=best,
-        )
-        if isinstance(failed.stop, outcome.Breaks):
-            return replace(answer, state=self.state, holdings={})
-        return answer

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.layout import Layout
     from rte.placement.kubelet.outcome import Hint
-    from rte.placement.kubelet.versions import CPUOptions
+    from rte.placement.kubelet.rules import CPUOptions
 
 
 def exclusive_cpus(pod: Pod, container: Container) -> int:
@@ -127,7 +127,13 @@ def take(layout: Layout, options: CPUOptions, available: CPUSet, count: int) -> 
     if options.across_numa:
         group = layout.cpus_per_core if options.full_pcpus_only else 1
         return pickers.take_distributed(
-            layout, available, count, group, spread=options.across_cores
+            layout,
+            available,
+            count,
+            group,
+            spread=options.across_cores,
+            in_socket=options.distributes_in_socket,
+            lowers_share=options.lowers_share,
         )
     return pickers.take_packed(
         layout, available, count, spread=options.across_cores, uncore=options.prefer_uncore

@@ -99,7 +99,7 @@ def has_zones(pool: DevicePool) -> bool:
 def hints(
     pool: DevicePool,
     zones: tuple[int, ...],
-    in_use: Mask,
+    available: Mask,
     reusable: Mask,
     count: int,
     *,
@@ -107,14 +107,14 @@ def hints(
 ) -> list[Hint] | None:
     """Combinations of zones that have the devices; None: no opinion, empty: impossible.
 
-    ``zones`` are the machine's, ``reusable`` the devices of the pod's ordinary init containers.
+    ``zones`` are the machine's, ``available`` the healthy devices that nobody holds (or those that
+    the asking one holds), ``reusable`` the devices of the pod's ordinary init containers.
 
     Raises:
         outcome.Unpredictable: unseen unhealthy devices may narrow the preferred width.
     """
     if not has_zones(pool):
         return None
-    available = pool.healthy & ~in_use
     if (available | reusable).bit_count() < count:
         return []
     groups = [

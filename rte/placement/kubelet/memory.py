@@ -14,12 +14,12 @@ from rte.model.quantity import hugepage_resource
 from rte.placement.kubelet import combinations, outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.bits import ZoneSet
     from rte.model.node import KubeletConfig, Topology
-    from rte.model.pod import Container, Pod
-    from rte.placement.kubelet.outcome import Hint
+    from rte.model.pod import Pod
+    from rte.placement.kubelet.outcome import Hint, ProviderHints
 
     Rows = Mapping[int, ZoneMemory]
     #: Memory of the pod's ordinary init containers: (affinity, resource) -> bytes.
@@ -61,11 +61,11 @@ def _initial_amounts(total: int, usable: int, reserved: int) -> MemoryAmounts:
     )
 
 
-def requested(container: Container) -> dict[str, int]:
-    """What a container of a Guaranteed pod asks of the memory manager, by resource name."""
+def requested(requests: Mapping[str, int]) -> dict[str, int]:
+    """The memory and huge pages among the requests of a container or a pod, by resource name."""
     return {
         name: amount
-        for name, amount in sorted(container.requests.items())
+        for name, amount in sorted(requests.items())
         if name == MEMORY or name.startswith(_HUGEPAGES)
     }
 
@@ -76,7 +76,7 @@ def pod_requested(pod: Pod) -> dict[str, int]:
     peak: dict[str, int] = {}
     apps: dict[str, int] = {}
     for container in pod.containers:
-        for name, amount in requested(container).items():
+        for name, amount in requested(container.requests).items():
             if container.kind is ContainerKind.APP:
                 apps[name] = apps.get(name, 0) + amount
             elif container.kind is ContainerKind.SIDECAR:
@@ -163,7 +163,7 @@ def allocate(
         )
     after = dict(rows)
     for name, amount in wanted.items():
-        _fill(after, mask, name, max(0, amount - reusable.get((mask, name), 0)))
+        fill(after, mask, name, max(0, amount - reusable.get((mask, name), 0)))
     return after, tuple(MemoryBlock(name, mask, amount) for name, amount in wanted.items())
 
 
@@ -222,7 +222,8 @@ def _violates_groups(rows: Rows, mask: ZoneSet) -> bool:
     )
 
 
-def _fill(rows: dict[int, ZoneMemory], mask: ZoneSet, name: str, amount: int) -> None:
+def fill(rows: dict[int, ZoneMemory], mask: ZoneSet, name: str, amount: int) -> None:
+    """Reserve an amount in the zones, in ascending order, and bind them to each other."""
     for zone in bits.members(mask):
         row = rows[zone]
         old = row.amounts[name]
@@ -231,6 +232,13 @@ def _fill(rows: dict[int, ZoneMemory], mask: ZoneSet, name: str, amount: int) ->
         rows[zone] = _with_amounts(
             row, row.assignments + 1, mask, name, old, reserved=old.reserved + part
         )
+
+
+def held_hints(blocks: Sequence[MemoryBlock], wanted: Mapping[str, int]) -> ProviderHints:
+    """Hints for what is held already (regenerateHints); no opinion where the amounts differ."""
+    if {block.resource: block.size for block in blocks} != wanted or len(blocks) != len(wanted):
+        return None
+    return {block.resource: [(block.zones, True)] for block in blocks}
 
 
 def release(rows: Rows, blocks: Iterable[MemoryBlock]) -> dict[int, ZoneMemory]:

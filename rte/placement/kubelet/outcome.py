@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.model.bits import ZoneSet
+    from rte.model.bits import Mask, ZoneSet
     from rte.model.node import Holding, NodeState
 
 #: ``(affinity, preferred)``; affinity None means that the provider has no opinion on zones.
@@ -22,6 +22,7 @@ ProviderHints: TypeAlias = "Mapping[str, Sequence[Hint] | None] | None"
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
+EMPTY_POD_SHARED_POOL_ERROR = "EmptyPodSharedPoolError"
 
 # Ours, for a pod that would break the kubelet: no place for it either.
 KUBELET_HANGS = "KubeletHangs"
@@ -33,7 +34,6 @@ UNKNOWN_CONFIGURATION = "UnknownKubeletConfiguration"
 ALREADY_KNOWN = "PodAlreadyKnown"
 DEVICE_CHOICE = "DeviceChoice"
 DEVICES_INCOMPLETE = "DevicesIncomplete"
-POD_LEVEL_MANAGERS = "PodLevelResourceManagers"
 TOO_MANY_ZONES = "TooManyZones"
 
 
@@ -73,6 +73,7 @@ class Admission:
         hints: container -> merged hint that its allocation followed; empty under policy none.
         holdings: container -> what it got, for containers that got anything. Of a refused pod:
             what it holds until the kubelet's next cleanup.
+        pod_holding: what the pod got as a whole (see ``NodeState.pod_holdings``).
         state: the node afterwards, with a refused pod's residues; the state given when uncertain,
             or when the kubelet would not survive the pod.
         exact: False where the kubelet picks devices at random among ones of different zone sets:
@@ -88,6 +89,7 @@ class Admission:
     failed_hint: Hint | None = None
     hints: Mapping[str, Hint] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)
+    pod_holding: Holding | None = None
     state: NodeState
     exact: bool = True
     merges: tuple[Merge, ...] = field(default=(), repr=False)
@@ -98,12 +100,28 @@ class Admission:
         return self.verdict is Verdict.ADMITTED
 
 
-class Stop(Exception):  # noqa: N818 - ends an admission, which is no error
-    """Ends an admission before its last container."""
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What became of a pod's containers at their start.
 
-    def __init__(self, reason: str, message: str) -> None:
+    Attributes:
+        state: the node afterwards.
+        devices: container -> resource -> the devices (a mask over its pool) given at the start.
+        failed: container -> the kubelet's text; it tries again later.
+    """
+
+    state: NodeState
+    devices: Mapping[str, Mapping[str, Mask]] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stop(Exception):  # noqa: N818 - ends an admission, which is no error
+    """Ends an admission before its last container; ``cause`` is the bare error of the manager."""
+
+    def __init__(self, reason: str, message: str, cause: str = "") -> None:
         self.reason = reason
         self.message = message
+        self.cause = cause or message
         super().__init__(message)
 
 
@@ -114,7 +132,7 @@ class Refused(Stop):
     def unexpected(cls, text: str) -> Refused:
         """An error without a type of its own (pkg/kubelet/cm/admission)."""
         return cls(
-            UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {text}, which is unexpected"
+            UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {text}, which is unexpected", text
         )
 
 

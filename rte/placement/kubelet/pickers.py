@@ -17,7 +17,7 @@ from rte.model import bits
 from rte.placement.kubelet import outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.model.bits import CPUSet
     from rte.placement.kubelet.layout import Layout, Unit
@@ -59,11 +59,25 @@ def take_packed(
 
 
 def take_distributed(
-    layout: Layout, available: CPUSet, count: int, group: int, *, spread: bool = False
+    layout: Layout,
+    available: CPUSet,
+    count: int,
+    group: int,
+    *,
+    spread: bool = False,
+    in_socket: bool = False,
+    lowers_share: bool = False,
 ) -> CPUSet:
     """Spread CPUs evenly over as few zones as possible (takeByTopologyNUMADistributed, KEP-2902).
 
-    ``group`` is the number of CPUs that stay together; a count that is no multiple of it is packed.
+    Args:
+        layout: the machine.
+        available: CPUs that may be picked.
+        count: CPUs wanted; if it is no multiple of ``group``, they are packed.
+        group: CPUs that stay together.
+        spread: distribute-cpus-across-cores.
+        in_socket: zones of one socket win (align-by-socket since 1.37).
+        lowers_share: each zone gives no more than it has (since 1.37).
 
     Raises:
         outcome.Refused: not enough CPUs, or none in the zones that slice sharing led to.
@@ -79,9 +93,14 @@ def take_distributed(
     free = {zone.id: (zone.cpus & available).bit_count() for zone in zones}
     fewest, most = _zones_needed(layout, len(zones), count, group)
     for width in range(fewest, most + 1):
-        winner = _best_distribution([zone.id for zone in zones], free, width, count, group)
+        winner = _best_distribution(
+            [zone.id for zone in zones], free, width, count, group, layout if in_socket else None
+        )
         if winner:
-            return _deal(need, winner, count, group, spread=spread)
+            share = count // width // group * group
+            if lowers_share:
+                share = _lowered(share, winner[0], free, group)
+            return _deal(need, winner, count, share, group, spread=spread)
     return take_packed(layout, available, count, spread=spread)
 
 
@@ -243,15 +262,27 @@ def _zones_needed(layout: Layout, zones: int, count: int, group: int) -> tuple[i
 
 
 def _best_distribution(
-    zones: list[int], free: dict[int, int], width: int, count: int, group: int
+    zones: list[int],
+    free: dict[int, int],
+    width: int,
+    count: int,
+    group: int,
+    sockets_of: Layout | None,
 ) -> tuple[list[int], list[int]] | None:
-    """Zones that leave the free CPUs most even, and those of them that give the remainder."""
+    """Zones that leave the free CPUs most even, and those of them that give the remainder.
+
+    With a layout in ``sockets_of``, zones of one socket beat all that are not, and the share
+    shrinks to what each zone has.
+    """
     best_score = float("inf")
     best: tuple[list[int], list[int]] | None = None
+    best_in_socket = False
     for combination in _shared_combinations(zones, width):
-        if best_score == 0:
+        if best_score == 0 and (sockets_of is None or best_in_socket):
             break
         share = count // width // group * group
+        if sockets_of is not None:
+            share = _lowered(share, combination, free, group)
         if (
             sum(free[zone] for zone in combination) < count
             or sum(free[zone] // group for zone in combination) * group < count
@@ -269,9 +300,20 @@ def _best_distribution(
             score, givers = _best_remainder(
                 [zone for zone in combination if left[zone] >= group], left, remainder, group
             )
-        if score < best_score:
-            best_score, best = score, (combination, givers)
+        in_socket = sockets_of is not None and _is_in_one_socket(sockets_of, combination)
+        if score < best_score if in_socket == best_in_socket else in_socket:
+            best_score, best, best_in_socket = score, (combination, givers), in_socket
     return best
+
+
+def _lowered(share: int, zones: Iterable[int], free: Mapping[int, int], group: int) -> int:
+    """The share, or less: what each of the zones has in whole groups."""
+    return min(share, *(free[zone] // group * group for zone in zones))
+
+
+def _is_in_one_socket(layout: Layout, zones: Iterable[int]) -> bool:
+    cpus = layout.cpus_in(bits.of(zones))
+    return len(layout.sockets_with(cpus)) <= 1
 
 
 def _best_remainder(
@@ -309,13 +351,19 @@ def _round_robin(
         if remainder == before:
             raise outcome.Breaks(
                 outcome.KUBELET_HANGS,
-                "distribute-cpus-across-numa with full-pcpus-only: the kubelet would never end "
-                "dealing out CPUs, because half-used cores leave too few whole ones",
+                "distribute-cpus-across-numa: the kubelet would never end dealing out CPUs, "
+                "because the chosen zones have too few whole cores left",
             )
 
 
 def _deal(
-    need: _Accumulator, winner: tuple[list[int], list[int]], count: int, group: int, *, spread: bool
+    need: _Accumulator,
+    winner: tuple[list[int], list[int]],
+    count: int,
+    share: int,
+    group: int,
+    *,
+    spread: bool,
 ) -> CPUSet:
     zones, givers = winner
     cpus_of = {zone.id: zone.cpus for zone in need.layout.zones}
@@ -328,7 +376,6 @@ def _deal(
             return
         need.take(cpus, cpus.bit_count())
 
-    share = count // len(zones) // group * group
     for zone in zones:
         take_from(zone, share)
     remainder = count - share * len(zones)

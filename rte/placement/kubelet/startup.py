@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.model import bits
 from rte.model.node import NodeState
-from rte.placement.kubelet import cpus, layout, memory, merge, outcome, versions
+from rte.placement.kubelet import cpus, layout, memory, merge, outcome, releases
+from rte.placement.kubelet.rules import StartError, build_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.bits import CPUSet
     from rte.model.node import DevicePool, KubeletConfig, Topology
-    from rte.placement.kubelet.versions import Rules
+    from rte.placement.kubelet.rules import Rules
 
 
 def initial_state(
@@ -33,19 +34,16 @@ def initial_state(
         errors.KubeletStartError: this kubelet would refuse to start; ``text`` has its own words.
         errors.KubeletError: no rules are known for this version.
     """
-    minor = versions.minor_of(kubelet_version)
-    if minor is None:
-        known = versions.KNOWN_MINORS
-        raise errors.KubeletError(
-            f"no admission rules for kubelet {kubelet_version!r}: use 1.{known[0]} to 1.{known[-1]}"
-        )
+    release = releases.known(kubelet_version)
+    if release is None:
+        raise errors.KubeletError(releases.why_unknown(kubelet_version))
     try:
-        rules = versions.build_rules(config, minor)
+        rules = build_rules(config, release)
         _check_zones(topology, rules)
         reserved = _reserve(topology, config, rules)
         if rules.memory:
             _check_reserved_memory(topology, config)
-    except versions.StartError as error:
+    except StartError as error:
         raise errors.KubeletStartError(str(error)) from error
     shared = topology.all_cpus
     if rules.cpu and rules.cpu.strict_reservation:
@@ -65,12 +63,12 @@ def _check_zones(topology: Topology, rules: Rules) -> None:
     if rules.policy == merge.NONE:
         return
     if rules.prefer_closest and not all(zone.distances for zone in topology.zones):
-        raise versions.StartError(
+        raise StartError(
             "topologymanager: cannot discover NUMA topology: error getting NUMA distances from "
             "cadvisor"
         )
     if len(topology.zones) > rules.max_zones:
-        raise versions.StartError(
+        raise StartError(
             f"topologymanager: unsupported on machines with more than {rules.max_zones} NUMA Nodes"
         )
 
@@ -82,7 +80,7 @@ def _reserve(topology: Topology, config: KubeletConfig, rules: Rules) -> CPUSet:
     where = "cpumanager: new static policy error: "
     machine = layout.of(topology)
     if rules.cpu.align_by_socket and topology.sockets > len(machine.zones):
-        raise versions.StartError(
+        raise StartError(
             f"{where}Align by socket is not compatible with hardware where number of sockets are "
             "more than number of NUMA"
         )
@@ -94,15 +92,15 @@ def _reserve(topology: Topology, config: KubeletConfig, rules: Rules) -> CPUSet:
         except outcome.Refused:
             reserved = 0
         except outcome.Breaks as error:
-            raise versions.StartError(f"{where}{error.message}") from error
+            raise StartError(f"{where}{error.message}") from error
     if reserved.bit_count() != wanted:
-        raise versions.StartError(
+        raise StartError(
             f"{where}[cpumanager] unable to reserve the required amount of CPUs "
             f"(size of {bits.format_list(reserved)} did not equal {wanted})"
         )
     unknown = reserved & ~machine.all_cpus
     if unknown:
-        raise versions.StartError(
+        raise StartError(
             f"{where}[cpumanager] unable to build the reserved physical CPUs from the reserved "
             f"set: unknown CPU ID: {bits.lowest(unknown)}"
         )
@@ -114,7 +112,7 @@ def _check_reserved_memory(topology: Topology, config: KubeletConfig) -> None:
     zones = {zone.id for zone in topology.zones}
     for zone, limits in config.reserved_memory.items():
         if zone not in zones:
-            raise versions.StartError(
+            raise StartError(
                 "memorymanager: the reserved memory configuration references a NUMA node "
                 f"{zone} that does not exist on this machine"
             )
@@ -127,13 +125,13 @@ def _check_reserved_memory(topology: Topology, config: KubeletConfig) -> None:
     }
     for name in sorted({*totals, *node} if config.node_reserved else ()):
         if totals.get(name, 0) != node.get(name, 0):
-            raise versions.StartError(
+            raise StartError(
                 f'memorymanager: the total amount "{_quantity(totals.get(name, 0))}" of type '
                 f'"{name}" is not equal to the value "{_quantity(node.get(name, 0))}" determined '
                 "by Node Allocatable feature"
             )
     if totals.get(memory.MEMORY, 0) <= 0:
-        raise versions.StartError(
+        raise StartError(
             "memorymanager: [memorymanager] you should specify the system reserved memory"
         )
 

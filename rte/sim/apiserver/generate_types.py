@@ -1,7 +1,7 @@
 """Write ``types.json`` (the API's Go structs as data) from the Go modules that define them.
 
 Usage: ``python -m rte.sim.apiserver.generate_types GOMODCACHE VERSION``, e.g. with
-``$(go env GOMODCACHE)`` and ``v0.35.4``. Each struct becomes a list of fields
+``$(go env GOMODCACHE)`` and ``v0.37.1``. Each struct becomes a list of fields
 ``[json name, kind, flags]`` or ``[json name, kind, flags, merge key]``:
 
 * kind: ``string bool int32 int64 float64 bytes time microtime quantity intstr any``, a struct's
@@ -80,9 +80,9 @@ class _Generator:
     def fields(self, package: _Package, name: str) -> list[list[str]]:
         rows: list[list[str]] = []
         for match in _FIELD.finditer(package.structs[name]):
-            _, kind, tag, rest = match.groups()
+            go_name, kind, tag, rest = match.groups()
             json_name, *options = tag.split(",")
-            if "inline" in options:
+            if go_name is None and not json_name:  # embedded: its fields are this struct's own
                 owner, base = self.locate(package, kind)
                 rows += self.fields(owner, base)
                 continue

@@ -36,8 +36,8 @@ def set_defaults(pod: Obj) -> None:
         if spec.get("hostNetwork"):
             for port in container.get("ports", ()):
                 port.setdefault("hostPort", port["containerPort"])
-    if spec.get("resources"):
-        _default_pod_resources(spec)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("enableServiceLinks", True)
 
 
@@ -98,25 +98,42 @@ def _default_volume(volume: Obj) -> None:
 
 
 def _default_pod_resources(spec: Obj) -> None:
-    """Pod-level requests and huge page limits (KEP-2837)."""
+    """The pod-level stanza as Kubernetes 1.37 completes it (KEP-2837; podutil
+    DefaultPodLevelResources): limits on huge pages, requests, and limits that all containers have.
+    """
     stanza = spec["resources"]
-    limits, requests = stanza.get("limits") or {}, stanza.get("requests") or {}
-    if limits or requests:
-        for name, total in aggregate(spec, "limits").items():
-            if name.startswith("hugepages-") and name not in requests:
-                limits.setdefault(name, total)
-        if limits:
-            stanza["limits"] = limits
-    if not stanza.get("limits"):
+    limits, requests = dict(stanza.get("limits") or {}), dict(stanza.get("requests") or {})
+    if not limits and not requests:
         return
+    container_limits = aggregate(spec, "limits")
+    for name, total in container_limits.items():
+        if name.startswith("hugepages-") and name not in requests:
+            limits.setdefault(name, total)
     for name, total in aggregate(spec, "requests").items():
         if name in _POD_LEVEL:
             requests.setdefault(name, total)
-    for name, limit in stanza["limits"].items():
-        if name in _POD_LEVEL or name.startswith("hugepages-"):
+    for name, limit in limits.items():
+        if _is_pod_level(name):
             requests.setdefault(name, limit)
+    for name in _limited_everywhere(spec) & requests.keys() - limits.keys():
+        texts = (container_limits[name], requests[name])
+        limits[name] = max(texts, key=lambda text: typed.amount(name, text))
+    if limits:
+        stanza["limits"] = limits
     if requests:
         stanza["requests"] = requests
+
+
+def _limited_everywhere(spec: Obj) -> set[str]:
+    """Pod-level resources that every container limits."""
+    limited = [set(item["resources"].get("limits") or ()) for _, item in _containers(spec)]
+    return {name for names in limited for name in names if _is_pod_level(name)}.intersection(
+        *limited
+    )
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in _POD_LEVEL or name.startswith("hugepages-")
 
 
 def aggregate(spec: Mapping[str, Any], which: str) -> dict[str, str]:
@@ -161,6 +178,8 @@ def _text(name: str, value: int) -> str:
 def prepare_create(pod: Obj) -> None:
     """What a client cannot choose on create."""
     pod["metadata"]["generation"] = 1
+    if pod["spec"].get("resources"):
+        _default_pod_resources(pod["spec"])
     try:
         qos = str(podspec.parse_pod(pod).qos)
     except errors.ParseError:
@@ -456,7 +475,7 @@ _STANDARD = ("pods", "services", "replicationcontrollers", "resourcequotas", "se
 
 
 def _pod_name(path: str, name: str) -> list[Cause]:
-    if name in _POD_LEVEL or name.startswith("hugepages-"):
+    if _is_pod_level(name):
         return []
     return [status.unsupported(path, name, ("cpu", "hugepages-", "memory"))]
 
@@ -475,12 +494,23 @@ def _validate_pod_resources(spec: Obj, out: list[Cause]) -> None:
                 )
             )
     limits = stanza.get("limits") or {}
-    for path, container in _containers(spec):
+    for name, total in aggregate(spec, "limits").items():
+        if not name.startswith("hugepages-") or name not in limits:
+            continue
+        if typed.amount(name, total) > typed.amount(name, limits[name]):
+            out.append(
+                status.invalid(
+                    f"spec.resources.limits[{name}]",
+                    limits[name],
+                    f"must be greater than or equal to aggregate container limits of {total}",
+                )
+            )
+    for index, container in enumerate(spec.get("containers") or ()):
         for name, value in (container["resources"].get("limits") or {}).items():
             if name in limits and typed.amount(name, value) > typed.amount(name, limits[name]):
                 out.append(
                     status.invalid(
-                        f"{path}.resources.limits",
+                        f"spec.resources.containers[{index}][{name}].limits",
                         value,
                         f"must be less than or equal to pod limits of {limits[name]}",
                     )
@@ -524,8 +554,12 @@ _IMMUTABLE = (
 
 
 def prepare_update(new: Obj, old: Obj) -> None:
-    """Status is out of reach of the main resource; generation counts spec changes."""
+    """Status is out of reach of the main resource; generation counts spec changes. Clients that do
+    not know the pod-level stanza do not remove it.
+    """
     new["status"] = old["status"]
+    if old["spec"].get("resources") is not None and new["spec"].get("resources") is None:
+        new["spec"]["resources"] = copy.deepcopy(old["spec"]["resources"])
     if new["spec"] != old["spec"]:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 

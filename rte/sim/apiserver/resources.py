@@ -209,6 +209,15 @@ def _validate_priority_class(item: Obj) -> list[Cause]:
     return []
 
 
+def _validate_node_update(new: Obj, old: Obj) -> list[Cause]:
+    out = _validate_node(new)
+    before = old["spec"].get("podCIDRs")
+    if before and new["spec"].get("podCIDRs") != before:
+        text = 'node updates may not change podCIDR except from "" to valid'
+        out.append(status.forbidden("spec.podCIDRs", text))
+    return out
+
+
 def _default_priority_class(item: Obj) -> None:
     item.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
@@ -325,6 +334,7 @@ def builtin() -> list[Resource]:
             rules=Rules(
                 default=_default_node,
                 validate=_validate_node,
+                validate_update=_validate_node_update,
                 update=_keep_status,
                 status=_keep_spec,
             ),

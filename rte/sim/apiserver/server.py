@@ -70,7 +70,7 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 0,
         tokens: Collection[str] = (),
-        version: str = "v1.35.4",
+        version: str = "v1.37.1",
         bookmark_seconds: float = 60.0,
     ) -> None:
         self.api = api or core.API()
@@ -408,12 +408,10 @@ class Server:
                 "application/json-patch+json, application/merge-patch+json, "
                 "application/apply-patch+yaml",
             )
-        text = await request.read()
-        self.api.get(target.kind, target.name, target.namespace)  # 404 goes before a bad body
         try:
-            body = orjson.loads(text)
+            body = orjson.loads(await request.read())
         except orjson.JSONDecodeError as error:
-            raise status.bad_request(f"error decoding patch: {error}") from error
+            raise status.bad_request("invalid JSON patch") from error
         after = self.api.patch(
             target.kind,
             target.name,

@@ -20,8 +20,8 @@ from rte.agent.settings import AgentSettings
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.model.node import DevicePool
-from rte.scheduler.service import Scheduler
 from rte.scheduler.settings import SchedulerSettings
+from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import API, Server
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 SHAPES = ("2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4")
 GPU = "example.com/gpu"
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
-_AGENT_NAMESPACE = "rte-system"
+_AGENT_NAMESPACE = "rte-agents"
 _START_SECONDS = 0.3
 
 

@@ -1,18 +1,14 @@
-"""The kubelet's checkpoint files: the same JSON, checksums and order of writes.
-
-A checksum is FNV-1a over Go's dump of the structure (apimachinery ``util/dump``: spew's ``%#v``
-with sorted keys), so the dumps of the four structures are spelt out here. Sources: the ``state``
-packages of cpumanager, memorymanager and allocation, and devicemanager/checkpoint (v1.35).
-"""
+"""The kubelet's checkpoint files: the same JSON, formats, checksums and order of writes."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
 
-from rte.kubelet import statefiles
+from rte.kubelet import checkpoints, statefiles
 from rte.kubelet.reading import PLUGIN_DIR
 from rte.model import bits
 
@@ -23,107 +19,60 @@ if TYPE_CHECKING:
     from rte.model.kubelet import CPUManagerState, DeviceCheckpoint, MemoryManagerState
     from rte.model.node import MemoryBlock, ZoneMemory
 
-_AMOUNTS = (
-    ("total", "TotalMemSize", "total"),
-    ("systemReserved", "SystemReserved", "system_reserved"),
-    ("allocatable", "Allocatable", "allocatable"),
-    ("reserved", "Reserved", "reserved"),
-    ("free", "Free", "free"),
-)
-
-
-def fnv1a(text: str) -> int:
-    """The 32-bit FNV-1a hash."""
-    value = 0x811C9DC5
-    for byte in text.encode():
-        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return value
-
 
 def encode_cpu_state(state: CPUManagerState) -> bytes:
-    """``cpu_manager_state``."""
-    entries = {
-        uid: {name: bits.format_list(cpus) for name, cpus in sorted(containers.items())}
-        for uid, containers in sorted(state.entries.items())
-    }
-    default = bits.format_list(state.default)
-    dump = (
-        f"(*state.CPUManagerCheckpoint){{PolicyName:(string){state.policy} "
-        f"DefaultCPUSet:(string){default} "
-        f"Entries:(map[string]map[string]string){_dump(entries)} "
-        "Checksum:(checksum.Checksum)0}"
+    """``cpu_manager_state``: V4 for an embedded state, V3 for one with pod entries, else V2."""
+    document = checkpoints.CPUDocument(
+        policy_name=state.policy,
+        default_cpu_set=bits.format_list(state.default),
+        entries={
+            uid: {name: bits.format_list(cpus) for name, cpus in sorted(containers.items())}
+            for uid, containers in sorted(state.entries.items())
+        },
+        pod_entries={
+            uid: checkpoints.PodCPUs(bits.format_list(cpus))
+            for uid, cpus in sorted(state.pod_entries.items())
+        },
     )
-    return orjson.dumps(
-        {
-            "policyName": state.policy,
-            "defaultCpuSet": default,
-            **({"entries": entries} if entries else {}),
-            "checksum": fnv1a(dump),
-        }
-    )
+    return _encode(document, embedded=state.embedded)
 
 
 def encode_memory_state(state: MemoryManagerState) -> bytes:
-    """``memory_manager_state``."""
-    zones = sorted(state.zones.items())
-    entries = {
-        uid: {name: [_block(block) for block in blocks] for name, blocks in sorted(held.items())}
-        for uid, held in sorted(state.entries.items())
-    }
-    dumped = " ".join(f"{zone}:{_dump_zone(row)}" for zone, row in zones)
-    dumped_entries = " ".join(
-        f"{uid}:map["
-        + " ".join(
-            f"{name}:[" + " ".join(_dump_block(block) for block in blocks) + "]"
-            for name, blocks in sorted(held.items())
-        )
-        + "]"
-        for uid, held in sorted(state.entries.items())
+    """``memory_manager_state``: V3 for an embedded state, V2 for one with pod entries, else V1."""
+    document = checkpoints.MemoryDocument(
+        policy_name=state.policy,
+        machine_state={str(zone): _row(row) for zone, row in sorted(state.zones.items())},
+        entries={
+            uid: {name: _blocks(blocks) for name, blocks in sorted(held.items())}
+            for uid, held in sorted(state.entries.items())
+        },
+        pod_entries={
+            uid: checkpoints.PodBlocks(_blocks(blocks))
+            for uid, blocks in sorted(state.pod_entries.items())
+        },
     )
-    dump = (
-        f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){state.policy} "
-        f"MachineState:(state.NUMANodeMap)map[{dumped}] "
-        f"Entries:(state.ContainerMemoryAssignments)map[{dumped_entries}] "
-        "Checksum:(checksum.Checksum)0}"
-    )
-    return orjson.dumps(
-        {
-            "policyName": state.policy,
-            "machineState": {str(zone): _zone(row) for zone, row in zones},
-            **({"entries": entries} if entries else {}),
-            "checksum": fnv1a(dump),
-        }
-    )
+    return _encode(document, embedded=state.embedded)
 
 
 def encode_device_checkpoint(state: DeviceCheckpoint) -> bytes:
     """``kubelet_internal_checkpoint``."""
     entries = [
-        {
-            "PodUID": uid,
-            "ContainerName": name,
-            "ResourceName": holding.resource,
-            "DeviceIDs": _by_zone(holding.devices),
-            "AllocResp": "",
-        }
+        checkpoints.DeviceEntry(
+            pod_uid=uid,
+            container_name=name,
+            resource_name=holding.resource,
+            device_ids=_by_zone(holding.devices),
+            alloc_resp=b"",
+        )
         for uid, containers in sorted(state.entries.items())
         for name, holdings in sorted(containers.items())
         for holding in holdings
     ]
-    registered = {name: sorted(ids) for name, ids in sorted(state.registered.items())}
-    dumped = " ".join(
-        f"{{PodUID:(string){row['PodUID']} ContainerName:(string){row['ContainerName']} "
-        f"ResourceName:(string){row['ResourceName']} "
-        f"DeviceIDs:(checkpoint.DevicesPerNUMA){_dump(row['DeviceIDs'])} AllocResp:([]uint8)[]}}"
-        for row in entries
+    data = checkpoints.DeviceData(
+        pod_device_entries=entries or None,
+        registered_devices={name: sorted(ids) for name, ids in sorted(state.registered.items())},
     )
-    dump = (
-        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
-        f"{f'[{dumped}]' if entries else '<nil>'} "
-        f"RegisteredDevices:(map[string][]string){_dump(registered)}}}"
-    )
-    data = {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}
-    return orjson.dumps({"Data": data, "Checksum": fnv1a(dump)})
+    return msgspec.json.encode(checkpoints.DeviceDocument(data, data.content_checksum()))
 
 
 def encode_allocated_pods(specs: Mapping[str, Mapping[str, Any]]) -> bytes:
@@ -142,7 +91,20 @@ def encode_allocated_pods(specs: Mapping[str, Mapping[str, Any]]) -> bytes:
         for uid, spec in sorted(specs.items())
     }
     data = orjson.dumps({"entries": entries} if entries else {}).decode()
-    return orjson.dumps({"data": data, "checksum": fnv1a(f"(string){data}")})
+    return orjson.dumps({"data": data, "checksum": checkpoints.text_checksum(data)})
+
+
+def _encode(
+    document: checkpoints.CPUDocument | checkpoints.MemoryDocument, *, embedded: bool
+) -> bytes:
+    if not embedded:
+        document.checksum = document.content_checksum(with_pods=bool(document.pod_entries))
+        return msgspec.json.encode(document)
+    data = msgspec.json.encode(document).decode()
+    document.pod_entries = {}
+    document.checksum = document.content_checksum()
+    outer = msgspec.to_builtins(document)
+    return orjson.dumps(outer | {"data": data, "dataChecksum": checkpoints.text_checksum(data)})
 
 
 def _running(spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
@@ -160,57 +122,38 @@ def _resources(stanza: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _dump(value: object) -> str:
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{key}:{_dump(item)}" for key, item in value.items()) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(_dump(item) for item in value) + "]"
-    return str(value)
-
-
-def _zone(row: ZoneMemory) -> dict[str, Any]:
-    return {
-        "numberOfAssignments": row.assignments,
-        "memoryMap": {
-            name: {key: getattr(amounts, field) for key, _, field in _AMOUNTS}
+def _row(row: ZoneMemory) -> checkpoints.Row:
+    return checkpoints.Row(
+        number_of_assignments=row.assignments,
+        memory_map={
+            name: checkpoints.Amounts(
+                amounts.total,
+                amounts.system_reserved,
+                amounts.allocatable,
+                amounts.reserved,
+                amounts.free,
+            )
             for name, amounts in sorted(row.amounts.items())
         },
-        "cells": list(bits.members(row.group)),
-    }
-
-
-def _dump_zone(row: ZoneMemory) -> str:
-    tables = " ".join(
-        f"{name}:<*>"
-        "{" + " ".join(f"{go}:(uint64){getattr(amounts, field)}" for _, go, field in _AMOUNTS) + "}"
-        for name, amounts in sorted(row.amounts.items())
-    )
-    cells = " ".join(str(zone) for zone in bits.members(row.group))
-    return (
-        f"<*>{{NumberOfAssignments:(int){row.assignments} "
-        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable)map[{tables}] Cells:([]int)[{cells}]}}"
+        cells=tuple(bits.members(row.group)),
     )
 
 
-def _block(block: MemoryBlock) -> dict[str, Any]:
-    zones = list(bits.members(block.zones))
-    return {"numaAffinity": zones, "type": block.resource, "size": block.size}
-
-
-def _dump_block(block: MemoryBlock) -> str:
-    zones = " ".join(str(zone) for zone in bits.members(block.zones))
-    return (
-        f"{{NUMAAffinity:([]int)[{zones}] Type:(v1.ResourceName){block.resource} "
-        f"Size:(uint64){block.size}}}"
+def _blocks(blocks: Iterable[MemoryBlock]) -> tuple[checkpoints.Block, ...]:
+    return tuple(
+        checkpoints.Block(
+            numa_affinity=tuple(bits.members(block.zones)), type=block.resource, size=block.size
+        )
+        for block in blocks
     )
 
 
-def _by_zone(devices: Mapping[str, int | None]) -> dict[str, list[str]]:
+def _by_zone(devices: Mapping[str, int | None]) -> dict[str, list[str] | None]:
     table: dict[int, list[str]] = {}
     for device, zones in sorted(devices.items()):
         for zone in bits.members(zones) if zones else (-1,):
             table.setdefault(zone, []).append(device)
-    return {str(zone): ids for zone, ids in sorted(table.items())}
+    return {str(zone): table[zone] for zone in sorted(table)}
 
 
 class StateDir:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rte.model.pod import Pod
     from rte.sim.apiserver import API
     from rte.sim.apiserver.store import Watch
+    from rte.sim.kubelet.managers import Execute
 
 Obj = dict[str, Any]
 _LEASES = "leases.coordination.k8s.io"
@@ -90,6 +91,7 @@ class Kubelet:
         root: directory for state files and sockets; None: neither files nor sockets.
         labels: further labels of the Node.
         timing: how long things take.
+        execute: which of the possible answers it gives; a real kubelet picks devices at random.
 
     Raises:
         errors.KubeletStartError: a kubelet with this configuration would not start on this machine.
@@ -108,6 +110,7 @@ class Kubelet:
         root: Path | None = None,
         labels: Mapping[str, str] | None = None,
         timing: Timing = Timing(),
+        execute: Execute = placement.execute,
     ) -> None:
         self.name = name
         self.machine = machine
@@ -126,7 +129,7 @@ class Kubelet:
             accounting.kubelet_topology(machine), self.config, devices or {}, version
         )
         self._files = StateDir(root) if root is not None else None
-        self._managers = Managers(initial, self._files)
+        self._managers = Managers(initial, self._files, execute)
         self._records: dict[str, _Record] = {}
         self._allocated: dict[str, Obj] = {}
         self._process: asyncio.Task[None] | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rte.model.kubelet import Allocatable, DeviceHolding, ListedPod
+    from rte.model.kubelet import Allocatable, ClaimedDevice, DeviceHolding, ListedPod
     from rte.model.node import MemoryBlock
 
 
@@ -124,10 +124,31 @@ def encode_pod(pod: ListedPod) -> pb.PodResources:
                 cpu_ids=bits.members(container.cpus),
                 memory=_memory(container.memory),
                 devices=_devices(container.devices),
+                dynamic_resources=_claimed(container.claimed),
             )
             for container in pod.containers
         ],
+        cpu_ids=bits.members(pod.cpus),
+        memory=_memory(pod.memory),
     )
+
+
+def _claimed(devices: Iterable[ClaimedDevice]) -> list[pb.DynamicResource]:
+    """One entry per claim, in order."""
+    out: dict[tuple[str, str], pb.DynamicResource] = {}
+    for item in devices:
+        claim = out.setdefault(
+            (item.namespace, item.claim),
+            pb.DynamicResource(claim_name=item.claim, claim_namespace=item.namespace),
+        )
+        claim.claim_resources.add(
+            cdi_devices=[pb.CDIDevice(name=name) for name in item.cdi],
+            driver_name=item.driver,
+            pool_name=item.pool,
+            device_name=item.device,
+            share_id=item.share or None,
+        )
+    return list(out.values())
 
 
 def _memory(blocks: Iterable[MemoryBlock]) -> list[pb.ContainerMemory]:

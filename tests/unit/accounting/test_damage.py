@@ -13,6 +13,7 @@ from rte import accounting, errors
 from rte.kubelet import reading, statefiles
 from rte.model.kubelet import NodePod
 from rte.nrt import encode
+from tests.checkpoints import sealed
 from tests.unit.accounting import nodes
 from tests.unit.kubelet import samples
 
@@ -60,7 +61,10 @@ PODS = [
 
 def run(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
     files = reading.StateFiles(
-        **{name: PARSERS[name](json.dumps(document)) for name, document in documents.items()}
+        **{
+            name: PARSERS[name](json.dumps(sealed(document)))
+            for name, document in documents.items()
+        }
     )
     view = reading.combine(files, config=nodes.STATIC, version="v1.35.4")
     return encode(accounting.build_reading("n", nodes.build_machine(), view, PODS))

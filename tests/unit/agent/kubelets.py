@@ -10,6 +10,7 @@ from rte import errors
 from rte.kubelet.reading import PLUGIN_DIR
 from rte.model import bits
 from rte.model.kubelet import Allocatable, ListedPod
+from tests.checkpoints import sealed
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/sysfs"
 
@@ -25,6 +26,7 @@ class FakeKubelet:
     admitted: list[str] = field(default_factory=list)
     up: bool = True
     lists: int = 0
+    answers: int | None = None  #: so many more lists are answered; None: all
 
     def __post_init__(self) -> None:
         (self.root / PLUGIN_DIR).mkdir(parents=True)
@@ -60,12 +62,13 @@ class FakeKubelet:
             for uid, containers in self.entries.items()
         }
         return json.dumps(
-            {
-                "policyName": "static",
-                "defaultCpuSet": bits.format_list(default),
-                "entries": entries,
-                "checksum": 1,
-            }
+            sealed(
+                {
+                    "policyName": "static",
+                    "defaultCpuSet": bits.format_list(default),
+                    "entries": entries,
+                }
+            )
         )
 
     def write_cpus(self, default: int | None = None) -> None:
@@ -74,7 +77,7 @@ class FakeKubelet:
     def write_admitted(self) -> None:
         pods = {uid: {"ContainerResources": {"c": {}}} for uid in self.admitted}
         data = json.dumps({"entries": pods})
-        self.write("allocated_pods_state", json.dumps({"data": data, "checksum": 1}))
+        self.write("allocated_pods_state", json.dumps(sealed({"data": data})))
 
     def admit(self, uid: str, cpus: int) -> None:
         """The whole of an admission."""
@@ -90,6 +93,10 @@ class FakeKubelet:
         self.lists += 1
         if not self.up:
             raise errors.KubeletError("podresources List: no answer")
+        if self.answers is not None:
+            if not self.answers:
+                raise errors.KubeletError("podresources List: no answer")
+            self.answers -= 1
         return tuple(self.listed)
 
     async def allocatable(self) -> Allocatable | None:

@@ -117,7 +117,7 @@ class World:
 
     def lease(self) -> dict[str, Any] | None:
         try:
-            return self.server.api.get(LEASES, "n0", "rte-system")["spec"]
+            return self.server.api.get(LEASES, "n0", "rte-agents")["spec"]
         except StatusError:
             return None
 
@@ -134,7 +134,7 @@ class World:
 async def world(server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     folder = tmp_path_factory.mktemp("w")
     machine = read_machine(MACHINE / "sys", MACHINE / "proc")
-    server.api.create("namespaces", {"metadata": {"name": "rte-system"}})
+    server.api.create("namespaces", {"metadata": {"name": "rte-agents"}})
     (folder / "kubelet").mkdir()
     kubelet = Kubelet(server.api, "n0", machine, kubelet_document(machine), root=folder / "kubelet")
     async with kubelet:

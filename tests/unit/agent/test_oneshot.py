@@ -15,6 +15,7 @@ from rte.agent import oneshot
 from rte.agent.settings import AgentSettings, Sink, SinkKind
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
+from tests.checkpoints import sealed
 from tests.unit.kubelet.server import serve
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ def state_dir(tmp_path: Path) -> Path:
             "data": json.dumps(
                 {"entries": {UID: {"ContainerResources": {"app": {}}, "PodLevelResources": None}}}
             ),
-            "checksum": 1,
         },
     )
     write_cpu_state(directory, default="0,2-32,34-63")
@@ -52,7 +52,7 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(sealed(document)))
 
 
 def write_cpu_state(directory: Path, *, default: str) -> None:
@@ -62,7 +62,6 @@ def write_cpu_state(directory: Path, *, default: str) -> None:
             "policyName": "static",
             "defaultCpuSet": default,
             "entries": {UID: {"app": "1,33"}},
-            "checksum": 1,
         },
     )
 

@@ -121,6 +121,16 @@ def test_explain_finds_a_pod_by_name(write, capsys):
     assert "no pod default/nobody" in capsys.readouterr().err
 
 
+def test_explain_tells_what_a_restart_of_a_kubelet_would_do(write, capsys):
+    cluster = write("cluster.yaml", node_objects("n", (7,)))
+    assert main(["explain", "--restart", "n", "--from", cluster]) == 0
+    assert "+ n: a restart does no harm" in capsys.readouterr().out
+    assert main(["explain", "--restart", "--from", cluster]) == 0
+    assert capsys.readouterr().out == "no kubelet would take harm\n"
+    assert main(["explain", "--restart", "m", "--from", cluster]) == 2
+    assert "there is no node m" in capsys.readouterr().err
+
+
 def test_simulate_compares_ways_of_deciding_under_the_kubelets_rules(write, capsys):
     """12 CPUs fit a node by totals, and no zone: only node totals sends the pod there."""
     files = write(
@@ -167,6 +177,7 @@ def test_simulate_replicas_on_a_fixture(write, capsys):
         (["simulate", "-f", "{missing}"], "cannot read"),
         (["explain"], "name a pod"),
         (["explain", "a", "-f", "b"], "one of the two"),
+        (["explain", "a", "--restart", "n"], "--restart takes a node"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, words, capsys, tmp_path):

@@ -26,6 +26,7 @@ from rte.model.node import (
     ZoneMemory,
 )
 from rte.sysfs import read_machine
+from tests.checkpoints import sealed
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "sysfs"
 NAMES = sorted(path.name for path in FIXTURES.iterdir())
@@ -48,16 +49,17 @@ def write_state(directory: Path) -> None:
     entries = {"uid-a": {"main": "2-5,34-37"}}
     (directory / "cpu_manager_state").write_text(
         json.dumps(
-            {
-                "policyName": "static",
-                "defaultCpuSet": "0-1,6-33,38-63",
-                "entries": entries,
-                "checksum": 1,
-            }
+            sealed(
+                {
+                    "policyName": "static",
+                    "defaultCpuSet": "0-1,6-33,38-63",
+                    "entries": entries,
+                }
+            )
         )
     )
     data = json.dumps({"entries": {"uid-a": {"ContainerResources": {"main": {}}}}})
-    (directory / "allocated_pods_state").write_text(json.dumps({"data": data, "checksum": 1}))
+    (directory / "allocated_pods_state").write_text(json.dumps(sealed({"data": data})))
     (directory / "config.yaml").write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         'cpuManagerPolicy: static\nreservedSystemCPUs: "0,32"\n'

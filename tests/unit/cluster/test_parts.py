@@ -77,6 +77,14 @@ def test_versions() -> None:
         builder.full_version("1.20")
 
 
+def test_a_kubelet_may_be_three_minor_versions_older_and_never_newer() -> None:
+    assert builder.kubelet_version("1.34", "1.37.1") == "1.34.8"
+    assert builder.kubelet_version("1.37.0", "1.37.1") == "1.37.0"
+    for kubelet, api_server in (("1.33.4", "1.37.1"), ("1.37", "1.36.4")):
+        with pytest.raises(ClusterError, match=r"supports kubelets of its own minor version"):
+            builder.kubelet_version(kubelet, api_server)
+
+
 def test_devices_keep_no_topology_and_an_empty_one_apart() -> None:
     given = [[0], None, [], {"id": "x", "zones": [1], "unhealthy": True}]
     first, none, empty, full = device_list("example.com/gpu", given)
@@ -90,10 +98,10 @@ def test_devices_keep_no_topology_and_an_empty_one_apart() -> None:
 
 def test_one_node_of_its_own_kind_overrides_the_flags() -> None:
     args = command._parser().parse_args(
-        ["up", "--scope", "pod", "--node", "name=a;shape=1x4;policy=none"]
+        ["up", "--scope", "pod", "--node", "name=a;shape=1x4;policy=none;version=1.35"]
     )
     plan = command._plan(args, args.node[0])
-    assert (plan["name"], plan["shape"]) == ("a", "1x4")
+    assert (plan["name"], plan["shape"], plan["version"]) == ("a", "1x4", "1.35")
     assert plan["kubelet"]["topologyManagerPolicy"] == "none"
     assert plan["kubelet"]["topologyManagerScope"] == "pod"
     with pytest.raises(ClusterError, match="'colour' is none of"):

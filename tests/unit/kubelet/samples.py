@@ -1,18 +1,21 @@
-"""State files as a kubelet of 1.35 wrote them (a node of two zones), and builders of more."""
+"""State files as a kubelet of 1.35 writes them (a node of two zones), and builders of more."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from tests.checkpoints import sealed
+
 GIB = 1 << 30
 
-CPU_STATE: dict[str, Any] = {
-    "policyName": "static",
-    "defaultCpuSet": "0-1,5-7",
-    "entries": {"uid-a": {"main": "2-3"}, "uid-b": {"init": "4", "app": "4"}},
-    "checksum": 2444846203,
-}
+CPU_STATE = sealed(
+    {
+        "policyName": "static",
+        "defaultCpuSet": "0-1,5-7",
+        "entries": {"uid-a": {"main": "2-3"}, "uid-b": {"init": "4", "app": "4"}},
+    }
+)
 
 
 def memory_row(zone: int, *, reserved: int = 0, assignments: int = 0) -> dict[str, Any]:
@@ -36,48 +39,51 @@ def table(total: int, system: int, reserved: int) -> dict[str, int]:
     }
 
 
-MEMORY_STATE: dict[str, Any] = {
-    "policyName": "Static",
-    "machineState": {
-        "0": memory_row(0, reserved=2 * GIB, assignments=1),
-        "1": memory_row(1),
-    },
-    "entries": {"uid-a": {"main": [{"numaAffinity": [0], "type": "memory", "size": 2 * GIB}]}},
-    "checksum": 725352203,
-}
+MEMORY_STATE = sealed(
+    {
+        "policyName": "Static",
+        "machineState": {
+            "0": memory_row(0, reserved=2 * GIB, assignments=1),
+            "1": memory_row(1),
+        },
+        "entries": {"uid-a": {"main": [{"numaAffinity": [0], "type": "memory", "size": 2 * GIB}]}},
+    }
+)
 
-ALLOCATED_PODS: dict[str, Any] = {
-    "data": json.dumps(
-        {
-            "entries": {
-                "uid-a": {
-                    "ContainerResources": {
-                        "main": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}
-                    },
-                    "PodLevelResources": None,
-                },
-                "uid-b": {"ContainerResources": {"init": {}, "app": {}}},
-            }
-        }
-    ),
-    "checksum": 1021432201,
-}
-
-DEVICE_CHECKPOINT: dict[str, Any] = {
-    "Data": {
-        "PodDeviceEntries": [
+ALLOCATED_PODS = sealed(
+    {
+        "data": json.dumps(
             {
-                "PodUID": "uid-a",
-                "ContainerName": "main",
-                "ResourceName": "example.com/gpu",
-                "DeviceIDs": {"0": ["gpu0"], "1": ["gpu0", "gpu1"], "-1": ["gpu2"]},
-                "AllocResp": "CgkKA0ZPTxICYmE=",
+                "entries": {
+                    "uid-a": {
+                        "ContainerResources": {
+                            "main": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}
+                        },
+                        "PodLevelResources": None,
+                    },
+                    "uid-b": {"ContainerResources": {"init": {}, "app": {}}},
+                }
             }
-        ],
-        "RegisteredDevices": {"example.com/gpu": ["gpu1", "gpu3"], "example.com/gone": None},
-    },
-    "Checksum": 3089254389,
-}
+        ),
+    }
+)
+
+DEVICE_CHECKPOINT = sealed(
+    {
+        "Data": {
+            "PodDeviceEntries": [
+                {
+                    "PodUID": "uid-a",
+                    "ContainerName": "main",
+                    "ResourceName": "example.com/gpu",
+                    "DeviceIDs": {"0": ["gpu0"], "1": ["gpu0", "gpu1"], "-1": ["gpu2"]},
+                    "AllocResp": "CgkKA0ZPTxICYmE=",
+                }
+            ],
+            "RegisteredDevices": {"example.com/gpu": ["gpu1", "gpu3"], "example.com/gone": None},
+        },
+    }
+)
 
 ALL = {
     "cpu_manager_state": CPU_STATE,

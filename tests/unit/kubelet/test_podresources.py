@@ -62,12 +62,20 @@ def test_list_decodes_every_field() -> None:
                                 claim_namespace="ns",
                                 claim_resources=[
                                     pb.ClaimResource(
-                                        driver_name="driver", pool_name="pool", device_name="dev"
+                                        driver_name="driver",
+                                        pool_name="pool",
+                                        device_name="dev",
+                                        share_id="share",
+                                        cdi_devices=[pb.CDIDevice(name="vendor/class=dev")],
                                     )
                                 ],
                             )
                         ],
                     )
+                ],
+                cpu_ids=[2, 3, 4],
+                memory=[
+                    pb.ContainerMemory(memory_type="memory", size=2 * MIB, topology=topology(0))
                 ],
             )
         ]
@@ -81,9 +89,15 @@ def test_list_decodes_every_field() -> None:
                 cpus=0b1100,
                 memory=(MemoryBlock("memory", 0b11, MIB),),
                 devices=(DeviceHolding(GPU, {"gpu0": 0b11, "gpu1": 0b10}),),
-                claimed=(ClaimedDevice("ns/claim", "driver", "pool", "dev"),),
+                claimed=(
+                    ClaimedDevice(
+                        "ns", "claim", "driver", "pool", "dev", "share", ("vendor/class=dev",)
+                    ),
+                ),
             ),
         ),
+        cpus=0b11100,
+        memory=(MemoryBlock("memory", 0b1, 2 * MIB),),
     )
 
 

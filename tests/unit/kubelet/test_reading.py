@@ -10,6 +10,7 @@ import pytest
 from rte import errors
 from rte.kubelet import reading
 from rte.model.kubelet import Allocatable, ListedPod
+from tests.checkpoints import sealed
 from tests.unit.kubelet import samples
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def write(path: Path, document: object) -> None:
     """As the kubelet does: a new file in the place of the old."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}")
-    new.write_text(document if isinstance(document, str) else json.dumps(document))
+    new.write_text(document if isinstance(document, str) else json.dumps(sealed(document)))
     new.replace(path)
 
 
@@ -211,11 +212,11 @@ def test_two_versions_in_one_tick_of_the_clock_with_one_inode_are_told_apart(
     state_dir: Path,
 ) -> None:
     path = state_dir / "cpu_manager_state"
-    first = {"policyName": "static", "defaultCpuSet": "0-3", "entries": {}, "checksum": 1}
-    path.write_text(json.dumps(first))
+    first = {"policyName": "static", "defaultCpuSet": "0-3", "entries": {}}
+    path.write_text(json.dumps(sealed(first)).ljust(100))
     status = path.stat()
     files = reading.read_state_files(state_dir)
-    path.write_text(json.dumps({**first, "defaultCpuSet": "0-2"}))
+    path.write_text(json.dumps(sealed(first | {"defaultCpuSet": "0-2"})).ljust(100))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
     after = reading.read_state_files(state_dir, files)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import errors
-from rte.kubelet import statefiles
+from rte.kubelet import checkpoints, statefiles
 from rte.model import bits
-from rte.model.kubelet import WHOLE_POD
 from rte.model.node import MemoryAmounts, MemoryBlock
+from tests.checkpoints import embedded, sealed
 from tests.unit.kubelet import samples
 
 GIB = samples.GIB
@@ -29,8 +29,9 @@ ROW = samples.MEMORY_STATE["machineState"]["0"]
 every_parser = pytest.mark.parametrize("parser", PARSERS)
 
 
-def parse(parser: str, document: object) -> Any:
-    return PARSERS[parser][0](json.dumps(document))
+def parse(parser: str, document: dict[str, Any]) -> Any:
+    """As a kubelet would have written it: with the checksum of this content."""
+    return PARSERS[parser][0](json.dumps(sealed(document)))
 
 
 def changed(document: dict[str, Any], path: tuple[Any, ...], value: object) -> dict[str, Any]:
@@ -50,13 +51,125 @@ def test_cpu_state_names_the_pool_and_every_exclusive_container() -> None:
 
 
 def test_cpu_state_of_policy_none_holds_nobody() -> None:
-    state = statefiles.parse_cpu_state(b'{"policyName":"none","defaultCpuSet":"","checksum":1}')
+    state = parse("cpu", {"policyName": "none", "defaultCpuSet": ""})
     assert (state.policy, state.default, state.entries) == ("none", 0, {})
 
 
-def test_pod_level_cpus_of_newer_kubelets_stand_beside_the_containers() -> None:
-    document = samples.CPU_STATE | {"podEntries": {"uid-a": {"cpuSet": "2-4"}}}
-    assert parse("cpu", document).entries["uid-a"] == {"main": 0b1100, WHOLE_POD: 0b11100}
+# Formats, as kubelets of 1.34 to 1.37 wrote them
+
+V3 = (
+    '{"policyName":"static","defaultCpuSet":"1,3","entries":{"p1":{"c0":"4-7"}},'
+    '"podEntries":{"p1":{"cpuSet":"4-7"}},"checksum":2134999175}'
+)
+V4 = (
+    '{"policyName":"static","defaultCpuSet":"2-3","entries":{"p8":{"c0":"4"}},'
+    '"checksum":2063335765,"data":"{\\"policyName\\":\\"static\\",\\"defaultCpuSet\\":\\"2-3\\",'
+    '\\"entries\\":{\\"p8\\":{\\"c0\\":\\"4\\"}},\\"podEntries\\":{\\"p8\\":{\\"cpuSet\\":\\"4-5\\"}}}",'
+    '"dataChecksum":401459741}'
+)
+
+
+def test_a_file_of_1_36_tells_what_a_pod_holds_as_a_whole() -> None:
+    state = statefiles.parse_cpu_state(V3)
+    assert state.entries == {"p1": {"c0": 0b11110000}}
+    assert state.pod_entries == {"p1": 0b11110000}
+    assert not state.embedded
+
+
+def test_a_file_of_1_37_is_read_from_its_data() -> None:
+    state = statefiles.parse_cpu_state(V4)
+    assert (state.default, state.entries) == (0b1100, {"p8": {"c0": 1 << 4}})
+    assert state.pod_entries == {"p8": 0b110000}
+    assert state.embedded
+
+
+@pytest.mark.parametrize("parser", ["cpu", "memory"])
+def test_what_stands_beside_the_data_is_for_older_kubelets(parser: str) -> None:
+    """1.37 reads nothing but ``data`` and ``dataChecksum``."""
+    parse_text, document = PARSERS[parser]
+    whole = embedded(document)
+    for beside in ({"entries": {}}, {"checksum": 1}, {"entries": {}, "checksum": 0}):
+        state = parse_text(json.dumps(whole | beside))
+        assert state.entries == parse(parser, document).entries
+
+
+@pytest.mark.parametrize("parser", ["cpu", "memory"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"dataChecksum": 1},
+        {"dataChecksum": 0},
+        {"data": ""},
+        {"data": "{}"},
+        {"data": "x", "dataChecksum": checkpoints.text_checksum("x")},
+        {"data": 1},
+        {"dataChecksum": "1"},
+    ],
+)
+def test_damaged_data_is_no_reason_to_read_what_stands_beside_it(
+    parser: str, damage: dict[str, Any]
+) -> None:
+    parse_text, document = PARSERS[parser]
+    with pytest.raises(errors.ParseError):
+        parse_text(json.dumps(embedded(document) | damage))
+
+
+@pytest.mark.parametrize("parser", ["cpu", "memory"])
+def test_without_data_and_its_checksum_the_older_format_is_read(parser: str) -> None:
+    parse_text, document = PARSERS[parser]
+    state = parse_text(json.dumps(sealed(document) | {"data": "", "dataChecksum": 0}))
+    assert state == parse(parser, document)
+
+
+def test_pod_entries_that_the_checksum_does_not_cover_were_not_written_by_a_kubelet() -> None:
+    """1.37 falls back to the oldest format, which has none (loadAndMigrateCheckpointV3)."""
+    document = sealed(samples.CPU_STATE) | {"podEntries": {"uid-a": {"cpuSet": "2-4"}}}
+    state = statefiles.parse_cpu_state(json.dumps(document))
+    assert state == parse("cpu", samples.CPU_STATE)
+
+
+def test_a_gate_that_is_on_changes_the_checksum_of_a_file_without_pod_entries() -> None:
+    state = parse("cpu", samples.CPU_STATE | {"podEntries": {}})
+    assert state == parse("cpu", samples.CPU_STATE)
+
+
+def test_blocks_of_a_pod_as_a_whole() -> None:
+    block = {"numaAffinity": [0], "type": "memory", "size": 3 * GIB}
+    document = samples.MEMORY_STATE | {"podEntries": {"uid-a": {"memoryBlocks": [block]}}}
+    whole = (MemoryBlock("memory", 0b1, 3 * GIB),)
+    assert parse("memory", document).pod_entries == {"uid-a": whole}
+    state = statefiles.parse_memory_state(json.dumps(embedded(document)))
+    assert (state.pod_entries, state.embedded) == ({"uid-a": whole}, True)
+
+
+@pytest.mark.parametrize("parser", ["cpu", "memory"])
+def test_an_old_file_backend_wrote_no_checksum(parser: str) -> None:
+    parse_text, document = PARSERS[parser]
+    assert parse_text(json.dumps(document | {"checksum": 0})) == parse(parser, document)
+
+
+@every_parser
+def test_a_file_that_fails_its_own_checksum_is_torn(parser: str) -> None:
+    parse_text, document = PARSERS[parser]
+    field = "Checksum" if "Checksum" in document else "checksum"
+    with pytest.raises(errors.ParseError, match="checksum") as caught:
+        parse_text(json.dumps(document | {field: document[field] + 1}))
+    assert "\n" not in str(caught.value)
+
+
+@every_parser
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_changed_value_never_passes_the_checksum(parser: str, data: st.DataObject) -> None:
+    parse_text, document = PARSERS[parser]
+    path = data.draw(st.sampled_from(paths(document)[1:]))
+    damaged = changed(document, path, data.draw(json_values))
+    original = parse(parser, document)
+    try:
+        state = parse_text(json.dumps(damaged))
+    except errors.ParseError:
+        return
+    assert state == original or damaged.get("checksum") == 0
 
 
 def test_memory_state_has_a_row_per_zone_and_blocks_in_file_order() -> None:
@@ -88,9 +201,9 @@ def test_a_zone_without_cells_is_a_group_of_its_own() -> None:
 
 
 def test_memory_state_of_policy_none_is_empty() -> None:
-    state = statefiles.parse_memory_state('{"policyName":"None","machineState":{},"checksum":1}')
+    state = parse("memory", {"policyName": "None", "machineState": {}})
     assert (state.policy, state.zones, state.entries) == ("None", {}, {})
-    assert not statefiles.parse_memory_state('{"policyName":"None","machineState":null}').zones
+    assert not parse("memory", {"policyName": "None", "machineState": None}).zones
 
 
 def test_allocated_pods_are_the_admitted_uids_with_their_containers() -> None:
@@ -98,7 +211,7 @@ def test_allocated_pods_are_the_admitted_uids_with_their_containers() -> None:
         "uid-a": frozenset({"main"}),
         "uid-b": frozenset({"init", "app"}),
     }
-    assert not statefiles.parse_allocated_pods('{"data":"{}","checksum":1}').pods
+    assert not parse("allocated", {"data": "{}"}).pods
 
 
 def test_device_zones_are_joined_and_minus_one_means_no_zone() -> None:
@@ -124,8 +237,7 @@ def test_a_container_may_hold_devices_of_several_resources() -> None:
 
 
 def test_an_empty_device_checkpoint_is_fine() -> None:
-    text = '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
-    checkpoint = statefiles.parse_device_checkpoint(text)
+    checkpoint = parse("devices", {"Data": {"PodDeviceEntries": None, "RegisteredDevices": {}}})
     assert (checkpoint.entries, checkpoint.registered) == ({}, {})
 
 
@@ -259,7 +371,7 @@ def garbage(draw: st.DrawFn, document: dict[str, Any]) -> bytes:
         return json.dumps(draw(json_values)).encode()
     if kind == "replaced":
         path = draw(st.sampled_from(paths(document)[1:]))
-        return json.dumps(changed(document, path, draw(json_values))).encode()
+        return json.dumps(sealed(changed(document, path, draw(json_values)))).encode()
     text = bytearray(json.dumps(document).encode())
     place = draw(st.integers(0, len(text) - 1))
     text[place : place + draw(st.integers(1, 4))] = draw(st.binary(max_size=3))

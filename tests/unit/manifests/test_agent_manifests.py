@@ -13,6 +13,7 @@ from rte.agent.settings import AgentSettings
 from rte.cli import main
 from rte.kube.resources import LEASES, NODES, NRTS, PODS
 from rte.nrt import writer
+from rte.scheduler.settings import SchedulerSettings
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("agent", "admission", "crd", "default", "monitoring")
@@ -74,7 +75,7 @@ def test_the_rights_are_exactly_those_that_the_code_uses():
 
 def test_no_right_is_a_wildcard_and_leases_are_those_of_one_namespace():
     assert not any("*" in part for right in rights() for part in right)
-    assert find("Role")["metadata"]["namespace"] == NAMESPACE
+    assert find("Role")["metadata"]["namespace"] == AgentSettings().lease_namespace
     cluster_wide = {
         resource for rule in find("ClusterRole")["rules"] for resource in rule["resources"]
     }
@@ -102,10 +103,28 @@ def test_the_container_has_no_privilege_and_a_root_file_system_it_cannot_write(
     assert not any(pod_spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 
 
-def test_other_pods_volumes_and_the_kubelets_key_are_covered(pod_spec: dict[str, Any]):
+def test_all_that_is_not_the_agents_is_covered(pod_spec: dict[str, Any]):
     (agent,) = pod_spec["containers"]
     covered = {m["mountPath"] for m in agent["volumeMounts"] if m["name"] == "nothing"}
-    assert covered == {"/var/lib/kubelet/pods", "/var/lib/kubelet/pki"}
+    names = ("checkpoints", "pki", "plugins", "plugins_registry", "pods")
+    assert covered == {f"/var/lib/kubelet/{name}" for name in names}
+
+
+def test_the_namespace_of_the_agents_leases_holds_nothing_else(pod_spec: dict[str, Any]):
+    namespace = AgentSettings().lease_namespace
+    assert namespace != NAMESPACE
+    assert f"--lease-namespace={namespace}" in pod_spec["containers"][0]["args"]
+    assert SchedulerSettings().agent_namespace == namespace
+    scheduler = find("Deployment", "scheduler")["spec"]["template"]["spec"]["containers"][0]
+    assert f"--agent-namespace={namespace}" in scheduler["args"]
+
+
+def test_windows_nodes_and_virtual_kubelets_get_no_agent(pod_spec: dict[str, Any]):
+    affinity = pod_spec["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    wanted = {(item["key"], item["operator"], *item["values"]) for item in term["matchExpressions"]}
+    assert ("kubernetes.io/os", "In", "linux") in wanted
+    assert ("type", "NotIn", "virtual-kubelet") in wanted
 
 
 def test_probes_and_limits_are_set(pod_spec: dict[str, Any]):

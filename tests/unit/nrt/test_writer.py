@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from rte import nrt
-from rte.model.machine import CPU, Machine, Zone
+from rte.model.machine import CPU, Machine, PCIZones, Zone
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeReading, NodeState, PodRef
 from rte.nrt import fingerprint, koordinator, numaplacement
 
@@ -269,7 +269,9 @@ def test_prediction_loses_its_annotation_last_and_the_zones_stay() -> None:
 
 
 def test_every_annotation_that_is_written_is_known_as_ours() -> None:
-    written = nrt.encode(busy_reading(8, 2, 1))["metadata"]["annotations"]
+    reading = busy_reading(8, 2, 1)
+    hardware = replace(reading.machine, pci_zones=PCIZones(roots={"pci0000:17": 0}))
+    written = nrt.encode(replace(reading, machine=hardware))["metadata"]["annotations"]
 
     assert set(written) == set(nrt.ANNOTATIONS)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rte import placement
 from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
-from rte.scheduler import node, objects
-from rte.scheduler.cluster import Cluster
-from rte.scheduler.cycle import Cycle
+from rte.scheduler.cache.cluster import Cluster
+from rte.scheduler.framework import node, objects
+from rte.scheduler.loop.cycle import Cycle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 GIB = 1 << 30
 

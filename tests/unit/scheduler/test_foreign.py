@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rte.scheduler.node import read_report
+from rte.scheduler.framework.node import read_report
 from tests.unit.scheduler.build import World
 
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import errors, nrt
-from rte.scheduler import koordinator, node, objects, preemption, reservation
+from rte.scheduler.framework import node, objects
+from rte.scheduler.loop import reservation
+from rte.scheduler.plugins import koordinator, preemption
 from tests.unit.scheduler.build import World, pod_object, state
 from tests.unit.scheduler.town import Town, until
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
 if TYPE_CHECKING:
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 LSR = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
 SPEC = "scheduling.koordinator.sh/resource-spec"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rte.scheduler import preemption, reservation
-from rte.scheduler.budgets import Budget
-from rte.scheduler.queue import Group
+from rte.scheduler.cache.budgets import Budget
+from rte.scheduler.loop import reservation
+from rte.scheduler.plugins import preemption
+from rte.scheduler.queue.queue import Group
 from tests.unit.scheduler.build import World, machine, state
 
 if TYPE_CHECKING:
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 
 def running(

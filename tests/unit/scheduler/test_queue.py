@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rte.scheduler.queue import Queue
+from rte.scheduler.queue.queue import Queue
 from tests.unit.scheduler.build import World
 
 

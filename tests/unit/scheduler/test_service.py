@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rte.scheduler import feeds, leader, preemption, service
+from rte.scheduler.plugins import preemption
+from rte.scheduler.shell import feeds, leader, service
 from rte.sim.apiserver import StatusError
 from tests.unit.scheduler.town import Town, until
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from pathlib import Path
 
-    from rte.scheduler.service import Scheduler
+    from rte.scheduler.shell.service import Scheduler
 
 
 @pytest.fixture
@@ -416,14 +417,14 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
         "metadata": {"name": "a", "labels": labels},
         "spec": {"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z"},
     }
-    town.api.create("leases", lease, "rte-system")
+    town.api.create("leases", lease, "rte-agents")
     options = {"leader_elect": True, "lease_seconds": 1.0, "renew_seconds": 0.2}
     async with town.scheduler(**options) as first:
         await until(first.is_active)
         async with town.scheduler(**options) as second:
             # What a Lease says of time is doubted once; its next renewal shows that it lives.
             spec = {"spec": {"renewTime": "2026-01-01T00:00:09.000000Z"}}
-            town.api.patch("leases", "a", spec, "rte-system")
+            town.api.patch("leases", "a", spec, "rte-agents")
             for number in range(10):
                 town.pod(f"p{number}", "1")
                 await until(lambda number=number: town.phase(f"p{number}") == "Running")

@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from rte import placement
 from rte.model.node import DevicePool
-from rte.scheduler.node import Report
+from rte.scheduler.framework.node import Report
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
 if TYPE_CHECKING:
     from random import Random
 
-    from rte.scheduler.objects import PodView
+    from rte.scheduler.framework.objects import PodView
 
 
 def test_a_decision_counts_at_once_in_the_zone_where_the_kubelet_will_put_it() -> None:

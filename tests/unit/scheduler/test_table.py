@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rte.scheduler import cycle as cycles
-from rte.scheduler.table import Table
+from rte.scheduler.cache.table import Table
+from rte.scheduler.loop import cycle as cycles
 from tests.unit.scheduler.build import World, machine, state
 
 _BOXES = st.lists(st.sampled_from(["1", "2", "1500m", "3", "6", "8", "12"]), min_size=1, max_size=3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rte.scheduler import volumes
+from rte.scheduler.cache import volumes
 from tests.unit.scheduler.build import World, pod_object
 
 

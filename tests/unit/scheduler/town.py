@@ -12,8 +12,8 @@ import yaml
 from rte import accounting, nrt
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.service import Scheduler
 from rte.scheduler.settings import SchedulerSettings
+from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import DeleteOptions, Server, StatusError
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
@@ -41,7 +41,7 @@ class Town:
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.server)
         self.server.write_kubeconfig(self._folder / "kubeconfig")
-        for name in ("rte-system", "kube-system"):
+        for name in ("rte-agents", "kube-system"):
             with contextlib.suppress(StatusError):
                 self.api.create("namespaces", {"metadata": {"name": name}})
         self.api.create("customresourcedefinitions", yaml.safe_load(CRD.read_text()))

@@ -1,10 +1,13 @@
-"""State files byte for byte as a real kubelet (v1.35.4) wrote them, checksums included."""
+"""State files byte for byte as real kubelets wrote them, checksums included."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
+from fnv_hash_fast import fnv1a_32
 
 from rte.kubelet import statefiles
 from rte.model.kubelet import DeviceCheckpoint, DeviceHolding
@@ -45,6 +48,26 @@ def test_memory_manager_state(text: str) -> None:
     assert files.encode_memory_state(statefiles.parse_memory_state(text)).decode() == text
 
 
+RECORDED = Path(__file__).parents[2] / "vectors/kubelet_state_files.jsonl.gz"
+
+
+def test_the_formats_of_other_releases() -> None:
+    """1.34 (the oldest format), 1.36 (pod entries beside) and 1.37 (all in ``data``)."""
+    seen = set()
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
+        for case in map(json.loads, lines):
+            written = case["files"]
+            cpu = statefiles.parse_cpu_state(written["cpu_manager_state"])
+            memory = statefiles.parse_memory_state(written["memory_manager_state"])
+            # With the gate on, 1.36 guards pod entries even where there are none.
+            if case["version"] != "v1.36.4" or cpu.pod_entries:
+                assert files.encode_cpu_state(cpu).decode() == written["cpu_manager_state"]
+                assert files.encode_memory_state(memory).decode() == written["memory_manager_state"]
+                seen.add((case["version"], bool(cpu.pod_entries)))
+    expected = {("v1.34.8", False), ("v1.36.4", True), ("v1.37.1", False), ("v1.37.1", True)}
+    assert seen == expected
+
+
 def test_allocated_pods_state_leaves_ordinary_init_containers_out() -> None:
     limits = {"cpu": "2", "memory": "128Mi"}
     spec = {
@@ -75,4 +98,4 @@ def test_the_device_checkpoints_checksum() -> None:
         "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)<nil> "
         "RegisteredDevices:(map[string][]string)map[example.com/gpu:[gpu2]]}"
     )
-    assert json.loads(text)["Checksum"] == files.fnv1a(dump)
+    assert json.loads(text)["Checksum"] == fnv1a_32(dump.encode())

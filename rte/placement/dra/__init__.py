@@ -1,0 +1,24 @@
+"""DRA devices (pure): structured allocation as Kubernetes does it, CEL, zones of devices.
+
+The public names are here; docs/dra.md shows them at work.
+"""
+
+from rte.placement.dra.cel.expressions import CEL
+from rte.placement.dra.features import Features
+from rte.placement.dra.inventory import Inventory
+from rte.placement.dra.nodes import Node
+from rte.placement.dra.structured.allocator import Supply, allocate
+from rte.placement.dra.structured.usage import Usage
+from rte.placement.dra.verdict import Reason, Verdict
+
+__all__ = [
+    "CEL",
+    "Features",
+    "Inventory",
+    "Node",
+    "Reason",
+    "Supply",
+    "Usage",
+    "Verdict",
+    "allocate",
+]

@@ -1,0 +1,1 @@
+"""CEL with Kubernetes' additions, behind one function."""

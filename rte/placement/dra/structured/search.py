@@ -1,0 +1,268 @@
+"""Finds devices for prepared requests: first fit with backtracking (``allocateOne``).
+
+Requests are served in order, alternatives in order, devices in the order of the pools (or of the
+caller's ranks); within a request only ascending combinations are tried. The first solution is the
+one that Kubernetes' allocator finds. Two rules shorten the way to it without changing it. Where a
+device has failed, one that differs from it in nothing that any request of the pod could see is not
+tried. And where the rest of the requests has failed, it is not tried again with devices in use that
+differ only so. What remains is bounded by a limit on the number of devices tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from rte.placement.dra.structured import constraints
+from rte.placement.dra.structured.requests import MAX_DEVICES
+from rte.placement.dra.verdict import Reason, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from rte.placement.dra.objects import ResourceClaim
+    from rte.placement.dra.structured.ledger import Ledger, Taken
+    from rte.placement.dra.structured.pools import PoolDevice
+    from rte.placement.dra.structured.requests import Alternative, Request, Selection
+
+#: Devices tried before failures are remembered: most searches end sooner.
+_REMEMBER_AFTER = 100
+
+#: Which device to try when: the lowest rank first, None not at all. Equal ranks: pool order.
+Ranks: TypeAlias = "Callable[[PoolDevice], int | None]"
+
+
+class _Place(NamedTuple):
+    """What to allocate next: the ``number``-th device for a request, from ``start`` in order."""
+
+    request: int
+    alternative: int | None = None
+    number: int = 0
+    start: int = 0
+
+
+class _End(Enum):
+    """How a place can end at once."""
+
+    DONE = 1
+    NO_DEVICE = 2
+    TOO_MANY = 3  #: the claim would hold more than 32 devices (errAllocationResultMaxSizeExceeded)
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A place with the options left for it. Each step takes one back and yields the next place.
+
+    ``is_choice`` tells alternatives of a request from devices; ``too_many`` stays true as long as
+    every alternative failed for the limit of 32 devices. ``situation``, if any, is what to remember
+    when all options have failed.
+    """
+
+    claim: int
+    options: Iterator[_Place]
+    is_choice: bool
+    too_many: bool = True
+    begun: bool = False
+    situation: Hashable | None = None
+
+
+class Search:
+    """One search on one node. ``solution`` has the devices by claim once :meth:`run` said yes."""
+
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        prepared: Sequence[Request],
+        selection: Selection,
+        ledger: Ledger,
+        *,
+        ranks: Ranks | None = None,
+        limit: int,
+    ) -> None:
+        self.solution: list[list[Taken]] = []
+        self.chosen: dict[int, int] = {}
+        self.steps = 0
+        self._claims = claims
+        self._requests = prepared
+        self._selection = selection
+        self._ledger = ledger
+        self._limit = limit
+        devices = [device for pool in selection.pools for device in pool.devices]
+        if ranks is not None:
+            order = {device: rank for device in devices if (rank := ranks(device)) is not None}
+            devices = sorted(order, key=order.__getitem__)
+        self._devices = devices
+        self._allowed = None if ranks is None else frozenset(devices)
+        self._kinds: dict[PoolDevice, Hashable] = {}
+        self._failed: set[Hashable] = set()
+
+    def run(self) -> bool:
+        """Whether all requests can be served.
+
+        Raises:
+            Refusal: the claims cannot be allocated at all, or the search was cut off.
+        """
+        stack: list[_Choice] = []
+        place = _Place(0)
+        while True:
+            opened = self._open(place)
+            if opened is _End.DONE:
+                self.solution = [list(taken) for taken in self._ledger.taken]
+                return True
+            claim = self._requests[place.request].claim
+            too_many = opened is _End.TOO_MANY
+            if isinstance(opened, _Choice):
+                stack.append(opened)
+            following = self._go_back(stack, claim, too_many=too_many)
+            if following is None:
+                return False
+            place = following
+
+    def _open(self, place: _Place) -> _Choice | _End:
+        if place.request == len(self._requests):
+            return _End.DONE
+        request = self._requests[place.request]
+        situation = None
+        if place.alternative is None and not place.number and self.steps > _REMEMBER_AFTER:
+            situation = self._situation(place.request)
+            if situation in self._failed:
+                return _End.NO_DEVICE
+        if place.alternative is None and request.is_choice:
+            options = self._alternatives(place)
+            return _Choice(request.claim, options, is_choice=True, situation=situation)
+        alternative = request.alternatives[place.alternative or 0]
+        if alternative.every is not None and not alternative.every:
+            return _End.NO_DEVICE
+        if place.number >= alternative.count:
+            return self._open(_Place(place.request + 1))
+        left = MAX_DEVICES - len(self._ledger.taken[request.claim])
+        if alternative.count - place.number > left:
+            return _End.TOO_MANY
+        options = self._try_devices(place, alternative)
+        return _Choice(request.claim, options, is_choice=False, situation=situation)
+
+    def _go_back(self, stack: list[_Choice], claim: int, *, too_many: bool) -> _Place | None:
+        """The next place to try, after the top of the stack was opened or a place has failed.
+
+        A claim that would hold too many devices does so whatever devices its requests have: only
+        another alternative can help it, or, from outside of the claim, anything.
+        """
+        while stack:
+            top = stack[-1]
+            too_many = too_many and top.claim == claim
+            if too_many and not top.is_choice:
+                stack.pop()
+                top.options.close()  # type: ignore[attr-defined]
+                continue
+            if top.begun and not too_many:
+                top.too_many = False
+            top.begun = True
+            following = next(top.options, None)
+            if following is not None:
+                return following
+            stack.pop()
+            claim = top.claim
+            too_many = top.is_choice and top.too_many
+            if top.situation is not None and not too_many:
+                self._failed.add(top.situation)
+        return None
+
+    def _alternatives(self, place: _Place) -> Iterator[_Place]:
+        for number in range(len(self._requests[place.request].alternatives)):
+            self.chosen[place.request] = number
+            yield _Place(place.request, number)
+
+    def _try_devices(self, place: _Place, alternative: Alternative) -> Iterator[_Place]:
+        if alternative.every is not None:
+            device = alternative.every[place.number]
+            if self._allowed is None or device in self._allowed:
+                yield from self._try(place, alternative, device, 0)
+            return
+        repeats = self._selection.features.repeated_shares
+        failed: set[Hashable] = set()
+        last: PoolDevice | None = None
+        for start in range(place.start, len(self._devices)):
+            device = self._devices[start]
+            if not self._ledger.is_free(alternative, device):
+                continue
+            self._count_step()
+            if not self._selection.is_selectable(alternative, device):
+                continue
+            if self._selection.features.consumable_capacity and not self._ledger.has_capacity(
+                alternative, device
+            ):
+                continue
+            if last is not None:
+                failed.add(self._kind(last))
+            if failed and self._kind(device) in failed:
+                continue
+            again = repeats and bool(device.device.allow_multiple_allocations)
+            yield from self._try(place, alternative, device, start if again else start + 1)
+            last = device
+
+    def _try(
+        self, place: _Place, alternative: Alternative, device: PoolDevice, start: int
+    ) -> Iterator[_Place]:
+        undo = self._ledger.take(alternative, device, must=alternative.every is not None)
+        if undo is None:
+            return
+        try:
+            yield _Place(place.request, place.alternative, place.number + 1, start)
+        finally:
+            undo()
+
+    def _count_step(self) -> None:
+        self.steps += 1
+        if self.steps > self._limit:
+            text = (
+                f"search cut off after {self._limit} devices: whether the claims fit is not known"
+            )
+            raise Refusal(Reason.SEARCH_LIMIT, text)
+
+    def _kind(self, device: PoolDevice) -> Hashable:
+        """Equal for devices that no request of the pod can tell apart; itself once it is in use."""
+        return device if self._ledger.is_touched(device) else self._original_kind(device)
+
+    def _original_kind(self, device: PoolDevice) -> Hashable:
+        found = self._kinds.get(device)
+        if found is None:
+            found = self._kinds[device] = self._describe(device)
+        return found
+
+    def _situation(self, request: int) -> Hashable:
+        """All that the success of this request and those after it depends on."""
+        claim = self._requests[request].claim
+        return request, self._ledger.situation(claim, self._original_kind)
+
+    def _describe(self, device: PoolDevice) -> Hashable:
+        alternatives = [a for request in self._requests for a in request.alternatives]
+        if any(alternative.derived for alternative in alternatives):
+            return device
+        spec = device.device
+        return (
+            self._ledger.holder(device),
+            device.id[:2] if spec.consumes_counters else None,
+            tuple(
+                (c.counter_set, tuple(sorted(c.counters.items())), c.compatibility_groups)
+                for c in spec.consumes_counters
+            ),
+            tuple(self._seen_by(alternative, device) for alternative in alternatives),
+            tuple(
+                constraints.values(constraints.look_up(device, name))
+                for claim in self._claims
+                for constraint in claim.spec.devices.constraints
+                if (name := constraint.match_attribute or constraint.distinct_attribute)
+            ),
+            tuple((t.key, t.value, t.effect) for t in device.taints),
+            tuple(sorted(spec.capacity.items())),
+            bool(spec.allow_multiple_allocations),
+            bool(spec.unknown or device.slice.spec.unknown),
+            device.slice.spec.skip_node_operations,
+        )
+
+    def _seen_by(self, alternative: Alternative, device: PoolDevice) -> bool | None:
+        try:
+            return self._selection.is_selectable(alternative, device)
+        except Refusal:
+            return None

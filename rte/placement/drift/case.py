@@ -1,0 +1,157 @@
+"""A prediction, what came of it, and what that says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rte.model.pod import ContainerKind
+from rte.placement.drift.outcome import expected_of
+from rte.placement.drift.parts import MEMORY, Part, zones_of
+from rte.placement.drift.possible import Meanwhile, possible_outcomes
+from rte.placement.kubelet.admission import admit
+from rte.placement.kubelet.outcome import (
+    SMT_ALIGNMENT_ERROR,
+    TOPOLOGY_AFFINITY_ERROR,
+    UNEXPECTED_ADMISSION_ERROR,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from rte.model.node import NodeState
+    from rte.model.pod import Pod
+    from rte.placement.drift.outcome import Outcome
+    from rte.placement.drift.parts import Parts
+
+#: Reasons by which the resource managers refuse a pod; a pod refused for another one (node totals,
+#: host ports, …) had passed them, or did not get to them.
+MANAGERS_REASONS = frozenset(
+    {TOPOLOGY_AFFINITY_ERROR, SMT_ALIGNMENT_ERROR, UNEXPECTED_ADMISSION_ERROR}
+)
+
+
+class Result(StrEnum):
+    """How a prediction came out."""
+
+    EXACT = "exact"  #: all as predicted
+    OTHER_CPUS = "other_cpus"  #: the zones that were predicted, but other CPUs, blocks or devices
+    OTHER_ZONE = "other_zone"  #: another zone
+    REFUSED = "refused"  #: refused, or for another reason, against all that was possible
+    ADMITTED = "admitted"  #: they admitted a pod that they were certain to refuse
+    UNCERTAIN = "uncertain"  #: not as predicted, where the prediction was not certain
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether the kubelet does not follow the rules that we have for it."""
+        return self not in (Result.EXACT, Result.UNCERTAIN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What was predicted of one admission.
+
+    Attributes:
+        before: the last known state without the pod, settled.
+        pod: with the UID that the kubelet uses.
+        expected: None where nothing was: the verdict was ``uncertain``.
+    """
+
+    before: NodeState
+    pod: Pod
+    expected: Outcome | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A prediction and what came of it; ``differences`` are the parts that had to be otherwise."""
+
+    prediction: Prediction
+    between: Meanwhile
+    got: Outcome
+    result: Result
+    differences: tuple[Part, ...] = ()
+
+
+def predict(before: NodeState, pod: Pod) -> Prediction:
+    """The prediction for a pod that meets this (settled) state next."""
+    return Prediction(before=before, pod=pod, expected=expected_of(admit(before, pod), pod.uid))
+
+
+def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhile]) -> Case:
+    """Compare what a pod got with what was predicted, wherever that was certain.
+
+    ``meanwhile`` is asked only where that makes a difference. Ordinary init containers give their
+    memory back once they have ended, so memory of theirs that is missing in ``got`` is none.
+    """
+    between = Meanwhile()
+
+    def case(result: Result, differences: Iterable[Part] = ()) -> Case:
+        return Case(
+            prediction=prediction,
+            between=between,
+            got=got,
+            result=result,
+            differences=tuple(sorted(differences)),
+        )
+
+    expected, passing = prediction.expected, _passing(prediction.pod)
+    if expected is None:
+        return case(Result.UNCERTAIN)
+    if expected.reason == got.reason and not _unlike(expected.parts, got.parts, passing):
+        return case(Result.EXACT)
+    between = meanwhile()
+    possible = possible_outcomes(prediction.before, prediction.pod, between)
+    if possible is None:
+        return case(Result.UNCERTAIN)
+    reasons = {outcome.reason for outcome in possible}
+    if got.reason:
+        return case(Result.UNCERTAIN if got.reason in reasons else Result.REFUSED)
+    if "" not in reasons:
+        return case(Result.ADMITTED, got.parts)
+    if len(reasons) > 1:
+        return case(Result.UNCERTAIN)
+    different = set.intersection(
+        *(_unlike(outcome.parts, got.parts, passing) for outcome in possible)
+    )
+    certain = [part for part in different if len({o.parts.get(part) for o in possible}) == 1]
+    if not certain:
+        return case(Result.UNCERTAIN)
+    topology = prediction.before.topology
+    moved = any(
+        zones_of(topology, possible[0].parts.get(part)) != zones_of(topology, got.parts.get(part))
+        for part in certain
+    )
+    return case(Result.OTHER_ZONE if moved else Result.OTHER_CPUS, certain)
+
+
+def replay(case: Case) -> Case:
+    """Predict the case anew, by the rules of this program, and judge that."""
+    old = case.prediction
+    return judge(predict(old.before, old.pod), case.got, lambda: case.between)
+
+
+def is_explained(case: Case) -> bool:
+    """Whether the kubelet did something that may come of the case by the rules of this program."""
+    prediction, got = case.prediction, case.got
+    possible = possible_outcomes(prediction.before, prediction.pod, case.between) or ()
+    passing = _passing(prediction.pod)
+    return any(
+        outcome.reason == got.reason and not _unlike(outcome.parts, got.parts, passing)
+        for outcome in possible
+    )
+
+
+def _passing(pod: Pod) -> frozenset[Part]:
+    """Parts that a pod holds only until it has started."""
+    inits = (box.name for box in pod.containers if box.kind is ContainerKind.INIT)
+    return frozenset(Part(name, MEMORY) for name in inits)
+
+
+def _unlike(expected: Parts, got: Parts, passing: Collection[Part]) -> set[Part]:
+    return {
+        part
+        for part in expected.keys() | got.keys()
+        if expected.get(part) != got.get(part) and not (part in passing and part not in got)
+    }

@@ -1,0 +1,1 @@
+"""NHD's own formats: its configuration file, its labels, its TriadSets (pure)."""

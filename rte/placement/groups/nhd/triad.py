@@ -1,0 +1,294 @@
+"""NHD's configuration file ("triad"): read as a request, written back with the ids that were given.
+
+One module instance is one group. Source: NHD ``TriadCfgParser.py``; where NHD crashes on a fault,
+this names it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rte import errors
+from rte.placement.groups.nhd import libconfig
+from rte.placement.groups.parsing import MAX_GBPS, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.placement.groups.nhd.libconfig import Value
+
+ARCHITECTURES = ("ANY", "HASWELL", "BROADWELL", "SKYLAKE", "COOPER_LAKE", "ICE_LAKE")
+MAP_TYPES = {"NUMA": "numa", "PCI": "pcie"}
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]", re.ASCII)
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]", re.ASCII)
+_GROUP_NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Triad:
+    """A file as a request.
+
+    Attributes:
+        document: the request annotation, as JSON values.
+        fields: path in the file -> what is written there (``groups[0].queues[0].rx``).
+        settings: the file itself.
+    """
+
+    document: Mapping[str, Any]
+    fields: Mapping[str, str]
+    settings: Mapping[str, Value]
+
+
+def read(text: str) -> Triad:
+    """Read a file.
+
+    Raises:
+        RequestError: the first fault found; ``path`` is a place in the file.
+    """
+    try:
+        settings = libconfig.parse(text)
+    except errors.ParseError as error:
+        raise RequestError("syntax", "", str(error)) from error
+    reader = _Reader(settings)
+    document = reader.document()
+    return Triad(document=document, fields=reader.fields, settings=settings)
+
+
+@dataclass(slots=True)
+class _Place:
+    """A value of the file and where it stands."""
+
+    path: str
+    value: Any
+
+    def fail(self, code: str, message: str) -> NoReturn:
+        raise RequestError(code, self.path, message)
+
+    def child(self, name: str, code: str = "missing") -> _Place:
+        """A setting of a group; ``code`` is the fault where it is not there."""
+        group = self.group()
+        place = _Place(f"{self.path}.{name}" if self.path else name, group.get(name))
+        if name not in group:
+            place.fail(code, "is missing")
+        return place
+
+    def optional(self, name: str) -> _Place | None:
+        return self.child(name) if name in self.group() else None
+
+    def group(self) -> dict[str, Any]:
+        if not isinstance(self.value, dict):
+            self.fail("type", "must be a group { }")
+        return self.value
+
+    def members(self) -> list[_Place]:
+        """The members of a list or an array."""
+        if not isinstance(self.value, list | tuple):
+            self.fail("type", "must be a list")
+        return [_Place(f"{self.path}[{i}]", value) for i, value in enumerate(self.value)]
+
+    def text(self) -> str:
+        if not isinstance(self.value, str):
+            self.fail("type", "must be a text")
+        return self.value
+
+    def truth(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail("type", "must be true or false")
+        return self.value
+
+    def whole(self) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            self.fail("type", "must be a whole number")
+        return self.value
+
+    def gbps(self) -> int | float:
+        """A rate as a JSON number."""
+        if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
+            self.fail("type", "must be a number")
+        rate = Decimal(self.value)
+        if not 0 <= rate <= MAX_GBPS or rate != round(rate, 3):
+            self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
+        return int(rate) if rate == int(rate) else float(rate)
+
+    def smt(self) -> str:
+        return "share" if self.truth() else "isolate"
+
+
+@dataclass(slots=True)
+class _Reader:
+    settings: dict[str, Value]
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        root = _Place("", self.settings)
+        pages = root.child("Hugepages_GB")
+        if pages.whole() < 0:
+            pages.fail("value", "must be 0 or more")
+        topology = root.child("TopologyCfg")
+        arch = topology.child("cpu_arch")
+        if arch.text() not in ARCHITECTURES:
+            arch.fail("value", f"must be one of {', '.join(ARCHITECTURES)}")
+        map_type = topology.child("map_type")
+        if map_type.text() not in MAP_TYPES:
+            map_type.fail("value", f"must be one of {', '.join(MAP_TYPES)}")
+        self.write_here(self._follow(topology.child("kni_vlan")), "values.vlan")
+        misc = self._misc(topology)
+        groups = self._groups(topology)
+        return {
+            "version": 1,
+            "mapping": MAP_TYPES[map_type.value],
+            "cpuArch": [arch.value.lower().replace("_", "")],
+            "hugepages": {"1Gi": pages.value} if pages.value else {},
+            "misc": misc,
+            "groups": groups,
+        }
+
+    def _misc(self, topology: _Place) -> dict[str, Any]:
+        cores = topology.child("ext_cores").members()
+        for i, name in enumerate(cores):
+            self.write_here(self._follow(name), f"misc[{i}]", name)
+        smt = topology.child("ext_cores_smt").smt()
+        return {"count": len(cores), "smt": smt} if cores else {}
+
+    def _follow(self, name: _Place) -> _Place:
+        """The place that a path from the root names."""
+        path = name.text()
+        place: Any = self.settings
+        end = 0
+        for step in _STEP.finditer(path):
+            if step.start() != end:
+                break
+            end = step.end()
+            key, index = step.groups()
+            try:
+                place = place[key if key is not None else int(index)]
+            except (KeyError, IndexError, TypeError):
+                name.fail("reference", f"{path!r} is not there")
+        if not end or end != len(path):
+            name.fail("reference", f"{path!r} is no path")
+        return _Place(path, place)
+
+    def write_here(self, place: _Place, what: str, named_at: _Place | None = None) -> None:
+        """Something is written into a field, which must hold a number till then."""
+        place.whole()
+        if self.fields.setdefault(place.path, what) != what:
+            (named_at or place).fail("duplicate", f"{place.path} is named twice")
+
+    def _groups(self, topology: _Place) -> list[dict[str, Any]]:
+        groups: list[dict[str, Any]] = []
+        prefixes: set[str] = set()
+        for definition in topology.child("mod_defs").members():
+            module = definition.child("module")
+            name = module.text()
+            if name not in self.settings:
+                module.fail("reference", f"there is no list {name}")
+            prefix = _NOT_IN_NAMES.sub("-", name.lower())
+            if not _GROUP_NAME.fullmatch(f"{prefix}-0"):
+                module.fail("value", "cannot be made the name of a group")
+            if prefix in prefixes:
+                module.fail("duplicate", f"module {name} is there twice")
+            prefixes.add(prefix)
+            for i, instance in enumerate(_Place(name, self.settings[name]).members()):
+                group = _Instance(self, definition, instance, f"groups[{len(groups)}]")
+                groups.append({"name": f"{prefix}-{i}", **group.document()})
+        return groups
+
+
+@dataclass(slots=True)
+class _Instance:
+    """One instance of a module: one group."""
+
+    reader: _Reader
+    definition: _Place
+    place: _Place
+    target: str
+    queues: list[dict[str, Any]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        group: dict[str, Any] = {}
+        if (data_path := self.definition.optional("dp_group")) is not None:
+            group |= self._data_path(data_path)
+        if (nic_cores := self.definition.optional("nic_cores")) is not None:
+            group["smt"] = self._nic_cores(nic_cores)
+        if self.queues:
+            group["queues"] = self.queues
+        if (helpers := self.definition.optional("helper_cores")) is not None:
+            group["helpers"] = self._helpers(helpers)
+        if (vlan := self.definition.optional("data_vlan")) is not None:
+            self._write(self.place.child(vlan.text(), "reference"), "values.vlan", vlan)
+        return group
+
+    def _write(self, place: _Place, what: str, named_at: _Place | None = None) -> None:
+        self.reader.write_here(place, what, named_at)
+
+    def _data_path(self, definition: _Place) -> dict[str, Any]:
+        smt = definition.child("proc_cores_smt").smt()
+        paths = self.place.child(definition.child("name").text(), "reference")
+        if len(paths.members()) != 1:
+            paths.fail("value", "must have exactly one data path group")
+        (path,) = paths.members()
+        rates = [path.child("rx_speeds"), path.child("tx_speeds")]
+        self._add_queues(path, [path.child("rx_cores"), path.child("tx_cores")], rates)
+        group: dict[str, Any] = {"smt": smt}
+        if (workers := path.optional("cpu_workers")) is not None:
+            group["workers"] = len(workers.members())
+            for i, worker in enumerate(workers.members()):
+                self._write(worker, f"{self.target}.workers[{i}]")
+        if (gpu_map := path.optional("gpu_map")) is not None:
+            group["gpus"] = self._gpus(gpu_map, definition.optional("gpu_type"))
+        return group
+
+    def _add_queues(self, at: _Place, cores: list[_Place], rates: list[_Place]) -> None:
+        """Queues from four arrays of one length: cores and rates, each for rx and tx."""
+        if len({len(array.members()) for array in (*cores, *rates)}) > 1:
+            at.fail("length", "as many rx as tx cores, and as many speeds")
+        rows = zip(*(array.members() for array in (*cores, *rates)), strict=True)
+        for rx, tx, rx_rate, tx_rate in rows:
+            target = f"{self.target}.queues[{len(self.queues)}]"
+            self._write(rx, f"{target}.rx")
+            self._write(tx, f"{target}.tx")
+            self.queues.append({"rx": rx_rate.gbps(), "tx": tx_rate.gbps()})
+
+    def _gpus(self, gpu_map: _Place, gpu_type: _Place | None) -> list[dict[str, Any]]:
+        """GPUs from pairs of core and GPU: pairs of one GPU number are feeders of one GPU."""
+        feeders: dict[int, int] = {}
+        for pair in gpu_map.members():
+            members = pair.members()
+            if len(members) != 2:
+                pair.fail("value", "must be a core and a GPU")
+            core, gpu = members
+            feeders.setdefault(gpu.whole(), 0)
+            number = list(feeders).index(gpu.value)
+            self._write(core, f"{self.target}.feeders[{number}][{feeders[gpu.value]}]")
+            self._write(gpu, f"{self.target}.gpus[{number}]")
+            feeders[gpu.value] += 1
+        model = "ANY" if gpu_type is None else gpu_type.text()
+        match = {} if model == "ANY" else {"match": {"model": model}}
+        return [{"feeders": count, **match} for count in feeders.values()]
+
+    def _nic_cores(self, definition: _Place) -> str:
+        """Queues beside the data path; the SMT rule that then is the group's."""
+        members = definition.members()
+        if len(members) != 5:
+            definition.fail("length", "must be rx cores, rx speeds, tx cores, tx speeds and SMT")
+        rx, rx_rates, tx, tx_rates = (
+            self.place.child(name.text(), "reference") for name in members[:4]
+        )
+        self._add_queues(self.place, [rx, tx], [rx_rates, tx_rates])
+        return members[4].smt()
+
+    def _helpers(self, names: _Place) -> dict[str, Any]:
+        count = 0
+        for name in names.members():
+            place = self.place.child(name.text(), "reference")
+            array = isinstance(place.value, list | tuple)
+            for core in place.members() if array else [place]:
+                self._write(core, f"{self.target}.helpers[{count}]", name)
+                count += 1
+        if not count:
+            return {"count": 0}
+        return {"count": count, "smt": self.definition.child("helper_cores_smt").smt()}

@@ -1,0 +1,412 @@
+"""The text of the request annotation into a :class:`Request`; every fault has a code and a path."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+
+from rte import errors
+from rte.model import quantity
+from rte.placement.groups.models import words
+from rte.placement.groups.request import (
+    SMT,
+    VERSION,
+    CPUClass,
+    GPUWish,
+    Group,
+    Misc,
+    NICWish,
+    Queue,
+    Request,
+    SMTByKind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAX_GROUPS, MAX_GPUS, MAX_NICS, MAX_CPUS = 32, 64, 32, 4096
+MAX_GBPS = 10_000
+MAX_PAGES = 2**31 - 1
+
+MAPPINGS = ("numa", "pcie", "none")
+SCOPES = ("switch", "root")
+SMT_RULES = ("share", "isolate")
+
+#: CPU architectures by the names that compilers use, without separators.
+CPU_ARCHITECTURES = frozenset(
+    {
+        "any",
+        *("haswell", "broadwell", "skylake", "cascadelake", "cooperlake", "icelake"),
+        *("sapphirerapids", "emeraldrapids", "graniterapids", "sierraforest"),
+        *("naples", "rome", "milan", "milanx", "genoa", "genoax", "bergamo", "siena", "turin"),
+        *("neoversen1", "neoversen2", "neoversev1", "neoversev2"),
+    }
+)
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_PAGE_SIZE = re.compile(r"[1-9][0-9]{0,8}(Ki|Mi|Gi)", re.ASCII)
+
+
+class RequestError(errors.RteError):
+    """The request cannot be honoured on any node; ``str(error)`` is ``<path>: <message>``.
+
+    Attributes:
+        code: ``syntax``, ``version``, ``missing``, ``type``, ``value``, ``unknown-field``,
+            ``duplicate``, ``reference``, ``empty``, ``limit`` or ``length``.
+        path: the place in the document, e.g. ``groups[0].nics[1].kind``; ``""`` = all of it.
+        message: what is wrong there.
+    """
+
+    def __init__(self, code: str, path: str, message: str) -> None:
+        self.code, self.path, self.message = code, path, message
+        super().__init__(f"{path}: {message}" if path else message)
+
+
+def parse_request(text: str) -> Request:
+    """Parse the annotation.
+
+    Raises:
+        RequestError: the first fault found.
+    """
+    try:
+        document = json.loads(
+            text, object_pairs_hook=_Object, parse_float=Decimal, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise RequestError("syntax", "", "is not JSON") from error
+    return _Reader("", document).request()
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers a key which was there twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated = ""
+        if len(self) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            self.repeated = next(key for key, count in counts.items() if count > 1)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _exact_mbps(gbps: Decimal) -> int | None:
+    """Whole Mb/s; None for what is out of range or no whole number of them."""
+    if not 0 <= gbps <= MAX_GBPS:
+        return None
+    _, digits, exponent = gbps.as_tuple()
+    significant = "".join(map(str, digits)).rstrip("0")
+    shift = cast("int", exponent) + len(digits) - len(significant) + 3
+    if not significant:
+        return 0
+    return int(significant) * int(10**shift) if shift >= 0 else None
+
+
+class _Reader:
+    """One value of the document and where it stands."""
+
+    def __init__(self, path: str, value: Any) -> None:
+        self.path = path
+        self.value = value
+
+    def fail(self, code: str, message: str) -> NoReturn:
+        raise RequestError(code, self.path, message)
+
+    # The shapes of JSON.
+
+    def fields(self, *known: str, free: tuple[str, ...] = ()) -> None:
+        """Check that this is an object of these fields; ``free`` ones and ``x-`` are not read."""
+        self._object()
+        for key in self.value:
+            if key not in known and key not in free and not key.startswith("x-"):
+                self[key].fail("unknown-field", "is not known")
+
+    def _object(self) -> None:
+        if not isinstance(self.value, _Object):
+            self.fail("type", "must be an object")
+        if self.value.repeated:
+            self[self.value.repeated].fail("duplicate", "is there twice")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.value
+
+    def __getitem__(self, key: str) -> _Reader:
+        path = f"{self.path}.{key}" if self.path else key
+        return _Reader(path, self.value.get(key))
+
+    def items(self) -> Iterator[_Reader]:
+        if not isinstance(self.value, list):
+            self.fail("type", "must be a list")
+        return (_Reader(f"{self.path}[{i}]", value) for i, value in enumerate(self.value))
+
+    def get(self, key: str, read: Callable[[_Reader], Any], default: Any) -> Any:
+        return read(self[key]) if key in self else default
+
+    def text(self) -> str:
+        if not isinstance(self.value, str):
+            self.fail("type", "must be a text")
+        return self.value
+
+    def truth(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail("type", "must be true or false")
+        return self.value
+
+    def whole(self, low: int, high: int) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            self.fail("type", "must be a whole number")
+        if not low <= self.value <= high:
+            self.fail("value", f"must be {low} to {high}")
+        return self.value
+
+    def one_of(self, names: tuple[str, ...]) -> str:
+        text = self.text()
+        if text not in names:
+            self.fail("value", f"must be one of {', '.join(names)}")
+        return text
+
+    def mbps(self) -> int:
+        """A rate in Gb/s with at most three decimals as whole Mb/s."""
+        if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
+            self.fail("type", "must be a number")
+        rate = _exact_mbps(Decimal(self.value))
+        if rate is None:
+            self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
+        return rate
+
+    # The parts of a request.
+
+    def request(self) -> Request:
+        if not isinstance(self.value, _Object):
+            self.fail("type", "must be an object")
+        version = self["version"]
+        if version.value is None and "version" not in self:
+            version.fail("missing", "is missing")
+        if version.value != VERSION or not isinstance(version.value, int) or version.value is True:
+            version.fail("version", f"must be {VERSION}")
+        self.fields(
+            "version", "mapping", "pcieScope", "nodeGroups", "cpuArch", "hugepages",
+            "hugepagesPlacement", "misc", "groups", free=("render", "params"),
+        )  # fmt: skip
+        mapping = self.get("mapping", _Reader.mapping, "numa")
+        scope = self.get("pcieScope", _Reader.scope, "switch")
+        groups = self.get("groups", lambda it: it.groups(mapping, scope), ())
+        request = Request(
+            groups=groups,
+            node_groups=self.get("nodeGroups", _Reader.names, ("default",)),
+            cpu_arch=self.get("cpuArch", _Reader.architectures, ("any",)),
+            hugepages=self.get("hugepages", _Reader.pages, {}),
+            strict_pages=self.get("hugepagesPlacement", _Reader.placement, "prefer") == "strict",
+            misc=self.get("misc", _Reader.misc, Misc()),
+        )
+        if not (groups or request.misc.count or request.hugepages):
+            self.fail("empty", "asks for nothing")
+        self._limit("groups", len(groups), MAX_GROUPS)
+        self._limit("GPUs", sum(len(group.gpus) for group in groups), MAX_GPUS)
+        self._limit("NICs", sum(len(group.nics) for group in groups), MAX_NICS)
+        cpus = request.misc.count + sum(group.cpu_count() for group in groups)
+        self._limit("CPUs", cpus, MAX_CPUS)
+        return request
+
+    def _limit(self, what: str, count: int, most: int) -> None:
+        if count > most:
+            self.fail("limit", f"more than {most} {what}")
+
+    def mapping(self) -> str:
+        return self.one_of(MAPPINGS)
+
+    def scope(self) -> str:
+        return self.one_of(SCOPES)
+
+    def placement(self) -> str:
+        return self.one_of(("prefer", "strict"))
+
+    def smt(self) -> SMT:
+        return cast("SMT", self.one_of(SMT_RULES))
+
+    def names(self) -> tuple[str, ...]:
+        """A list of names, ascending, each once."""
+        names = {name.non_empty() for name in self.items()}
+        if not names:
+            self.fail("empty", "must not be empty")
+        return tuple(sorted(names))
+
+    def non_empty(self) -> str:
+        text = self.text()
+        if not text:
+            self.fail("value", "must not be empty")
+        return text
+
+    def architectures(self) -> tuple[str, ...]:
+        for name in self.items():
+            if name.text() not in CPU_ARCHITECTURES:
+                name.fail("value", "is not known")
+        return self.names()
+
+    def pages(self) -> dict[str, int]:
+        """Pages by size; sizes in Kubernetes' canonical text, counts of 0 left out."""
+        self._object()
+        pages: dict[str, int] = {}
+        for key in self.value:
+            entry = self[key]
+            if not _PAGE_SIZE.fullmatch(key):
+                entry.fail("value", "must be a page size such as 2Mi or 1Gi")
+            size = quantity.hugepage_resource(quantity.parse(key)).removeprefix("hugepages-")
+            if size in pages:
+                entry.fail("duplicate", "is there twice")
+            pages[size] = entry.whole(0, MAX_PAGES)
+        return {size: count for size, count in pages.items() if count}
+
+    def misc(self) -> Misc:
+        self.fields("count", "smt", "mapping")
+        return Misc(
+            count=self.get("count", lambda it: it.whole(0, MAX_CPUS), 0),
+            smt=self.get("smt", _Reader.smt, "share"),
+            mapping=self.get("mapping", lambda it: it.one_of(("numa", "none")), "numa"),
+        )
+
+    def helpers(self) -> CPUClass:
+        self.fields("count", "smt")
+        return CPUClass(
+            count=self.get("count", lambda it: it.whole(0, MAX_CPUS), 0),
+            smt=self.get("smt", _Reader.smt, "share"),
+        )
+
+    def group_smt(self) -> SMT | SMTByKind:
+        if not isinstance(self.value, _Object):
+            return self.smt()
+        kinds = ("feeders", "queues", "workers")
+        self.fields(*kinds)
+        return SMTByKind(**{kind: self[kind].smt() for kind in kinds if kind in self})
+
+    def groups(self, mapping: str, scope: str) -> tuple[Group, ...]:
+        groups: list[Group] = []
+        for entry in self.items():
+            group, count = entry.group(mapping, scope)
+            if count == 1:
+                groups.append(group)
+            else:
+                groups += (replace(group, name=f"{group.name}-{i}") for i in range(count))
+        seen: set[str] = set()
+        for group in groups:
+            if group.name in seen:
+                self.fail("duplicate", f"group {group.name} is there twice")
+            seen.add(group.name)
+        return tuple(groups)
+
+    def group(self, mapping: str, scope: str) -> tuple[Group, int]:
+        self.fields(
+            "name", "count", "mapping", "pcieScope", "smt", "gpus", "nics", "queues", "workers",
+            "helpers", "hugepages", free=("params",),
+        )  # fmt: skip
+        if "name" not in self:
+            self["name"].fail("missing", "is missing")
+        queues: list[tuple[Queue, bool]] = self.get("queues", _Reader.queues, [])
+        nics: list[NICWish] | None = self.get("nics", _Reader.nics, None)
+        group = Group(
+            name=self["name"].label(),
+            mapping=self.get("mapping", _Reader.mapping, mapping),
+            scope=self.get("pcieScope", _Reader.scope, scope),
+            smt=self.get("smt", _Reader.group_smt, "share"),
+            gpus=self.get("gpus", _Reader.gpus, ()),
+            workers=self.get("workers", lambda it: it.whole(0, MAX_CPUS), 0),
+            helpers=self.get("helpers", _Reader.helpers, CPUClass()),
+            hugepages=self.get("hugepages", _Reader.pages, {}),
+            **self._join(queues, nics),
+        )
+        count = self.get("count", lambda it: it.whole(1, MAX_GROUPS), 1)
+        if not (group.gpus or group.nics or group.hugepages or group.cpu_count()):
+            self.fail("empty", "asks for nothing")
+        return group, count
+
+    def label(self) -> str:
+        text = self.text()
+        if len(text) > 63 or not _LABEL.fullmatch(text):
+            self.fail("value", "must be a lower-case DNS name")
+        return text
+
+    def _join(self, queues: list[tuple[Queue, bool]], nics: list[NICWish] | None) -> dict[str, Any]:
+        """Queues with the NIC that each is on, NICs with the demand of their queues."""
+        if nics is None:
+            nics = [NICWish()] if any(queue.rx or queue.tx for queue, _ in queues) else []
+        joined: list[Queue] = []
+        for i, (queue, told) in enumerate(queues):
+            nic = queue.nic if queue.nic is not None else 0
+            if nic < len(nics):
+                wish = nics[nic]
+                nics[nic] = replace(wish, rx=wish.rx + queue.rx, tx=wish.tx + queue.tx)
+                joined.append(replace(queue, nic=nic))
+            elif (told and nic) or queue.rx or queue.tx:
+                _Reader(f"{self.path}.queues[{i}].nic", nic).fail(
+                    "reference", "names no entry of nics"
+                )
+            else:
+                joined.append(replace(queue, nic=None))
+        return {"queues": tuple(joined), "nics": tuple(nics)}
+
+    def queues(self) -> list[tuple[Queue, bool]]:
+        """The queues, and for each whether it names its NIC itself."""
+        queues = []
+        for entry in self.items():
+            entry.fields("rx", "tx", "nic", "cpus")
+            queue = Queue(
+                rx=entry.get("rx", _Reader.mbps, 0),
+                tx=entry.get("tx", _Reader.mbps, 0),
+                nic=entry.get("nic", lambda it: it.whole(0, MAX_NICS - 1), None),
+                cpus=cast("Literal[1, 2]", entry.get("cpus", lambda it: it.whole(1, 2), 2)),
+            )
+            queues.append((queue, "nic" in entry))
+        return queues
+
+    def nics(self) -> list[NICWish]:
+        return [entry.nic() for entry in self.items()]
+
+    def nic(self) -> NICWish:
+        self.fields("gbps", "exclusive", "redundant", "minGbps", "kind", "rdma")
+        rx, tx = self.get("gbps", _Reader.rates, (0, 0))
+        return NICWish(
+            rx=rx,
+            tx=tx,
+            exclusive=self.get("exclusive", _Reader.truth, False),
+            redundant=self.get("redundant", _Reader.truth, False),
+            min_mbps=self.get("minGbps", _Reader.mbps, 0),
+            kind=self.get("kind", lambda it: it.one_of(("any", "pf", "vf")), "any"),
+            rdma=self.get("rdma", _Reader.truth, False),
+        )
+
+    def rates(self) -> tuple[int, int]:
+        self.fields("rx", "tx")
+        return self.get("rx", _Reader.mbps, 0), self.get("tx", _Reader.mbps, 0)
+
+    def gpus(self) -> tuple[GPUWish, ...]:
+        gpus: list[GPUWish] = []
+        for entry in self.items():
+            entry.fields("count", "feeders", "match")
+            wish = GPUWish(
+                feeders=entry.get("feeders", lambda it: it.whole(0, MAX_GPUS), 0),
+                **entry.get("match", _Reader.match, {}),
+            )
+            gpus += [wish] * entry.get("count", lambda it: it.whole(1, MAX_GPUS), 1)
+        return tuple(gpus)
+
+    def match(self) -> dict[str, Any]:
+        self.fields("model", "memoryGiB")
+        return {
+            "models": self.get("model", _Reader.models, ()),
+            "memory_gib": self.get("memoryGiB", lambda it: it.whole(1, 4096), 0),
+        }
+
+    def models(self) -> tuple[str, ...]:
+        """Model names in ascending order; none where ``any`` is among them."""
+        names = self.value if isinstance(self.value, list) else [self.value]
+        if not all(isinstance(name, str) for name in names):
+            self.fail("type", "must be a text or a list of texts")
+        if not names or not all(words(name) for name in names):
+            self.fail("value", "must name a model")
+        return () if "any" in map(str.lower, names) else tuple(sorted(set(names)))

@@ -1,0 +1,136 @@
+"""One pod on one node: a place for all its groups, or every reason why there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rte.placement.groups.inventory import (
+    DEFAULT_POLICY,
+    NOTHING_USED,
+    Inventory,
+    NodeFacts,
+    Policy,
+    Used,
+)
+from rte.placement.groups.request import Group, Request
+from rte.placement.groups.search import search
+from rte.placement.groups.search.handout import allocate
+from rte.placement.groups.search.problem import Problem
+from rte.placement.groups.search.supply import Supply
+
+if TYPE_CHECKING:
+    from rte.placement.groups.allocation import Allocation
+
+SEARCH_LIMIT = "search-limit"
+ALIGNMENT = "alignment"
+#: What a node may lack, in the order in which it is told.
+RESOURCES = ("gpus", "cpus", "nic", "hugepages")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """The answer for one node.
+
+    Attributes:
+        allocation: what the pod would get; None where it does not fit.
+        reasons: why not; :data:`SEARCH_LIMIT` = not known, the search was cut off.
+        cost: the preference of the place, smallest first.
+    """
+
+    allocation: Allocation | None = None
+    reasons: tuple[str, ...] = ()
+    cost: search.Cost | None = None
+
+
+def place(
+    request: Request,
+    inventory: Inventory,
+    used: Used = NOTHING_USED,
+    policy: Policy = DEFAULT_POLICY,
+    node: NodeFacts | None = None,
+) -> Decision:
+    """Find the place of a pod on a node."""
+    if reasons := unfit(request, node or NodeFacts(), policy):
+        return Decision(reasons=reasons)
+    return place_on(request, Supply(inventory, used, policy))
+
+
+def place_on(request: Request, supply: Supply) -> Decision:
+    """Find the place of a pod on a node that is fit for it."""
+    policy = supply.policy
+    problem = Problem(request, supply)
+    try:
+        solution = search.find(problem, policy.max_steps)
+    except search.SearchLimit:
+        return Decision(reasons=(SEARCH_LIMIT,))
+    if solution is None:
+        return Decision(reasons=_lacking(request, supply))
+    solution = search.improve(problem, solution, policy.max_improvement_steps)
+    return Decision(allocation=allocate(problem, solution), cost=solution.cost)
+
+
+def unfit(request: Request, node: NodeFacts, policy: Policy) -> tuple[str, ...]:
+    """Why the pod may not go to the node, whatever is free there."""
+    resting = (
+        node.seconds_since_change is not None
+        and node.seconds_since_change < policy.settle_seconds
+        and ("all" in policy.settle_for or ("gpu" in policy.settle_for and request.wants_gpus))
+    )
+    architectures = request.cpu_arch
+    checks = {
+        "node-cordoned": node.cordoned,
+        "node-maintenance": node.maintenance,
+        "node-group": not set(node.groups or ("default",)) & set(request.node_groups),
+        "cpu-arch": "any" not in architectures and node.cpu_arch not in architectures,
+        "cooldown": resting,
+    }
+    return tuple(reason for reason, applies in checks.items() if applies)
+
+
+def _lacking(request: Request, supply: Supply) -> tuple[str, ...]:
+    """The resources that alone, without any alignment, cannot be had; else the alignment."""
+    reasons = []
+    for resource in RESOURCES:
+        try:
+            solution = search.find(
+                Problem(_alone(request, resource), supply), supply.policy.max_steps
+            )
+        except search.SearchLimit:
+            return (SEARCH_LIMIT,)
+        if solution is None:
+            reasons.append(resource)
+    return tuple(reasons) or (ALIGNMENT,)
+
+
+def _alone(request: Request, resource: str) -> Request:
+    """What the request says of one resource, with nothing aligned."""
+    groups = request.groups
+    if resource == "cpus":
+        classes = [(group.name, wish) for group in groups for wish in group.classes()]
+        return Request(
+            groups=tuple(
+                Group(name=name, mapping="none", smt=wish.smt, workers=wish.count)
+                for name, wish in classes
+            ),
+            misc=replace(request.misc, mapping="none"),
+        )
+    if resource == "hugepages":
+        pages: Counter[str] = Counter(request.hugepages)
+        for group in groups:
+            pages.update(group.hugepages)
+        return Request(hugepages=pages)
+    bare = [Group(name=group.name, mapping="none") for group in groups]
+    if resource == "gpus":
+        return Request(
+            groups=tuple(
+                replace(empty, gpus=tuple(replace(gpu, feeders=0) for gpu in group.gpus))
+                for empty, group in zip(bare, groups, strict=True)
+            )
+        )
+    return Request(
+        groups=tuple(
+            replace(empty, nics=group.nics) for empty, group in zip(bare, groups, strict=True)
+        )
+    )

@@ -1,0 +1,155 @@
+"""What a pod asks for, with every default filled in.
+
+``parsing.py`` makes these values from the annotation; rates are whole Mb/s, page sizes are in
+Kubernetes' text (``1Gi``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ANNOTATION = "topology.rte.dev/groups"
+VERSION = 1
+
+Mapping_: TypeAlias = Literal["numa", "pcie", "none"]
+Scope: TypeAlias = Literal["switch", "root"]
+SMT: TypeAlias = Literal["share", "isolate"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SMTByKind:
+    """An SMT rule for each kind of CPU: then each kind is a class of its own."""
+
+    feeders: SMT = "share"
+    queues: SMT = "share"
+    workers: SMT = "share"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GPUWish:
+    """One whole GPU.
+
+    Attributes:
+        feeders: CPUs that feed it.
+        models: names, one of which the device's model must contain; empty = any device.
+        memory_gib: the least memory; 0 = any.
+    """
+
+    feeders: int = 0
+    models: tuple[str, ...] = ()
+    memory_gib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NICWish:
+    """One network function.
+
+    Attributes:
+        rx: demand in Mb/s, the group's queues on this entry included; ``tx`` likewise.
+        exclusive: no other pod may hold the function.
+        redundant: a second function on another port of the card holds the same bandwidth.
+        min_mbps: the least speed of the function.
+        kind: ``pf`` (also an ordinary function), ``vf`` or ``any``.
+        rdma: it must have an RDMA device.
+    """
+
+    rx: int = 0
+    tx: int = 0
+    exclusive: bool = False
+    redundant: bool = False
+    min_mbps: int = 0
+    kind: Literal["any", "pf", "vf"] = "any"
+    rdma: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Queue:
+    """A queue pair: its rates in Mb/s, its CPUs (2 = one for each direction, 1 = one for both).
+
+    Attributes:
+        nic: index of the group's ``nics``; None where the group has no NIC.
+    """
+
+    rx: int = 0
+    tx: int = 0
+    cpus: Literal[1, 2] = 2
+    nic: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CPUClass:
+    """CPUs that share cores with each other only."""
+
+    count: int = 0
+    smt: SMT = "share"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Misc(CPUClass):
+    """The pod's own CPUs; ``mapping`` ``numa`` keeps them in one zone."""
+
+    mapping: Literal["numa", "none"] = "numa"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """One group, ``count`` written out."""
+
+    name: str
+    mapping: Mapping_ = "numa"
+    scope: Scope = "switch"
+    smt: SMT | SMTByKind = "share"
+    gpus: tuple[GPUWish, ...] = ()
+    nics: tuple[NICWish, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    workers: int = 0
+    helpers: CPUClass = CPUClass()
+    hugepages: Mapping[str, int] = field(default_factory=dict)
+
+    def classes(self) -> Iterator[CPUClass]:
+        """Its CPU classes in the order of hand-out; those without CPUs are left out."""
+        feeders = sum(gpu.feeders for gpu in self.gpus)
+        queues = sum(queue.cpus for queue in self.queues)
+        if isinstance(self.smt, SMTByKind):
+            smt = self.smt
+            classes = [
+                CPUClass(count=feeders, smt=smt.feeders),
+                CPUClass(count=queues, smt=smt.queues),
+                CPUClass(count=self.workers, smt=smt.workers),
+                self.helpers,
+            ]
+        else:
+            proc = CPUClass(count=feeders + queues + self.workers, smt=self.smt)
+            classes = [proc, self.helpers]
+        return (wish for wish in classes if wish.count)
+
+    def cpu_count(self) -> int:
+        """All of its logical CPUs."""
+        return sum(wish.count for wish in self.classes())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """The whole annotation.
+
+    Attributes:
+        node_groups, cpu_arch: names in ascending order; an architecture ``any`` admits all.
+        hugepages: the pod's own pages by size, beside those of the groups.
+        strict_pages: they must come from the zones of groups and misc CPUs.
+    """
+
+    groups: tuple[Group, ...] = ()
+    node_groups: tuple[str, ...] = ("default",)
+    cpu_arch: tuple[str, ...] = ("any",)
+    hugepages: Mapping[str, int] = field(default_factory=dict)
+    strict_pages: bool = False
+    misc: Misc = Misc()
+
+    @property
+    def wants_gpus(self) -> bool:
+        """Some group has a GPU."""
+        return any(group.gpus for group in self.groups)

@@ -1,0 +1,1 @@
+"""The joint search for a place on one node (pure)."""

@@ -1,0 +1,78 @@
+"""What CPU and memory manager see of a pod: which containers they serve, and what these ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.model.pod import QOS
+from rte.placement.kubelet import cpus, memory, merge
+from rte.placement.kubelet.rules import has_pod_level_resources
+
+if TYPE_CHECKING:
+    from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.rules import Rules
+
+
+def is_served(pod: Pod, rules: Rules) -> bool:
+    """Whether CPU and memory manager have anything to do with the pod."""
+    return pod.qos is QOS.GUARANTEED and not (
+        rules.pod_level_ignored and has_pod_level_resources(pod)
+    )
+
+
+def is_pod_level(pod: Pod, rules: Rules) -> bool:
+    """Whether the pod is one of those that the gate PodLevelResourceManagers is about."""
+    return rules.pod_level_managers and has_pod_level_resources(pod)
+
+
+def is_one_piece(pod: Pod, rules: Rules) -> bool:
+    """Whether CPUs and memory are taken for the pod as a whole, and devices when it starts."""
+    return is_pod_level(pod, rules) and rules.pod_scope and rules.policy != merge.NONE
+
+
+def cpus_of(pod: Pod, container: Container, rules: Rules) -> int:
+    """CPUs that a container gets for itself; 0 for one in a shared pool."""
+    if rules.cpu is None or not is_served(pod, rules):
+        return 0
+    if is_pod_level(pod, rules) and not is_eligible(container):
+        return 0
+    return cpus.exclusive_cpus(pod, container)
+
+
+def cpus_of_pod(pod: Pod, rules: Rules) -> int:
+    """CPUs that the pod needs at its peak, or all that its stanza asks for (podGuaranteedCPUs)."""
+    if rules.cpu is None or not is_served(pod, rules):
+        return 0
+    if not is_pod_level(pod, rules):
+        return cpus.pod_exclusive_cpus(pod)
+    milli = (pod.pod_requests or {}).get("cpu", 0)
+    return 0 if milli % 1000 else milli // 1000
+
+
+def memory_of(pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
+    """What a container asks of the memory manager, by resource name."""
+    if not rules.memory or not is_served(pod, rules):
+        return {}
+    if is_pod_level(pod, rules) and not is_eligible(container):
+        return {}
+    return memory.requested(container.requests)
+
+
+def memory_of_pod(pod: Pod, rules: Rules) -> dict[str, int]:
+    """Memory that the pod needs at its peak, or all that its stanza asks for."""
+    if not rules.memory or not is_served(pod, rules):
+        return {}
+    if not is_pod_level(pod, rules):
+        return memory.pod_requested(pod)
+    stanza = memory.requested(pod.pod_requests or {})
+    return {name: amount for name, amount in stanza.items() if amount}
+
+
+def is_eligible(container: Container) -> bool:
+    """Whether a container of a pod with pod-level resources can have CPUs and memory of its own:
+    CPU and memory are limited to what they request (IsContainerEquivalentQOSGuaranteed).
+    """
+    return all(
+        container.requests.get(name, 0) == container.limits.get(name, 0) > 0
+        for name in ("cpu", memory.MEMORY)
+    )

@@ -1,0 +1,213 @@
+"""A kubelet that ends and starts again on its own files: what becomes of its pods.
+
+It reads back who holds what, checks that against the machine, and admits the pods that run as if
+they were new, except that containers keep what the files give them. Not so: memory of finished
+ordinary init containers, which was free and is taken again, and what a pod holds as a whole (gate
+PodLevelResourceManagers), which nobody looks up. The device plugins count as back.
+
+Sources: ``validateState`` in policy_static.go of the CPU and the memory manager.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.model.node import Holding
+from rte.placement.kubelet import devices, memory, outcome
+from rte.placement.kubelet.admission import settle, uncertain
+from rte.placement.kubelet.managers import Managers
+from rte.placement.kubelet.rules import StartError, rules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rte.model.bits import CPUSet
+    from rte.model.node import MemoryBlock, NodeState, ZoneMemory
+    from rte.model.pod import Pod
+    from rte.placement.kubelet.outcome import Admission
+    from rte.placement.kubelet.rules import Rules
+
+_NOTHING = Holding()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """What a restart of the kubelet would do.
+
+    Attributes:
+        start_error: why it would not start at all, in its own words; empty when it would.
+        started: the node right after the start, no pod admitted yet; unchanged on an error.
+        admissions: UID -> answer, in the order in which the pods were admitted. What a refused pod
+            holds stays held until the kubelet has heard of all its pods.
+        state: the node when that has happened.
+        doubtful: UIDs of admitted pods with devices on a release that may take a running container
+            for a dead one if it has been restarted (``any-container-runs`` in ``releases``).
+    """
+
+    start_error: str = ""
+    started: NodeState
+    admissions: Mapping[str, Admission] = field(default_factory=dict)
+    state: NodeState
+    doubtful: frozenset[str] = frozenset()
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the kubelet starts and surely keeps every pod."""
+        return (
+            not self.start_error
+            and not self.doubtful
+            and all(answer.admitted for answer in self.admissions.values())
+        )
+
+
+def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
+    """What the kubelet would do with its running pods if it ended now and started again.
+
+    ``pods`` are those that run, in the order of their creation. What the state holds of others
+    stays held while they are admitted: the device manager's file may list pods that are gone. An
+    answer is ``uncertain`` where one for a new pod would be.
+    """
+    pods = tuple(pods)
+    try:
+        rules = rules_of(state.config, state.kubelet_version)
+        _check_cpus(state, rules)
+        _check_memory(state, rules)
+    except outcome.Unpredictable as unknown:
+        answers = {pod.uid: uncertain(state, unknown.reason, unknown.message) for pod in pods}
+        return Restart(started=state, admissions=answers, state=state)
+    except StartError as error:
+        return Restart(start_error=str(error), started=state, state=state)
+    started = now = replace(
+        state, shared=state.shared or _initial_shared(state, rules), admitted=frozenset()
+    )
+    answers = {}
+    for pod in pods:
+        try:
+            answer = Managers(now, pod, rules, devices.Choices()).admit()
+        except outcome.Unpredictable as unknown:
+            answer = uncertain(now, unknown.reason, unknown.message)
+        answers[pod.uid] = answer
+        now = answer.state
+    kept = frozenset(uid for uid, answer in answers.items() if answer.admitted)
+    return Restart(
+        started=started,
+        admissions=answers,
+        state=settle(now, kept),
+        doubtful=frozenset()
+        if rules.any_container_runs
+        else frozenset(uid for uid in kept if _holds_devices(now, uid)),
+    )
+
+
+def _initial_shared(state: NodeState, rules: Rules) -> CPUSet:
+    if rules.cpu is None:
+        return state.shared
+    return _assignable(state, rules)
+
+
+def _assignable(state: NodeState, rules: Rules) -> CPUSet:
+    """The CPUs that belong to the shared pool or to somebody."""
+    strict = rules.cpu is not None and rules.cpu.strict_reservation
+    return state.topology.all_cpus & ~(state.reserved if strict else 0)
+
+
+def _check_cpus(state: NodeState, rules: Rules) -> None:
+    if rules.cpu is None:
+        return
+    assigned = [
+        (uid, container, holding.cpus)
+        for uid, held in sorted(state.holdings.items())
+        for container, holding in sorted(held.items())
+        if holding.cpus
+    ]
+    if not state.shared:
+        if assigned:
+            raise StartError("cpumanager: default cpuset cannot be empty")
+        return
+    pool = bits.format_list(state.shared)
+    reserved_shared = state.reserved & state.shared
+    if rules.cpu.strict_reservation and reserved_shared:
+        raise StartError(
+            f'cpumanager: some of strictly reserved cpus: "{bits.format_list(reserved_shared)}" '
+            f'are present in defaultCpuSet: "{pool}"'
+        )
+    if not rules.cpu.strict_reservation and reserved_shared != state.reserved:
+        raise StartError(
+            f'cpumanager: not all reserved cpus: "{bits.format_list(state.reserved)}" are present '
+            f'in defaultCpuSet: "{pool}"'
+        )
+    known = state.shared
+    for uid, container, cpus in assigned:
+        if cpus & state.shared:
+            raise StartError(
+                f'cpumanager: pod: {uid}, container: {container} cpuset: "{bits.format_list(cpus)}"'
+                f' overlaps with default cpuset "{pool}"'
+            )
+        known |= cpus
+    if rules.pod_level_managers:
+        for whole in state.pod_holdings.values():
+            known |= whole.cpus
+    expected = _assignable(state, rules)
+    if known != expected:
+        raise StartError(
+            f'cpumanager: current set of available CPUs "{bits.format_list(expected)}" doesn\'t '
+            f'match with CPUs in state "{bits.format_list(known)}"'
+        )
+
+
+def _check_memory(state: NodeState, rules: Rules) -> None:
+    if not rules.memory:
+        return
+    expected = memory.initial_rows(state.topology, state.config)
+    for block in _assigned_blocks(state, rules):
+        memory.fill(expected, block.zones, block.resource, block.size)
+    if not _are_equal(state.memory, expected):
+        raise StartError(
+            "memorymanager: [memorymanager] the expected machine state is different from the real "
+            "one"
+        )
+
+
+def _assigned_blocks(state: NodeState, rules: Rules) -> Iterator[MemoryBlock]:
+    """By their names; the kubelet's own order is random, and matters where groups overlap."""
+    for uid, held in sorted(state.holdings.items()):
+        whole = state.pod_holdings.get(uid, _NOTHING).memory if rules.pod_level_managers else ()
+        if whole and any(holding.memory for holding in held.values()):
+            yield from whole
+            continue
+        for _, holding in sorted(held.items()):
+            yield from holding.memory
+
+
+def _are_equal(real: Mapping[int, ZoneMemory], expected: Mapping[int, ZoneMemory]) -> bool:
+    """areMachineStatesEqual: what is free and reserved is compared by the sum over a group."""
+    if real.keys() != expected.keys():
+        return False
+    for zone, row in real.items():
+        other = expected[zone]
+        if (row.assignments, row.group) != (other.assignments, other.group):
+            return False
+        if row.amounts.keys() != other.amounts.keys():
+            return False
+        for name, amounts in row.amounts.items():
+            also = other.amounts[name]
+            if (amounts.total, amounts.system_reserved, amounts.allocatable) != (
+                also.total,
+                also.system_reserved,
+                also.allocatable,
+            ):
+                return False
+            if _sums(real, row.group, name) != _sums(expected, row.group, name):
+                return False
+    return True
+
+
+def _sums(rows: Mapping[int, ZoneMemory], group: int, name: str) -> tuple[int, int]:
+    parts = [rows[zone].amounts[name] for zone in bits.members(group)]
+    return sum(part.free for part in parts), sum(part.reserved for part in parts)
+
+
+def _holds_devices(state: NodeState, uid: str) -> bool:
+    return any(holding.devices for holding in state.holdings.get(uid, {}).values())

@@ -1,0 +1,1 @@
+"""The cluster as it is known: fed by watches and by our own decisions (pure)."""

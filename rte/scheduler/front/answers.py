@@ -1,0 +1,172 @@
+"""Why a pod goes where it goes, node by node: what ``rte explain`` and ``/explain`` answer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.placement import explain
+from rte.placement.kubelet import releases
+from rte.scheduler.plugins import surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAnswer:
+    """One node's answer.
+
+    Attributes:
+        node: its name.
+        fits: the pod may be bound there now.
+        reason: why not, in kube-scheduler's or the kubelet's words.
+        message: more of it.
+        waits: only a pod in flight, or a reservation, stands in the way.
+        report: how the node's zones are known: ``exact``, ``zones`` (another exporter's), ``none``,
+            or why what is published is not trusted.
+        rules: what is assumed of its kubelet's rules, empty when they are known.
+        container: what the zones are measured against, ``*`` for the whole pod.
+        zones: per zone what is wanted, free, and short.
+        lands: container -> zones where the kubelet will put it.
+        would_help: namespace/name of pods whose end would let it in.
+    """
+
+    node: str
+    fits: bool
+    reason: str = ""
+    message: str = ""
+    waits: bool = False
+    report: str = "none"
+    rules: str = ""
+    container: str = ""
+    zones: tuple[explain.ZoneAnswer, ...] = ()
+    lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    would_help: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodAnswer:
+    """All nodes' answers: those that take the pod first, then by name.
+
+    Attributes:
+        pod: namespace/name.
+        bound: its node; ``confirmed`` tells whether the kubelet is known to have admitted it.
+        chosen: the best node for a pod that is not bound.
+        problem: why it can go nowhere, whatever the node.
+        nominated: the node that makes room for it.
+    """
+
+    pod: str
+    bound: str = ""
+    confirmed: bool = False
+    chosen: str | None = None
+    problem: str = ""
+    nominated: str = ""
+    nodes: tuple[NodeAnswer, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a JSON answer; each zone says what it is short of."""
+        document = asdict(self)
+        for node, answer in zip(document["nodes"], self.nodes, strict=True):
+            for zone, value in zip(node["zones"], answer.zones, strict=True):
+                zone["short"] = value.short
+        return document
+
+
+def parse_answer(document: Mapping[str, Any]) -> PodAnswer:
+    """Read :meth:`PodAnswer.as_json` back, as a running scheduler sends it.
+
+    Raises:
+        errors.ParseError: the document is something else.
+    """
+    try:
+        nodes = tuple(
+            NodeAnswer(
+                **{
+                    **node,
+                    "zones": tuple(
+                        explain.ZoneAnswer(zone["zone"], zone["wanted"], zone["free"])
+                        for zone in node["zones"]
+                    ),
+                    "lands": {name: tuple(zones) for name, zones in node["lands"].items()},
+                    "would_help": tuple(node["would_help"]),
+                }
+            )
+            for node in document["nodes"]
+        )
+        return PodAnswer(**{**document, "nodes": nodes})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise errors.ParseError("answer of the scheduler", document, str(error)) from None
+
+
+def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
+    """Explain a pod that waits, or one that exists nowhere yet, against the cluster as it is."""
+    around = None
+    if surroundings.needed(pod, cluster):
+        around = surroundings.Surroundings(pod, cluster)
+    problem = cycle.problem(pod)
+    names = {each.kubelet_uid: each.key for each in cluster.pods.values()}
+    answers = [
+        _answer(cycle, entry, pod, around, names)
+        for entry in cluster.nodes.values()
+        if entry.info is not None
+    ]
+    bound = cluster.assumed.get(pod.uid) or pod.node
+    return PodAnswer(
+        pod=pod.key,
+        bound=bound,
+        confirmed=bound in cluster.nodes and cluster.nodes[bound].is_confirmed(pod),
+        chosen=None if bound or problem else cycle.decide(pod).node,
+        problem=problem,
+        nominated=cluster.nominations.get(pod.uid, ""),
+        nodes=tuple(sorted(answers, key=lambda answer: (not answer.fits, answer.node))),
+    )
+
+
+def report_of(entry: NodeEntry) -> str:
+    """How the node's zones are known: ``exact``, ``zones``, ``none``, or why not."""
+    if entry.report is None:
+        return "none"
+    return entry.distrust() or ("exact" if entry.report.state is not None else "zones")
+
+
+def _assumed(entry: NodeEntry) -> str:
+    reported = entry.report.state if entry.report else None
+    return releases.assumption(reported.kubelet_version) if reported else ""
+
+
+def _answer(
+    cycle: Cycle,
+    entry: NodeEntry,
+    pod: PodView,
+    around: surroundings.Surroundings | None,
+    names: Mapping[str, str],
+) -> NodeAnswer:
+    check = cycle.check(entry, pod, around)
+    answer = NodeAnswer(
+        node=entry.name,
+        fits=not check.reason,
+        reason=check.reason,
+        message=check.message,
+        waits=check.waits,
+        report=report_of(entry),
+        rules=_assumed(entry),
+    )
+    outlook = entry.outlook()
+    if outlook is None or not pod.shape.may_need_zone or entry.distrust():
+        return answer
+    told = explain.explain(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
+    return replace(
+        answer,
+        container=told.container,
+        zones=told.zones,
+        lands=told.lands if answer.fits else {},
+        would_help=tuple(names.get(uid, uid) for uid in told.would_help),
+    )

@@ -1,0 +1,57 @@
+"""``/explain``: what the running scheduler would answer for a pod, by node and by zone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import web
+
+from rte import errors
+from rte.scheduler.framework import objects
+from rte.scheduler.front import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.shell.service import Scheduler
+
+
+def routes(scheduler: Scheduler) -> list[web.RouteDef]:
+    """``GET /explain?namespace=NS&name=POD`` and ``POST /explain`` with a Pod as JSON."""
+
+    async def by_name(request: web.Request) -> web.Response:
+        namespace = request.query.get("namespace", "default")
+        name = request.query.get("name", "")
+        found = next(
+            (
+                pod
+                for pod in scheduler.cluster.pods.values()
+                if pod.name == name and pod.namespace == namespace
+            ),
+            None,
+        )
+        if found is None:
+            return _json({"error": f"no such pod: {namespace}/{name}"}, status=404)
+        return _json(_explain(scheduler, found))
+
+    async def by_object(request: web.Request) -> web.Response:
+        try:
+            obj = orjson.loads(await request.read())
+            obj.setdefault("metadata", {}).setdefault("uid", "")
+            obj["metadata"].setdefault("name", "pod")
+            view = objects.read_pod(obj, scheduler.cluster.shapes)
+        except (orjson.JSONDecodeError, AttributeError, errors.ParseError) as error:
+            return _json({"error": f"not a pod: {error}"}, status=400)
+        return _json(_explain(scheduler, view))
+
+    return [web.get("/explain", by_name), web.post("/explain", by_object)]
+
+
+def _explain(scheduler: Scheduler, pod: PodView) -> dict[str, Any]:
+    return answers.explain_pod(scheduler.cluster, scheduler.cycle, pod).as_json()
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

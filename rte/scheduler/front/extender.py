@@ -1,0 +1,398 @@
+"""The scheduler as an extender of an unmodified kube-scheduler (1.34 or newer).
+
+Verbs and JSON keys are those of ``k8s.io/kube-scheduler/extender/v1``; with ``nodeCacheCapable``
+only node names travel. kube-scheduler checks everything but the zones; the zones, and whatever was
+decided a moment ago, are checked here; ``bind`` goes through the same assume, bind and confirm path
+as the scheduler's own decisions. kube-scheduler does not watch reports, so a pod that was refused
+here is woken by an annotation when a place appears. Only the active replica answers.
+
+Which of the nodes that we let through kube-scheduler takes, it says with the bind. For a pod of a
+group that is too late (:mod:`rte.scheduler.front.picks`), so such a pod is given one node only,
+and its place there is its own from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import web
+
+from rte import errors
+from rte.kube.resources import PODS
+from rte.scheduler.framework import objects
+from rte.scheduler.framework.node import Check
+from rte.scheduler.front import extender_args
+from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
+from rte.scheduler.loop.cycle import Decision
+from rte.scheduler.plugins import preemption, preferences
+from rte.scheduler.shell import binder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from rte.kube.client import Client
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.shell.service import Scheduler
+
+logger = logging.getLogger(__name__)
+
+#: Touched to wake a pod that waits in kube-scheduler.
+WAKE_ANNOTATION = "topology.rte.dev/place-appeared"
+
+#: The highest priority that an extender may give (extender/v1 MaxExtenderPriority).
+MOST = 10
+
+#: A bind waits so long for the confirmation of a pod in front; kube-scheduler gives it 5 s.
+CONFIRMED_WITHIN_S = 3.0
+
+
+@dataclass
+class _Refusal:
+    """A pod that was refused here.
+
+    Attributes:
+        pod: as kube-scheduler sent it first.
+        seen: the cluster's sequence number at that time.
+        offered: nodes that kube-scheduler has offered for it since it was let through last.
+        unsettled: one of them whose pods in flight have to be confirmed before it can preempt.
+    """
+
+    pod: PodView
+    seen: int = 0
+    offered: set[str] = field(default_factory=set)
+    unsettled: str = ""
+
+
+class Extender:
+    """The four verbs, and the waking of pods that they have refused.
+
+    Args:
+        scheduler: whose cluster and binder are used.
+        client: the API server.
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        client: Client,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._client = client
+        self._clock = clock
+        self._picks = Picks()
+        self._refused: dict[str, _Refusal] = {}
+        self._binding: dict[str, asyncio.Task[binder.Bound]] = {}
+        self._changed = asyncio.Event()
+        self._number = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        """Routes of the verbs, as in ``manifests/extender/kube-scheduler.yaml``."""
+        return [
+            web.post("/filter", self._answer(self.filter)),
+            web.post("/prioritize", self._answer(self.prioritize)),
+            web.post("/preempt", self._answer(self.preempt)),
+            web.post("/bind", self._bind_request),
+        ]
+
+    def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Node names that take the pod (a grouped one: the best one); the others and why not."""
+        pod = self._pod(args)
+        offered = extender_args.names(args)
+        self._expire_picks()
+        passing: dict[str, tuple[NodeEntry, Check] | None] = {}
+        failed = {}
+        for name in offered:
+            found = self._check(name, pod)
+            if found is None or not found[1].reason:
+                passing[name] = found
+            else:
+                failed[name] = _text(found[1])
+        if is_grouped(args["Pod"]) and pod.shape.may_need_zone:
+            chosen = self._pick(pod, [found for found in passing.values() if found])
+            if chosen:
+                others = dict.fromkeys(
+                    passing.keys() - {chosen}, "node(s) not chosen for the group"
+                )
+                failed |= others
+                passing = {chosen: passing[chosen]}
+        if passing:
+            self._refused.pop(pod.uid, None)
+        else:
+            self._refuse(pod, offered)
+        nodes = args.get("Nodes")
+        if nodes is not None:
+            kept = [item for name, item in extender_args.items(nodes) if name in passing]
+            return {"Nodes": {**nodes, "items": kept}, "FailedNodes": failed, "Error": ""}
+        return {"NodeNames": list(passing), "FailedNodes": failed, "Error": ""}
+
+    def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Scores from 0 to 10 for nodes that the filter let through."""
+        pod = self._pod(args)
+        candidates = []
+        names = extender_args.names(args)
+        for name in names:
+            entry = self._scheduler.cluster.nodes.get(name)
+            if entry is not None and entry.info is not None:
+                candidates.append((entry, entry.check(pod.shape)))
+        scores = {
+            entry.name: score
+            for score, entry, _ in preferences.rank(
+                pod, candidates, self._scheduler.cluster, self._scheduler.cycle.next_fit
+            )
+        }
+        low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+        width = (high - low) or 1.0
+        return [
+            {"Host": name, "Score": round(MOST * (scores.get(name, low) - low) / width)}
+            for name in names
+        ]
+
+    def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Of kube-scheduler's proposals those after which the kubelet admits the pod.
+
+        A proposal that frees the node's total but no zone is mended with further victims of lower
+        priority, or dropped; so is one without victims, which kube-scheduler makes where its own
+        filters pass, and which it takes back from nobody (preemption.go, callExtenders). While a
+        pod in flight is not confirmed nothing is proposed there; the pod that waits is woken when
+        it is.
+        """
+        pod = self._pod(args)
+        kept = {}
+        for name, (uids, violations) in extender_args.proposals(args).items():
+            found = self._mend(pod, name, uids, violations)
+            if found is not None and found[0]:
+                kept[name] = {
+                    "Pods": [{"UID": uid} for uid in found[0]],
+                    "NumPDBViolations": found[1],
+                }
+        return {"NodeNameToMetaVictims": kept}
+
+    async def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Bind through the scheduler's own path; the answer comes when the outcome is known."""
+        uid, name = str(args.get("PodUID")), str(args.get("Node"))
+        if uid not in self._scheduler.cluster.pods:
+            path = PODS.path(str(args.get("PodName")), str(args.get("PodNamespace")))
+            try:
+                self._scheduler.feeds.set_pod(await self._client.get(path))
+            except errors.RteError as error:
+                return {"Error": str(error)}
+        try:
+            return {"Error": await self._bind(uid, name)}
+        finally:
+            self._end_pick(uid)
+
+    async def _bind(self, uid: str, name: str) -> str:
+        """Bind the pod; why it was not, empty when it was.
+
+        A bind that is under way decides first: kube-scheduler tries again, maybe elsewhere, when it
+        has waited for long.
+        """
+        cluster = self._scheduler.cluster
+        gives_up = self._clock() + CONFIRMED_WITHIN_S
+        while True:
+            while uid in self._binding:
+                await asyncio.wait([self._binding[uid]])
+            pod, entry = cluster.pods.get(uid), cluster.nodes.get(name)
+            if pod is None or entry is None:
+                return f"unknown pod {uid} or node {name}"
+            if pod.node:
+                return "" if pod.node == name else f"the pod is bound to {pod.node}"
+            if pod.shape.malformed:
+                return pod.shape.malformed
+            promised = self._picks.node_of(uid) == name
+            check = entry.check(pod.shape)
+            if not promised and not check.reason:
+                check = self._beside_picks(entry, pod, check)[1]
+            if not check.reason:
+                break
+            left = gives_up - self._clock()
+            if not (promised and check.waits and left > 0):
+                self._refuse(pod, [name])
+                return _text(check)
+            await self._next_change(left)
+        task = self._scheduler.place(pod, Decision(node=name, check=entry.check(pod.shape)))
+        self._binding[uid] = task
+        try:
+            bound = await task
+        finally:
+            del self._binding[uid]
+        if bound.outcome is not binder.Outcome.BOUND:
+            return f"{bound.outcome.value}: {bound.message}".rstrip(": ")
+        return ""
+
+    def wake_waiting(self) -> None:
+        """Touch pods that were refused here and fit now; to be called when something changed."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+        cluster = self._scheduler.cluster
+        for promised in self._picks.pods():
+            if not self._waits(promised):
+                self._end_pick(promised.uid)
+        for uid, refusal in list(self._refused.items()):
+            if not self._waits(refusal.pod) or uid in cluster.assumed:
+                self._refused.pop(uid, None)
+                continue
+            pod = cluster.pods.get(uid, refusal.pod)
+            changed = cluster.changed_since(refusal.seen)
+            refusal.seen = cluster.sequence
+            if any(self._helps(pod, refusal, entry) for entry in changed):
+                self._refused.pop(uid, None)
+                self._scheduler.spawn(self._touch(pod))
+
+    def _waits(self, pod: PodView) -> bool:
+        """Whether the pod still waits for a node, or is newer than what the watch has told."""
+        known = self._scheduler.cluster.pods.get(pod.uid)
+        if known is None:
+            return self._scheduler.feeds.pods_seen < pod.version
+        return not (known.node or known.deleting)
+
+    def _helps(self, pod: PodView, refusal: _Refusal, entry: NodeEntry) -> bool:
+        """Whether that node is worth another attempt: kube-scheduler has offered it."""
+        if entry.name not in refusal.offered:
+            return False
+        found = self._check(entry.name, pod)
+        return found is not None and (
+            not found[1].reason
+            or (entry.name == refusal.unsettled and preemption.is_settled(entry))
+        )
+
+    async def _touch(self, pod: PodView) -> None:
+        self._number += 1
+        body = {"metadata": {"uid": pod.uid, "annotations": {WAKE_ANNOTATION: str(self._number)}}}
+        try:
+            await self._client.patch(PODS.path(pod.name, pod.namespace), body)
+        except errors.KubeError as error:
+            logger.debug("%s was not woken: %s", pod.key, error)
+
+    def _refuse(self, pod: PodView, offered: Iterable[str], unsettled: str = "") -> None:
+        refusal = self._refused.setdefault(pod.uid, _Refusal(pod))
+        refusal.seen = self._scheduler.cluster.sequence
+        refusal.offered.update(offered)
+        refusal.unsettled = unsettled or refusal.unsettled
+
+    async def _next_change(self, seconds: float) -> None:
+        """Until the cluster has changed, or the time is over."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            return
+
+    # What is promised to pods of groups
+
+    def _pick(self, pod: PodView, candidates: list[tuple[NodeEntry, Check]]) -> str:
+        """Promise the best of the candidates to the pod; its name, empty when there is none."""
+        if not candidates:
+            self._end_pick(pod.uid)
+            return ""
+        ranked = preferences.rank(
+            pod, candidates, self._scheduler.cluster, self._scheduler.cycle.next_fit
+        )
+        name, before = ranked[0][1].name, self._picks.node_of(pod.uid)
+        self._picks.promise(pod, name, self._clock())
+        if before != name:
+            self._free([before])
+        asyncio.get_running_loop().call_later(PICK_S, self._expire_picks)
+        return name
+
+    def _end_pick(self, uid: str) -> None:
+        self._free([self._picks.end(uid)])
+
+    def _expire_picks(self) -> None:
+        self._free(self._picks.expire(self._clock()))
+
+    def _free(self, names: list[str]) -> None:
+        """Promises on these nodes are void: others may come."""
+        cluster = self._scheduler.cluster
+        for name in names:
+            if name in cluster.nodes:
+                cluster.touch(cluster.nodes[name])
+                asyncio.get_running_loop().call_soon(self.wake_waiting)
+
+    def _beside_picks(
+        self, entry: NodeEntry, pod: PodView, check: Check
+    ) -> tuple[NodeEntry, Check]:
+        """The node's answer while it is promised to others; they are expected to come first.
+
+        A bind waits for the confirmation of those in front, so here they need not be confirmed.
+        """
+        promised = self._picks.on(entry.name, besides=pod.uid)
+        if check.reason or not promised:
+            return entry, check
+        twin = entry.beside([*entry.ahead_of(pod), *promised])
+        check = twin.check(pod.shape)
+        outlook = twin.outlook()
+        if check.waits and outlook is not None and not outlook.doubtful:
+            check = Check(verdict=check.verdict)
+        return twin, check
+
+    # Answers
+
+    def _mend(
+        self, pod: PodView, name: str, uids: list[str], violations: int
+    ) -> tuple[list[str], int] | None:
+        """Victims on one node, and how many budgets they violate; None: nothing to propose."""
+        entry = self._scheduler.cluster.nodes.get(name)
+        if entry is None or entry.info is None:
+            return uids, violations
+        if not entry.without(frozenset(uids)).check(pod.shape).reason:
+            if not uids:  # a place has appeared since the filter
+                self._scheduler.spawn(self._touch(pod))
+            return uids, violations
+        if not preemption.is_settled(entry):
+            self._refuse(pod, [name], unsettled=name)
+            return None
+        plan = self._scheduler.plan_on(pod, entry)
+        if plan is None:
+            return None
+        return sorted({*(p.uid for p in plan.victims), *plan.leaving}), plan.violations
+
+    def _check(self, name: str, pod: PodView) -> tuple[NodeEntry, Check] | None:
+        """The answer of a node; None for one that we do not know."""
+        entry: NodeEntry | None = self._scheduler.cluster.nodes.get(name)
+        if entry is None or entry.info is None:
+            return None
+        return self._beside_picks(entry, pod, self._scheduler.cycle.check(entry, pod))
+
+    def _pod(self, args: Mapping[str, Any]) -> PodView:
+        pod = extender_args.as_object(args.get("Pod"), "Pod")
+        return objects.read_pod(pod, self._scheduler.cluster.shapes)
+
+    def _answer(
+        self, verb: Callable[[Mapping[str, Any]], Any]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            if not self._scheduler.is_active():
+                return _json({"Error": "this replica is standing by"}, status=503)
+            try:
+                return _json(verb(extender_args.parse(await request.read())))
+            except errors.ParseError as error:
+                return _json({"Error": f"bad request: {error}"}, status=400)
+
+        return handle
+
+    async def _bind_request(self, request: web.Request) -> web.Response:
+        if not self._scheduler.is_active():
+            return _json({"Error": "this replica is standing by"}, status=503)
+        try:
+            args = extender_args.parse(await request.read())
+        except errors.ParseError as error:
+            return _json({"Error": f"bad request: {error}"}, status=400)
+        # A bind that has begun is carried through even when kube-scheduler hangs up.
+        return _json(await asyncio.shield(self.bind(args)))
+
+
+def _text(check: Check) -> str:
+    return f"{check.reason}: {check.message}".rstrip(": ")
+
+
+def _json(body: Any, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

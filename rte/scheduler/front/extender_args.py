@@ -1,0 +1,88 @@
+"""What kube-scheduler sends to an extender (k8s.io/kube-scheduler/extender/v1), checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def parse(body: bytes) -> Mapping[str, Any]:
+    """The arguments of a verb.
+
+    Raises:
+        errors.ParseError: the body is no JSON object.
+    """
+    try:
+        return as_object(orjson.loads(body), "arguments")
+    except orjson.JSONDecodeError as error:
+        raise errors.ParseError("arguments", None, str(error)) from None
+
+
+def names(args: Mapping[str, Any]) -> list[str]:
+    """Names of the candidates."""
+    given = args.get("NodeNames")
+    if given is not None:
+        return [str(name) for name in as_list(given, "NodeNames")]
+    nodes = args.get("Nodes")
+    return [] if nodes is None else [name for name, _ in items(nodes)]
+
+
+def items(nodes: object) -> list[tuple[str, Mapping[str, Any]]]:
+    """The Nodes of a NodeList, with their names."""
+    found = []
+    for item in as_list(as_object(nodes, "Nodes").get("items"), "Nodes.items"):
+        metadata = as_object(as_object(item, "Node").get("metadata"), "Node.metadata")
+        found.append((str(metadata.get("name")), item))
+    return found
+
+
+def proposals(args: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
+    """Node name -> UIDs of kube-scheduler's victims, and how many budgets they violate.
+
+    From 1.38 on there may be none: its own filters pass, so only an extender stands in the way.
+    """
+    short = as_object(args.get("NodeNameToMetaVictims"), "NodeNameToMetaVictims")
+    whole = as_object(args.get("NodeNameToVictims"), "NodeNameToVictims")
+    found = {}
+    for name, victims in (short or whole).items():
+        proposal = as_object(victims, f"victims on {name}")
+        uids = []
+        for item in as_list(proposal.get("Pods"), f"victims on {name}"):
+            victim = as_object(item, "victim")
+            uid = (
+                victim.get("UID")
+                if short
+                else as_object(victim.get("metadata"), "victim").get("uid")
+            )
+            if not isinstance(uid, str):
+                raise errors.ParseError("victim", uid, "expected a UID")
+            uids.append(uid)
+        violations = proposal.get("NumPDBViolations") or 0
+        if not isinstance(violations, int):
+            raise errors.ParseError("NumPDBViolations", violations, "expected a number")
+        found[name] = (uids, violations)
+    return found
+
+
+def as_object(value: object, what: str) -> Mapping[str, Any]:
+    """The object; an absent one is empty."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise errors.ParseError(what, value, "expected an object")
+    return value
+
+
+def as_list(value: object, what: str) -> list[Any]:
+    """The list; an absent one is empty."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise errors.ParseError(what, value, "expected a list")
+    return value

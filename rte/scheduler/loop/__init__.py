@@ -1,0 +1,1 @@
+"""The machine that decides: events in, effects out (pure)."""

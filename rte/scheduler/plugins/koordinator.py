@@ -1,0 +1,179 @@
+"""Koordinator's side of the contract: ``resource-status`` with the chosen CPUs and zones (pure).
+
+Only for nodes whose kubelet assigns no CPUs itself (CPU manager policy none): there nobody else
+does, and Koordinator's node agent enforces what the annotation says. Off unless asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rte.model import bits, quantity
+from rte.placement.koordinator.cpus import Allocated, Ledger, constrained_burst_place
+from rte.placement.koordinator.node import (
+    Allocation,
+    AllocationError,
+    KoordinatorNode,
+    NodeRequest,
+    allocate,
+    hints,
+)
+from rte.placement.koordinator.pod import KoordinatorPod, read_koordinator_pod
+from rte.placement.koordinator.policy import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rte.model.node import NodeState
+    from rte.scheduler.framework.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What a pod's annotation says that it holds: CPUs, and zone -> resource -> amount."""
+
+    cpus: int = 0
+    zones: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+def applies(state: NodeState) -> bool:
+    """Whether CPUs of the node are ours to give."""
+    return state.config.cpu_policy == "none"
+
+
+def wishes(shape: Shape) -> KoordinatorPod:
+    """What the pods of a shape ask of Koordinator.
+
+    Raises:
+        errors.ParseError: an annotation is malformed.
+    """
+    metadata = {"labels": shape.spec.get("labels"), "annotations": shape.spec.get("annotations")}
+    return read_koordinator_pod(
+        metadata,
+        qos=shape.pod.qos,
+        cpu_milli=shape.totals.get("cpu", 0),
+        priority=shape.spec.get("priority"),
+    )
+
+
+def choose(
+    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
+) -> Allocation:
+    """The CPUs and zones for a pod of this shape; nothing where it only would have liked a zone.
+
+    Raises:
+        AllocationError: the node cannot give them.
+    """
+    held = list(holders)
+    if not (wish.binds or wish.numa_policy):
+        return _burst(shape, wish, state, held)
+    node = _node(state, held)
+    amounts = {name: shape.totals[name] for name in ("cpu", "memory") if name in shape.totals}
+    request = NodeRequest(
+        amounts=amounts,
+        binds=wish.binds,
+        bind=wish.bind,
+        required=wish.required,
+        exclusive=wish.exclusive,
+    )
+    if not wish.numa_policy:
+        return allocate(node, request, None)
+    merged = merge(
+        wish.numa_policy,
+        state.topology.zone_mask,
+        [hints(node, request, wish.numa_policy)],
+        exclusive=wish.numa_exclusive,
+    )
+    if not merged.admitted:
+        raise AllocationError(merged.reasons or ("the NUMA policy cannot be met",))
+    return allocate(node, request, merged.hint.zones)
+
+
+def asks(wish: KoordinatorPod) -> bool:
+    """Whether there is anything to choose for the pod."""
+    return wish.binds or bool(wish.numa_policy) or wish.burst_in_one_zone
+
+
+def _burst(
+    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
+) -> Allocation:
+    """The zone whose shared pool holds the limit of a ``ConstrainedBurst`` pod."""
+    taken = state.reserved
+    for held in holders:
+        taken |= held.cpus
+    pools = {zone: cpus & ~taken for zone, cpus in state.topology.zone_cpus.items()}
+    place = constrained_burst_place(shape.pod, pools)
+    if place is None:
+        if wish.burst_required:
+            raise AllocationError(("no zone's shared pool holds the pod's CPU limit",))
+        return Allocation()
+    amounts = {name: shape.totals[name] for name in ("cpu", "memory") if name in shape.totals}
+    return Allocation(zones={place.zone: amounts})
+
+
+def write(allocation: Allocation) -> str:
+    """The annotation's value."""
+    body: dict[str, Any] = {}
+    if allocation.cpus:
+        body["cpuset"] = bits.format_list(allocation.cpus)
+    if allocation.zones:
+        body["numaNodeResources"] = [
+            {
+                "node": zone,
+                "resources": {
+                    name: f"{amount}m" if name == "cpu" else str(amount)
+                    for name, amount in sorted(amounts.items())
+                },
+            }
+            for zone, amounts in sorted(allocation.zones.items())
+        ]
+    return orjson.dumps(body).decode()
+
+
+def read(text: str) -> Held:
+    """What an annotation says; a malformed one says nothing (ValueError: JSON, list or number)."""
+    try:
+        body = orjson.loads(text)
+        return Held(
+            cpus=bits.parse_list(str(body.get("cpuset") or "")),
+            zones={
+                int(item["node"]): {
+                    str(name): quantity.parse_resource(str(name), amount)
+                    for name, amount in (item.get("resources") or {}).items()
+                }
+                for item in body.get("numaNodeResources") or ()
+            },
+        )
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return Held()
+
+
+def _node(state: NodeState, holders: Iterable[Held]) -> KoordinatorNode:
+    references: dict[int, int] = {}
+    allocated: dict[int, dict[str, int]] = {}
+    for held in holders:
+        for cpu in bits.members(held.cpus):
+            references[cpu] = references.get(cpu, 0) + 1
+        for zone, amounts in held.zones.items():
+            row = allocated.setdefault(zone, {})
+            for name, amount in amounts.items():
+                row[name] = row.get(name, 0) + amount
+    memory = {zone.id: zone.memory_bytes for zone in state.topology.zones}
+    return KoordinatorNode(
+        ledger=Ledger(
+            topology=state.topology,
+            allocated={cpu: Allocated(count) for cpu, count in references.items()},
+            reserved=state.reserved,
+        ),
+        totals={
+            zone: {
+                "cpu": 1000 * (cpus & ~state.reserved).bit_count(),
+                "memory": memory.get(zone, 0),
+            }
+            for zone, cpus in state.topology.zone_cpus.items()
+        },
+        allocated=allocated,
+    )

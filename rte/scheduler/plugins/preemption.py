@@ -1,0 +1,214 @@
+"""Whom to evict so that a kubelet admits a pod: decided by prediction, zone by zone (pure).
+
+Best is what disturbs least: no PodDisruptionBudget violated, then the lowest priority of the
+highest victim, then the fewest victims, then the lowest sum of priorities, then the youngest.
+Nobody is evicted while a place is there or on its way: where pods that are being deleted leave
+enough room, that is the plan.
+
+Zones are looked at only where they are known. While a pod in flight is not confirmed it counts in
+every zone, so more would be evicted than has to be; such a node is asked again when it has settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, islice
+from math import comb
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rte.scheduler.cache.budgets import Budget
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.loop.cycle import Cycle
+
+#: Sets of victims tried exactly on one node, before the search becomes greedy.
+_MOST_SETS = 96
+
+#: Nodes looked at for one pod: those that look cheapest.
+_MOST_NODES = 32
+
+#: Below every priority that a pod can have.
+_NOBODY = -(1 << 31) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Evict these pods, and the node takes the pod. Plans compare by what they disturb.
+
+    ``leaving``: API UIDs of pods being deleted there, which are waited for as well.
+    """
+
+    node: str
+    victims: tuple[PodView, ...]
+    leaving: frozenset[str] = frozenset()
+    violations: int = 0
+
+    @property
+    def cost(self) -> tuple[int, int, int, int, str]:
+        """The smaller, the better."""
+        if not self.victims:
+            return (0, _NOBODY, 0, 0, "")
+        priorities = [pod.priority for pod in self.victims]
+        # ISO times sort by age; the most recent start is the least work lost.
+        oldest = min((pod.started or "~" for pod in self.victims), default="~")
+        flipped = "".join(chr(0x10FFFF - ord(c)) for c in oldest)
+        return (self.violations, max(priorities), len(priorities), sum(priorities), flipped)
+
+
+def search(
+    pod: PodView, cluster: Cluster, cycle: Cycle, budgets: Sequence[Budget]
+) -> Iterator[Plan]:
+    """Plans for the pod, one for each node that can make room; the caller takes the cheapest.
+
+    A generator, so that the caller may attend to other things between nodes. Empty when evictions
+    cannot help the pod, or when it needs none: some node takes it, or will when a pod in flight is
+    confirmed.
+    """
+    if cycle.problem(pod):
+        return
+    for entry in _promising(pod, cluster, cycle):
+        plan = plan_for(pod, entry, budgets)
+        if plan is not None:
+            yield plan
+
+
+def may_preempt(pod: PodView, cluster: Cluster) -> bool:
+    """Whether the pod may have others evicted now: its policy allows it, and no room is coming."""
+    if not pod.preempts:
+        return False
+    name = cluster.nominations.get(pod.uid, "")
+    entry = cluster.nodes.get(name)
+    return entry is None or not any(
+        other.deleting and other.priority < pod.priority for other in entry.pods.values()
+    )
+
+
+def is_settled(entry: NodeEntry) -> bool:
+    """Whether it is known where every pod of the node is: none is in flight."""
+    outlook = entry.outlook()
+    if outlook is not None:
+        return not outlook.in_flight
+    foreign = entry.report is not None and entry.report.table is not None
+    return not (foreign and entry.unseen)
+
+
+def plan_for(pod: PodView, entry: NodeEntry, budgets: Sequence[Budget]) -> Plan | None:
+    """The cheapest plan on one node, None where no set of victims helps or zones are not known."""
+    if not is_settled(entry):
+        return None
+    leaving = frozenset(uid for uid, other in entry.pods.items() if other.deleting)
+    after = entry.without(leaving)
+    ahead = entry.ahead_of(pod)
+    if ahead:
+        after = after.beside(ahead)
+    if leaving and _helps(pod.shape, after, ()):
+        return Plan(node=entry.name, victims=(), leaving=leaving)
+    lower = [other for other in victims_of(pod, entry) if not other.deleting]
+    for spare in (True, False):
+        pool = [other for other in lower if not (spare and _is_protected(other, budgets))]
+        found = _cheapest(pod.shape, after, pool)
+        if found:
+            violations = _violations(found, budgets)
+            if spare and violations:
+                continue
+            return Plan(node=entry.name, victims=found, leaving=leaving, violations=violations)
+    return None
+
+
+def victims_of(pod: PodView, entry: NodeEntry) -> list[PodView]:
+    """Pods of lower priority, lowest and youngest first. Static pods cannot be evicted."""
+    lower = [p for p in entry.pods.values() if p.priority < pod.priority and not p.mirror]
+    lower.sort(key=lambda p: p.started, reverse=True)
+    lower.sort(key=lambda p: p.priority)
+    return lower
+
+
+def _promising(pod: PodView, cluster: Cluster, cycle: Cycle) -> list[NodeEntry]:
+    """Nodes that refuse the pod for want of room that lower priorities hold, cheapest first."""
+    found = []
+    around = cycle.around(pod)
+    for entry in cluster.nodes.values():
+        if entry.info is None:
+            continue
+        check = cycle.check(entry, pod, around)
+        if not check.reason or (check.verdict is not None and check.verdict.waits):
+            return []
+        lower = [p for p in entry.pods.values() if p.priority < pod.priority and not p.mirror]
+        if not lower or not check.resources or cycle.refuses_company(entry, pod, around):
+            continue
+        found.append((min(p.priority for p in lower), -len(lower), entry.row, entry))
+    found.sort(key=lambda item: item[:3])
+    return [item[3] for item in islice(found, _MOST_NODES)]
+
+
+def _cheapest(
+    shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
+) -> tuple[PodView, ...] | None:
+    """The best set out of the pool, which is sorted by priority; None when all of it is too few."""
+    levels = sorted({other.priority for other in pool})
+    for level in levels:
+        within = [other for other in pool if other.priority <= level]
+        if not _helps(shape, entry, within):
+            continue
+        return _fewest(shape, entry, within) or _greedy(shape, entry, within)
+    return None
+
+
+def _fewest(shape: Shape, entry: NodeEntry, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
+    """The smallest set that helps, cheapest sum first; None when there are too many sets to try."""
+    tried = 0
+    for size in range(1, len(pool) + 1):
+        tried += comb(len(pool), size)
+        if tried > _MOST_SETS:
+            return None
+        sets = sorted(combinations(pool, size), key=lambda s: sum(p.priority for p in s))
+        for victims in sets:
+            if _helps(shape, entry, victims):
+                return victims
+    return None
+
+
+def _greedy(shape: Shape, entry: NodeEntry, pool: Sequence[PodView]) -> tuple[PodView, ...]:
+    """All of the pool, less those that may stay: important and large ones are spared first."""
+    victims = list(pool)
+    for other in sorted(pool, key=lambda p: (-p.priority, -p.shape.totals.get("cpu", 0))):
+        rest = [p for p in victims if p is not other]
+        if rest and _helps(shape, entry, rest):
+            victims = rest
+    return tuple(victims)
+
+
+def _helps(shape: Shape, entry: NodeEntry, victims: Iterable[PodView]) -> bool:
+    """Whether the node is expected to take the pod; who is nominated there comes first."""
+    twin = entry.without(frozenset(p.uid for p in victims))
+    check = twin.check(shape)
+    if not check.reason:
+        return True
+    # The rest of the node is settled: only those nominated are in flight, and they are predicted.
+    outlook = twin.outlook()
+    return bool(
+        check.verdict and check.verdict.waits and outlook is not None and not outlook.doubtful
+    )
+
+
+def _is_protected(pod: PodView, budgets: Sequence[Budget]) -> bool:
+    return any(budget.allowed <= 0 and budget.covers(pod) for budget in budgets)
+
+
+def _violations(victims: Iterable[PodView], budgets: Sequence[Budget]) -> int:
+    """Victims beyond what their budgets allow."""
+    left = [budget.allowed for budget in budgets]
+    count = 0
+    for pod in victims:
+        broken = False
+        for index, budget in enumerate(budgets):
+            if budget.covers(pod):
+                left[index] -= 1
+                broken = broken or left[index] < 0
+        count += broken
+    return count

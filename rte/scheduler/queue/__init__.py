@@ -1,0 +1,1 @@
+"""Who waits, in which order, and whom an event helps (pure)."""

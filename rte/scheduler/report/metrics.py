@@ -1,0 +1,129 @@
+"""The scheduler's metrics: kube-scheduler's names where it has them, ``rte_`` for what is ours."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+from rte import __version__
+
+_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 30, 120)
+
+
+class SchedulerMetrics:
+    """What the scheduler counts. One instance per scheduler; nothing is global."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        build = Gauge("rte_build_info", "Version of the scheduler.", ["version"], registry=registry)
+        build.labels(__version__).set(1)
+        self.attempts = Counter(
+            "scheduler_schedule_attempts",
+            "Attempts by result: scheduled, unschedulable or error.",
+            ["result", "profile"],
+            registry=registry,
+        )
+        self.attempt_seconds = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Time of one decision.",
+            ["result", "profile"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.sli_seconds = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "From the moment that a pod was seen until it was bound.",
+            ["attempts"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.pending = Gauge(
+            "scheduler_pending_pods", "Waiting pods by queue.", ["queue"], registry=registry
+        )
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts", "Searches for pods to evict.", registry=registry
+        )
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims",
+            "Pods evicted for one pod.",
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=registry,
+        )
+        self.leader = Gauge(
+            "leader_election_master_status", "1 while this replica binds.", ["name"],
+            registry=registry,
+        )  # fmt: skip
+        self.binds = Counter(
+            "rte_scheduler_binds",
+            "Bind requests by outcome: bound, retried, elsewhere, gone or refused.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.bind_seconds = Histogram(
+            "rte_scheduler_bind_seconds",
+            "From a decision until the API has it.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.confirm_seconds = Histogram(
+            "rte_scheduler_confirm_seconds",
+            "From a decision until the node's report confirms it.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.rejections = Counter(
+            "rte_scheduler_rejections",
+            "Pods that a kubelet refused, by reason; owner: ours or foreign.",
+            ["reason", "owner"],
+            registry=registry,
+        )
+        self.predictions = Counter(
+            "rte_scheduler_predictions",
+            "Pods bound here, by what became of their prediction, and by kubelet version.",
+            ["result", "kubelet"],
+            registry=registry,
+        )
+        self.refusals = Counter(
+            "rte_scheduler_predicted_refusals",
+            "Nodes counted in the verdicts on pods that fit nowhere, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.nodes = Gauge(
+            "rte_scheduler_nodes",
+            "Nodes by report: exact, zones, none or distrusted.",
+            ["report"],
+            registry=registry,
+        )
+        self.kubelets = Gauge(
+            "rte_scheduler_kubelets",
+            "Nodes with an exact report, by how well their kubelet's rules are known: exact, "
+            "assumed (of an older patch release) or unknown (a last resort).",
+            ["rules"],
+            registry=registry,
+        )
+        self.broken_by_restart = Gauge(
+            "rte_scheduler_nodes_broken_by_restart",
+            "Nodes whose kubelet would not start again (start_error), or would refuse pods that "
+            "run (refusals).",
+            ["effect"],
+            registry=registry,
+        )
+        self.malformed = Counter(
+            "rte_scheduler_malformed_objects",
+            "Objects of the API that could not be read, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.reservations = Gauge(
+            "rte_scheduler_reservations",
+            "Nodes kept for a pod that has waited too long.",
+            registry=registry,
+        )
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus's text format."""
+        return generate_latest(self.registry)

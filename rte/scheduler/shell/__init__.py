@@ -1,0 +1,1 @@
+"""Feeds the machine from the API server and carries its effects out."""
