@@ -120,12 +120,14 @@ class CopyTable:
         unknown = np.full(len(rows), UNKNOWN, dtype=np.int64)
         if threads and any(unit.get("cpu", 0) % threads for unit in units):
             return unknown
+        asks_memory = memory_static and pod.qos is QOS.GUARANTEED
+        if asks_memory and not all(memory.requested(each.requests) for each in pod.containers):
+            # The memory manager also refuses containers that ask it for nothing.
+            return unknown
         if policy in (merge.NONE, merge.BEST_EFFORT):
-            if memory_static and any(memory.requested(each.requests) for each in pod.containers):
-                return unknown if pod.qos is QOS.GUARANTEED else self._by_sums(rows, units)
-            return self._by_sums(rows, units)
+            return unknown if asks_memory else self._by_sums(rows, units)
         if pod_scope:
-            if pod.qos is QOS.GUARANTEED and memory_static and not merge_sees_all(pod):
+            if asks_memory and not merge_sees_all(pod):
                 return unknown
             units = [_sum(units)]
         return self._by_zones(rows, units, totals, sizes_matter=policy == merge.RESTRICTED)
