@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, replays, restarts
+from rte.cli import inputs, live, replays, restarts
 from rte.cli.drawing import format_bytes
-from rte.kube import credentials, resources
+from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
-_LISTS = {
-    "Node": resources.NODES,
-    "NodeResourceTopology": resources.NRTS,
-    "Pod": resources.PODS,
-}
 #: Nodes that are shown in full, unless --all.
 MAX_SHOWN = 20
 
@@ -96,7 +90,7 @@ def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
-        items = asyncio.run(_read_cluster(args.kubeconfig))
+        items = asyncio.run(live.read_cluster(args.kubeconfig))
     return inputs.build_cluster(items, time.monotonic())
 
 
@@ -135,20 +129,6 @@ async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> PodA
 def _key(args: argparse.Namespace) -> str:
     pod = str(args.pod or "")
     return pod if "/" in pod else f"{args.namespace}/{pod}"
-
-
-async def _read_cluster(kubeconfig: Path | None) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    async with Client(credentials.load(kubeconfig, os.environ), timeout_s=60) as client:
-        for kind, resource in _LISTS.items():
-            try:
-                document = await client.get(resource.path())
-            except errors.KubeError as error:
-                if kind == "NodeResourceTopology" and error.status == 404:
-                    continue
-                raise
-            items.extend({**item, "kind": kind} for item in document.get("items") or ())
-    return items
 
 
 def render(answer: PodAnswer, limit: int | None = None) -> str:
