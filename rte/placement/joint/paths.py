@@ -5,7 +5,6 @@ Not complete: what it does not find may exist.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rte.placement.inflight.orders import plus, without
@@ -73,9 +72,8 @@ class _Path:
 
     def place(self, kind: int, depth: int) -> bool:
         """Give one pod of the kind a place; False: nothing has changed."""
-        candidates = self._ground.candidates[kind]
-        used = [place for place in candidates if self._bundles[place]]
-        for place in chain(used, (place for place in candidates if not self._bundles[place])):
+        candidates = sorted(self._ground.candidates[kind], key=self._left)
+        for place in candidates:
             if self._looks >= MAX_LOOKS:
                 return False
             self._looks += 1
@@ -83,7 +81,13 @@ class _Path:
             if self._ground.sites[place].takes(bundle):
                 self._bundles[place] = bundle
                 return True
+        used = [place for place in candidates if self._bundles[place]]
         return depth < MAX_DEPTH and any(self._push(place, kind, depth) for place in used)
+
+    def _left(self, place: int) -> int:
+        """Millicores that node totals leave: the fullest node that takes a pod is the best."""
+        wanted = sum(self._ground.kinds.totals[kind].get("cpu", 0) for kind in self._bundles[place])
+        return self._ground.rooms[place] - wanted
 
     def _push(self, place: int, kind: int, depth: int) -> bool:
         """Give the pod a place on this node, and the pods that leave it one elsewhere."""
