@@ -159,10 +159,20 @@ def test_what_no_api_server_accepts_is_named(parse, obj):
         parse(obj)
 
 
-FIELDS = (
-    "metadata spec schedulingPolicy gang minCount topology workloadRef schedulingConstraints "
-    "annotations labels minMember disruptionMode"
-).split()
+FIELDS = [
+    "metadata",
+    "spec",
+    "schedulingPolicy",
+    "gang",
+    "minCount",
+    "topology",
+    "workloadRef",
+    "schedulingConstraints",
+    "annotations",
+    "labels",
+    "minMember",
+    "disruptionMode",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
