@@ -64,7 +64,18 @@ class Managers:
         held = state.holdings.get(pod.uid, {})
         self.cpus = {name: holding.cpus for name, holding in held.items() if holding.cpus}
         self.blocks = {name: holding.memory for name, holding in held.items() if holding.memory}
-        self.devices = {name: dict(holding.devices) for name, holding in held.items()}
+        if held and self.memory_served and not rules.memoryless_skipped:
+            # A container that asks for no memory has been allocated none, which counts.
+            self.blocks |= {
+                container.name: ()
+                for container in pod.containers
+                if container.name in held
+                and container.name not in self.blocks
+                and not demand.memory_of(pod, container, rules)
+            }
+        self.devices = {
+            name: dict(holding.devices) for name, holding in held.items() if holding.devices
+        }
         self.whole = state.pod_holdings.get(pod.uid)
         self.hints: dict[str, Hint] = {}
         self.merges: list[Merge] = []
@@ -418,9 +429,9 @@ class Managers:
                 devices=self.devices.get(container.name, {}),
             )
             for container in self.pod.containers
-            if self.cpus.get(container.name)
-            or self.blocks.get(container.name)
-            or self.devices.get(container.name)
+            if container.name in self.cpus
+            or container.name in self.blocks
+            or container.name in self.devices
         }
         state, uid = self.state, self.pod.uid
         return Admission(
