@@ -169,6 +169,8 @@ def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = Fals
 
 def has_pod_level_resources(pod: Pod) -> bool:
     """Whether the pod-level stanza names a resource that it may (IsPodLevelResourcesSet)."""
+    if not pod.pod_requests and not pod.pod_limits:
+        return False
     return any(
         name in ("cpu", "memory") or name.startswith("hugepages-")
         for stanza in (pod.pod_requests, pod.pod_limits)
