@@ -105,8 +105,8 @@ def lands(state: NodeState, admission: Admission) -> dict[str, tuple[int, ...]]:
         )
         for block in holding.memory:
             mask |= block.zones
-        for resource, devices in holding.devices.items():
-            for position in bits.members(devices):
+        for resource, held in holding.devices.items():
+            for position in bits.members(held):
                 mask |= state.devices[resource].zones[position] or 0
         out[name] = tuple(bits.members(mask))
     return out
