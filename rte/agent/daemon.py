@@ -146,6 +146,7 @@ class _Agent:
         self._sink: KubeSink | None = None
         self._heartbeat: Heartbeat | None = None
         self._socket: Path | None = None
+        self._told = ""
         self._observer: Observer
 
     @classmethod
@@ -289,6 +290,7 @@ class _Agent:
                     self._client,
                     node,
                     patient=tried < _PATIENCE,  # a kubelet's sockets open one after the other
+                    tell=self._tell,
                 )
                 if config is None:
                     # A guess would be published as the truth, and pods placed by it.
@@ -298,6 +300,12 @@ class _Agent:
                     )
                 return config, learn.node_facts(node or {})
         raise AssertionError("retrying does not end")
+
+    def _tell(self, problem: str) -> None:
+        """A line that is told again when it is another one: a better source is asked for long."""
+        if problem != self._told:
+            self._told = problem
+            logger.warning("%s", problem)
 
     async def _renew_owner(self) -> None:
         """Learn who the Node is now: with the old one our object may have been collected."""

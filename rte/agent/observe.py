@@ -19,7 +19,7 @@ from rte.agent.kubesink import Observation
 from rte.agent.learn import NodeFacts
 from rte.kubelet import reading as kubelet_reading
 from rte.model.kubelet import KubeletView
-from rte.model.node import NodeReading
+from rte.model.node import ConfigSource, NodeReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +70,9 @@ class Clocks:
         resync: between looks at a restarted kubelet until it has re-admitted its pods.
         resync_most: a kubelet that runs this long has re-admitted what it ever will.
         stale: after so long without a sound reading the last one is not to be trusted.
-        relearn: a kubelet has told the API what is new about it this much later.
+        relearn: a kubelet has told the API what is new about it this much later; also the first
+            wait before a better source of its configuration is asked again, which doubles.
+        relearn_most: longest such wait.
     """
 
     admission: float = 0.1
@@ -85,6 +87,7 @@ class Clocks:
     resync_most: float = 120.0
     stale: float = 30.0
     relearn: float = 15.0
+    relearn_most: float = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +155,7 @@ class Observer:
         self._learnt = False
         self._learning = True
         self._config: KubeletConfig | None = None
+        self._config_epoch = ""
         self._node = NodeFacts()
         self._machine: Machine | None = None
         self._files: StateFiles | None = None
@@ -208,13 +212,50 @@ class Observer:
     # Configuration and Node
 
     async def _keep_learning(self) -> None:
+        wait_s = self._clocks.relearn
         while True:
             await self._must_learn.wait()
             self._must_learn.clear()
             assert self._machine is not None  # noqa: S101 - run() reads it first
-            self._config, self._node = await self._learn(self._machine.memory_bytes)
-            self._learnt, self._learning = True, self._must_learn.is_set()
-            self._signals.add(Change.LEARNT)
+            epoch, before = self._restart.epoch, (self._config, self._node)
+            config, self._node = await self._learn(self._machine.memory_bytes)
+            if epoch != self._restart.epoch:
+                continue  # what one kubelet said of itself says nothing about the next
+            if epoch != self._config_epoch:
+                self._config, self._config_epoch = None, epoch
+                wait_s = self._clocks.relearn
+            self._take_config(config)
+            waited_for, self._learnt = not self._learnt, True
+            self._learning = self._must_learn.is_set()
+            if waited_for or before != (self._config, self._node):
+                self._signals.add(Change.LEARNT)
+            if config.source.rank < self._best_source.rank:
+                asyncio.get_running_loop().call_later(wait_s, self._must_learn.set)
+                wait_s = min(2 * wait_s, self._clocks.relearn_most)
+
+    def _take_config(self, config: KubeletConfig) -> None:
+        """Take a configuration, but none of a weaker source than that of the same kubelet."""
+        known = self._config
+        if known is not None and config.source.rank < known.source.rank:
+            return
+        self._config = config
+        if known is None or config.source is not known.source:
+            for source in ConfigSource:
+                if source:
+                    self._metrics.config_source.labels(source).set(source is config.source)
+            say = logger.warning if config.is_assumed else logger.info
+            say(
+                "the kubelet's configuration is taken from: %s%s",
+                config.source or "nowhere",
+                " (its flags are not known; allow get on nodes/configz)"
+                if config.is_assumed
+                else "",
+            )
+
+    @property
+    def _best_source(self) -> ConfigSource:
+        """What can be had at best: without an API server nobody can be asked."""
+        return ConfigSource.CONFIGZ if self._pods is not None else ConfigSource.UNKNOWN
 
     # Looking
 
@@ -297,7 +338,7 @@ class Observer:
             return
         # The former kubelet's answers say nothing about this one.
         self._view = self._listed_files = None
-        self._learning = True
+        self._learnt, self._learning = False, True
         self._must_learn.set()
         if known:
             self._distrust()
