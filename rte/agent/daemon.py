@@ -63,7 +63,7 @@ class Tempo:
     Attributes:
         clocks: of the observer.
         pace: of the writer.
-        machine: between looks at the list of on-line CPUs.
+        machine: between looks at on-line CPUs and pools of huge pages.
         list_pods: between podresources lists where pods may not be watched.
         lease: between renewals of the Lease.
     """
@@ -209,7 +209,9 @@ class _Agent:
         settings, tempo, signals = self._settings, self._tempo, self._signals
         tasks: dict[str, Coroutine[Any, Any, None]] = {
             "observe": self._observer.run(),
-            "machine": follow.follow_machine(signals, self._online, every_s=tempo.machine),
+            "machine": follow.follow_machine(
+                signals, lambda: follow.hardware(settings.sysfs), every_s=tempo.machine
+            ),
         }
         if settings.asks_kubelet:
             files = FileFollower(signals, state_dir=settings.state_dir, socket=self._socket)
@@ -256,13 +258,6 @@ class _Agent:
                         logger.warning("%s: %s", problem, error)
         except TimeoutError:
             logger.warning("the API server does not answer: the last state may not be published")
-
-    def _online(self) -> str:
-        path = self._settings.sysfs / "devices/system/cpu/online"
-        try:
-            return path.read_text()
-        except OSError:
-            return ""
 
     async def _learn(self, memory_bytes: int) -> tuple[KubeletConfig, learn.NodeFacts]:
         """Ask until there is an answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
@@ -34,12 +35,14 @@ _KUBELET_CONFIG = "config.yaml"
 class NodeFacts:
     """What the Node object says; empty where the API is not asked.
 
-    ``capacity`` is by resource, millicores and base units.
+    ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
+    reported (Unix time).
     """
 
     uid: str = ""
     version: str = ""
     capacity: Mapping[str, int] = field(default_factory=dict)
+    heard: float | None = field(default=None, compare=False)
 
 
 def no_such_node(name: str, error: errors.KubeError) -> errors.KubeError:
@@ -55,7 +58,7 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
     """Read a Node object.
 
     Raises:
-        errors.ParseError: a capacity is not a quantity.
+        errors.ParseError: a capacity is not a quantity, or a time is none.
     """
     status = node.get("status") or {}
     capacity = status.get("capacity") or {}
@@ -63,7 +66,22 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
         uid=str((node.get("metadata") or {}).get("uid") or ""),
         version=str((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
         capacity={name: quantity.parse_resource(name, text) for name, text in capacity.items()},
+        heard=max(
+            (
+                _unix_time(condition["lastHeartbeatTime"])
+                for condition in status.get("conditions") or ()
+                if condition.get("type") == "Ready" and condition.get("lastHeartbeatTime")
+            ),
+            default=None,
+        ),
     )
+
+
+def _unix_time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise errors.ParseError("time of a Node", text, str(error)) from error
 
 
 async def read_kubelet_config(

@@ -226,11 +226,14 @@ class Observer:
                 wait_s = self._clocks.relearn
             self._take_config(config)
             waited_for, self._learnt = not self._learnt, True
-            self._learning = self._must_learn.is_set()
+            is_late = self._restart.is_before(self._node.heard, time.time())
+            if is_late:
+                self._learn_later(self._clocks.source)
+            self._learning = self._must_learn.is_set() or is_late
             if waited_for or before != (self._config, self._node):
                 self._signals.add(Change.LEARNT)
             if config.source.rank < self._best_source.rank:
-                asyncio.get_running_loop().call_later(wait_s, self._must_learn.set)
+                self._learn_later(wait_s)
                 wait_s = min(2 * wait_s, self._clocks.relearn_most)
 
     def _take_config(self, config: KubeletConfig) -> None:
@@ -347,8 +350,9 @@ class Observer:
             self._machine = await asyncio.to_thread(self._read_machine)
             self._learn_later()
 
-    def _learn_later(self) -> None:
-        asyncio.get_running_loop().call_later(self._clocks.relearn, self._must_learn.set)
+    def _learn_later(self, wait_s: float | None = None) -> None:
+        wait_s = self._clocks.relearn if wait_s is None else wait_s
+        asyncio.get_running_loop().call_later(wait_s, self._must_learn.set)
 
     def _take_files(self, files: StateFiles) -> None:
         known = self._files
@@ -539,12 +543,15 @@ class Restart:
     """
 
     _JUST_STARTED_S = 10.0
+    #: A kubelet may report first and make its socket afterwards, and tells whole seconds.
+    _SLACK_S = 10.0
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self.epoch = ""
         self.synced = False
         self._began = 0.0
+        self._started: float | None = None
         self._expected: frozenset[tuple[str, str]] = frozenset()
         self._listed: frozenset[tuple[str, str]] = frozenset()
         self._complete = 0
@@ -557,7 +564,7 @@ class Restart:
         if not epoch or epoch == self.epoch:
             return False
         self._expected = self._listed
-        self.epoch, self._began = epoch, now
+        self.epoch, self._began, self._started = epoch, now, started
         just_started = started is None or now - started < self._JUST_STARTED_S
         self._complete = 0 if just_started else 1
         self.synced = False
@@ -566,6 +573,16 @@ class Restart:
     def is_young(self, now: float) -> bool:
         """Whether the start was noticed a moment ago, and the kubelet is about to answer."""
         return bool(self.epoch) and not self.synced and now - self._began < self._JUST_STARTED_S
+
+    def is_before(self, heard: float | None, now: float) -> bool:
+        """Whether a report from that moment (Unix time) is still the former kubelet's.
+
+        A starting kubelet reports at once (syncNodeStatus in pkg/kubelet/kubelet_node_status.go);
+        ``most_s`` after the start nothing more is waited for.
+        """
+        if heard is None or self._started is None or now - self._began > self._most_s:
+            return False
+        return heard < self._started - self._SLACK_S
 
     def check(
         self,

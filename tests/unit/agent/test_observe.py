@@ -63,6 +63,7 @@ class Rig:
             node_name="n0", kubelet_state_dir=root, podresources_socket=str(self.kubelet.socket)
         )
         self.learns = 0
+        self.facts = NodeFacts(uid="u", version="v1.35.4")
         self.learnt = asyncio.Event()
         self.learnt.set()
         self.observer = Observer(
@@ -89,7 +90,7 @@ class Rig:
     async def _learn(self, _: int) -> tuple[KubeletConfig, NodeFacts]:
         await self.learnt.wait()
         self.learns += 1
-        return self.config, NodeFacts(uid="u", version="v1.35.4")
+        return self.config, self.facts
 
     async def collect(self) -> None:
         while True:
@@ -612,6 +613,30 @@ def test_a_kubelet_that_never_takes_up_a_pod_is_synced_in_the_end():
     assert not restart.synced
     restart.check(listed(), node_pods("a"), 1121)
     assert restart.synced
+
+
+def test_a_report_from_before_the_start_is_the_former_kubelets():
+    restart = Restart(120)
+    assert not restart.is_before(1, 1000)  # no start is known
+    restart.notice("e", 1000, 990)
+    assert restart.is_before(900, 1000)
+    assert not restart.is_before(989, 1000)  # it reports before it makes its socket
+    assert not restart.is_before(None, 1000)
+    assert not restart.is_before(900, 1121)  # it never will
+
+
+async def test_the_version_of_the_former_kubelet_is_not_taken_for_the_new_ones(rig: Rig):
+    """An upgrade in place: the Node tells the old version until the new kubelet has reported."""
+    rig.facts = replace(rig.facts, heard=time.time() - 100)
+    rig.kubelet.start()
+    learnt = rig.learns
+    async with asyncio.timeout(5):
+        while rig.learns < learnt + 3:
+            await asyncio.sleep(0.005)
+    assert not rig.seen[-1].synced
+    rig.facts = replace(rig.facts, heard=time.time(), version="v1.37.1")
+    state = await rig.until(lambda state: state.synced)
+    assert state.kubelet_version == "v1.37.1"
 
 
 def test_a_missing_socket_is_no_restart():
