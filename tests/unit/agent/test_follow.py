@@ -83,7 +83,7 @@ async def test_without_watches_it_polls_and_says_so_once(
 )
 async def test_cpus_and_huge_pages_change_at_run_time(tmp_path: Path, file: str, text: str):
     sysfs = tmp_path / "sys"
-    shutil.copytree(FIXTURES / "16-2s-hugepages/sys", sysfs)
+    shutil.copytree(FIXTURES / "16-2s-hugepages/sys", sysfs, symlinks=True)
     signals = Signals(AgentMetrics())
     task = asyncio.create_task(
         follow.follow_machine(signals, lambda: follow.hardware(sysfs), every_s=0.01)
