@@ -122,6 +122,12 @@ def rules_of(config: KubeletConfig, version: str) -> Rules:
     release = releases.known(version)
     if release is None:
         raise outcome.Unpredictable(outcome.UNKNOWN_VERSION, releases.why_unknown(version))
+    if config.is_assumed:
+        raise outcome.Unpredictable(
+            outcome.UNKNOWN_CONFIGURATION,
+            f"of this kubelet only {config.source} could be read, and not what its flags say: let "
+            "the agent get nodes/configz",
+        )
     try:
         rules = build_rules(config, release, assumed=releases.is_assumed(version))
     except StartError as error:
