@@ -49,6 +49,7 @@ _BY_MANAGERS = {
 }
 _BREAKS = {outcome.KUBELET_HANGS, outcome.KUBELET_PANICS}
 _MEMORY_TYPE = re.compile(r"(?<=container )hugepages-\w+(?= requests)|(?<=no )hugepages-\w+")
+_DEVICES_LACKING = re.compile(r"devices unavailable for \S+ Requested: \d+, Available: \d+")
 #: Executions that are looked through for the one that a real kubelet has chosen.
 _MOST_EXECUTIONS = 2000
 
@@ -195,6 +196,41 @@ class Doubles:
         for pair, *_ in arrived:
             self._compare(pair, f"after {number}")
 
+    def restart(self) -> None:
+        """All kubelets start again on their own files; what becomes of their pods is compared."""
+        pairs = self.agreeing
+        before = {pair.real.name: pair.real.heartbeat() for pair in pairs}
+        for pair in pairs:
+            pair.real.stop_kubelet()
+            pair.real.start_kubelet()
+            self.runner.run(pair.double.restart())
+        for pair in pairs:
+            pair.real.wait_ready(60, after=before[pair.real.name])
+            self._wait_devices(pair.real)
+        for pair in pairs:
+            for name, pod in sorted(pair.alive.items()):
+                self._settle(name, _runs_or_failed)
+                double = self.api.get("pods", name, "default")
+                phase = double["status"]["phase"]
+                real = self.cluster.wait_pod(pod, lambda obj: obj is not None, seconds=5)
+                if phase == "Failed":
+                    del pair.alive[name]
+                    real = self.cluster.wait_pod(pod, _has_failed, seconds=40)
+                pair.counts.update(restarted=1, refused_at_restart=phase == "Failed")
+                if verdict(real) != verdict(double):
+                    pair.differences.append(
+                        f"{name} after a restart: real {verdict(real)}, double {verdict(double)}"
+                    )
+
+    def _wait_devices(self, node: Node) -> None:
+        """Wait until the device plugins are back."""
+        counts = {name: str(len(listed)) for name, listed in node.devices().items()}
+        self.cluster.api.wait(
+            "/api/v1/nodes", node.name,
+            lambda obj: obj is not None and counts.items() <= obj["status"]["allocatable"].items(),
+            seconds=30,
+        )  # fmt: skip
+
     def _let_go(self) -> None:
         leaving = [
             (pair, pair.alive.pop(pair.chooser.choice(sorted(pair.alive))))
@@ -269,6 +305,11 @@ class Doubles:
             double.listed(),
         )
         found = [
+            f"{name} {when}: {verdict(real)}, its double runs"
+            for name, pod in sorted(pair.alive.items())
+            if _has_failed(real := self.cluster.api.get(pods.path(pod)))
+        ]
+        found += [
             f"{pair.real.name} {when}: {part}:\n    real   {real_tells[part]}\n"
             f"    double {double_tells[part]}"
             for part in real_tells
@@ -324,13 +365,27 @@ def told(pod: Object | None) -> bool:
 
 
 def verdict(pod: Object) -> tuple[str, str, str]:
-    """Admitted or refused, reason and text."""
-    shown = pod["status"]
+    """Admitted or refused, reason and text.
+
+    Which of several resources a text names depends on the order of a Go map.
+    """
+    shown, spec = pod["status"], pod["spec"]
     if shown.get("phase") != "Failed":
         return "admitted", "", ""
-    # Which type of memory it names first depends on the order of a Go map.
     text = _MEMORY_TYPE.sub("memory", shown.get("message", ""))
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    limits = [container["resources"].get("limits", {}) for container in containers]
+    if any(sum("/" in name for name in names) > 1 for names in limits):
+        text = _DEVICES_LACKING.sub("devices unavailable", text)
     return "refused", shown.get("reason", ""), text
+
+
+def _has_failed(pod: Object | None) -> bool:
+    return pod is not None and pod["status"].get("phase") == "Failed"
+
+
+def _runs_or_failed(pod: Object | None) -> bool:
+    return pod is not None and pod["status"].get("phase") in ("Running", "Failed")
 
 
 def _all_started(pod: Object | None) -> bool:

@@ -94,6 +94,8 @@ def _play(
     kinds = random_pods.Kinds(devices=list(nodes[0].devices()), pod_level=0.6 if gates else 0.2)
     with doubles(cluster, nodes, kinds, SEED) as both:
         for number in range(ROUNDS):
+            if number == ROUNDS * 3 // 4:
+                both.restart()
             both.round(number)
     found = [line for pair in both.pairs for line in pair.differences]
     counts = sum((pair.counts for pair in both.pairs), start=both.pairs[0].counts.__class__())

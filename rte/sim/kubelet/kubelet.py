@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rte.model.machine import Machine
     from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Pod
+    from rte.placement import Admission
     from rte.sim.apiserver import API
     from rte.sim.apiserver.store import Watch
     from rte.sim.kubelet.managers import Execute
@@ -132,6 +133,7 @@ class Kubelet:
         self._managers = Managers(initial, self._files, execute)
         self._records: dict[str, _Record] = {}
         self._allocated: dict[str, Obj] = {}
+        self._answers: dict[str, Admission] = {}
         self._process: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._port = 0
@@ -148,7 +150,11 @@ class Kubelet:
         await self.stop()
 
     async def start(self) -> None:
-        """Start, or start again with the state that is left: a new socket, all pods re-admitted."""
+        """Start, or start again with the state that is left: a new socket, all pods re-admitted.
+
+        Raises:
+            errors.KubeletStartError: it does not start on that state.
+        """
         ready = asyncio.Event()
         self._process = asyncio.create_task(self._run(ready), name=f"kubelet {self.name}")
         started = asyncio.create_task(ready.wait())
@@ -165,9 +171,10 @@ class Kubelet:
             with contextlib.suppress(asyncio.CancelledError):
                 await process
 
-    async def restart(self) -> None:
-        """:meth:`stop` and :meth:`start`."""
+    async def restart(self, version: str = "") -> None:
+        """:meth:`stop` and :meth:`start`, as another version if one is given."""
         await self.stop()
+        self.version = version or self.version
         await self.start()
 
     async def _run(self, ready: asyncio.Event) -> None:
@@ -175,14 +182,16 @@ class Kubelet:
         self._managers.state = replace(self._managers.state, epoch=self.epoch)
         self._records.clear()
         async with AsyncExitStack() as stack:
+            watch = self._api.watch("pods", self._own_pods())
+            stack.callback(watch.stop)
+            found = [obj for _, obj in watch.pending()]
+            self._answers = dict(self._readmit(found))
             if self.root is not None:
                 (self.root / "config.yaml").write_text(yaml.safe_dump(self._document()))
                 await self._serve(self.root, stack)
             self._register()
             async with asyncio.TaskGroup() as self._group:
-                watch = self._api.watch("pods", self._own_pods())
-                stack.callback(watch.stop)
-                self._admit_new(obj for _, obj in watch.pending())
+                self._admit_new(found)
                 self._spawn(self._follow(watch), "pods")
                 self._spawn(self._renew_lease(), "lease")
                 self._spawn(self._reconcile(), "reconcile")
@@ -330,7 +339,7 @@ class Kubelet:
             self._admit_new(obj for _, obj in found)
 
     def _admit_new(self, objects: Iterable[Obj]) -> None:
-        for obj in sorted(objects, key=lambda o: str(o["metadata"]["creationTimestamp"])):
+        for obj in sorted(objects, key=_created):
             metadata = obj["metadata"]
             record = self._records.get(podspec.kubelet_uid(metadata))
             if record is not None:
@@ -339,6 +348,20 @@ class Kubelet:
                 record = self._admit(obj)
             if record is not None and metadata.get("deletionTimestamp"):
                 record.stop.set()
+
+    def _readmit(self, objects: Iterable[Obj]) -> Mapping[str, Admission]:
+        """What the managers make of the pods that ran when the kubelet ended."""
+        if not self.state.admitted:
+            return {}
+        return self._managers.restart(
+            (
+                podspec.parse_pod(obj)
+                for obj in sorted(objects, key=_created)
+                if podspec.kubelet_uid(obj["metadata"]) in self.state.admitted
+                and obj["status"].get("phase") not in ("Succeeded", "Failed")
+            ),
+            self.version,
+        )
 
     def _admit(self, obj: Obj) -> _Record:
         record = _Record(obj, podspec.parse_pod(obj))
@@ -360,12 +383,11 @@ class Kubelet:
         return record
 
     def _ask_handlers(self, record: _Record) -> predicates.Refusal | None:
-        uid = record.pod.uid
-        known = uid in self.state.admitted  # re-admission: the entries of the files are kept
-        if not known:
+        admission = self._answers.pop(record.pod.uid, None)
+        if admission is None:
             admission = self._managers.admit(record.pod, self._active())
-            if not admission.admitted:
-                return predicates.Refusal(admission.reason, admission.message)
+        if not admission.admitted:
+            return predicates.Refusal(admission.reason, admission.message)
         others = [
             other.obj for other in self._records.values() if other.active and other is not record
         ]
@@ -565,6 +587,10 @@ async def _stopped(record: _Record, seconds: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _created(obj: Obj) -> str:
+    return str(obj["metadata"]["creationTimestamp"])
 
 
 def _now() -> str:
