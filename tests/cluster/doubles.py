@@ -26,7 +26,8 @@ from rte.placement.kubelet import admission as kubelet_admission
 from rte.placement.kubelet import outcome
 from rte.sim.apiserver import API
 from rte.sim.kubelet import Kubelet, views
-from tests.cluster import pods, random_pods
+from tests.cluster import pods, processes, random_pods
+from tests.cluster.processes import ClusterError
 from tests.cluster.test_differential_api import comparable, unlike
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Pair:
         counts: of pods, refusals and predictions that were uncertain.
         differences: what they did not agree on; after the first one their ways part.
         history: what became of each pod, one line each.
+        start_error: why neither of them started again.
     """
 
     real: Node
@@ -78,6 +80,7 @@ class Pair:
     counts: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
+    start_error: str = ""
     #: What the real kubelet has made of the pod that the double is to admit next.
     _admitted: bool = False
     _classes: Mapping[str, Classes] = field(default_factory=dict)
@@ -184,8 +187,8 @@ class Doubles:
 
     @property
     def agreeing(self) -> list[Pair]:
-        """Pairs without a difference so far."""
-        return [pair for pair in self.pairs if not pair.differences]
+        """Pairs without a difference so far whose kubelets run."""
+        return [pair for pair in self.pairs if not pair.differences and not pair.start_error]
 
     def round(self, number: int) -> None:
         """One more pod for each node, after some others have gone."""
@@ -203,24 +206,51 @@ class Doubles:
         for pair in pairs:
             pair.real.stop_kubelet()
             pair.real.start_kubelet()
-            self.runner.run(pair.double.restart())
+            try:
+                self.runner.run(pair.double.restart())
+            except errors.KubeletStartError as error:
+                pair.start_error = error.text
         for pair in pairs:
+            if pair.start_error:
+                self._expect_start_error(pair)
+                continue
             pair.real.wait_ready(60, after=before[pair.real.name])
             self._wait_devices(pair.real)
         for pair in pairs:
-            for name, pod in sorted(pair.alive.items()):
-                self._settle(name, _runs_or_failed)
-                double = self.api.get("pods", name, "default")
-                phase = double["status"]["phase"]
-                real = self.cluster.wait_pod(pod, lambda obj: obj is not None, seconds=5)
-                if phase == "Failed":
-                    del pair.alive[name]
-                    real = self.cluster.wait_pod(pod, _has_failed, seconds=40)
-                pair.counts.update(restarted=1, refused_at_restart=phase == "Failed")
-                if verdict(real) != verdict(double):
-                    pair.differences.append(
-                        f"{name} after a restart: real {verdict(real)}, double {verdict(double)}"
-                    )
+            if not pair.start_error:
+                self._compare_fates(pair)
+
+    def _expect_start_error(self, pair: Pair) -> None:
+        """The real kubelet ends with the double's words; neither takes part any more."""
+        node, words = pair.real, pair.start_error.partition(": ")[2]
+        try:
+            processes.wait_until(
+                lambda: not self.cluster.pids(f"{node.name}/kubelet"), 30, f"end of {node.name}"
+            )
+        except ClusterError as error:
+            pair.differences.append(f"{error}; its double did not start: {pair.start_error}")
+            return
+        pair.counts.update(start_errors=1)
+        if words not in node.log("kubelet"):
+            pair.differences.append(
+                f"{node.name} did not start, for another reason than {words!r}:\n"
+                + processes.tail(node.kubelet_log)
+            )
+
+    def _compare_fates(self, pair: Pair) -> None:
+        """What became of the pods that ran when the kubelets ended."""
+        for name, pod in sorted(pair.alive.items()):
+            self._settle(name, _runs_or_failed)
+            double = self.api.get("pods", name, "default")
+            failed = _has_failed(double)
+            if failed:
+                del pair.alive[name]
+            real = self.cluster.wait_pod(pod, _has_failed if failed else _is_there, seconds=40)
+            pair.counts.update(restarted=1, refused_at_restart=failed)
+            if verdict(real) != verdict(double):
+                pair.differences.append(
+                    f"{name} after a restart: real {verdict(real)}, double {verdict(double)}"
+                )
 
     def _wait_devices(self, node: Node) -> None:
         """Wait until the device plugins are back."""
@@ -378,6 +408,10 @@ def verdict(pod: Object) -> tuple[str, str, str]:
     if any(sum("/" in name for name in names) > 1 for names in limits):
         text = _DEVICES_LACKING.sub("devices unavailable", text)
     return "refused", shown.get("reason", ""), text
+
+
+def _is_there(pod: Object | None) -> bool:
+    return pod is not None
 
 
 def _has_failed(pod: Object | None) -> bool:
