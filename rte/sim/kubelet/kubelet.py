@@ -156,12 +156,13 @@ class Kubelet:
             errors.KubeletStartError: it does not start on that state.
         """
         ready = asyncio.Event()
-        self._process = asyncio.create_task(self._run(ready), name=f"kubelet {self.name}")
+        process = asyncio.create_task(self._run(ready), name=f"kubelet {self.name}")
         started = asyncio.create_task(ready.wait())
-        await asyncio.wait((started, self._process), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((started, process), return_when=asyncio.FIRST_COMPLETED)
         if not ready.is_set():
             started.cancel()
-            await self._process
+            await process
+        self._process = process
 
     async def stop(self) -> None:
         """Die at once: pods go on as far as the API can see, holdings stay in the files."""
