@@ -24,6 +24,7 @@ from rte.kubelet import config as kubelet_config
 from rte.model import podspec
 from rte.model.kubelet import KubeletView
 from rte.model.pod import ContainerKind
+from rte.placement.kubelet import releases
 from rte.sim.apiserver import DeleteOptions, Query, StatusError
 from rte.sim.apiserver import api as core
 from rte.sim.apiserver.selectors import FieldRequirement
@@ -107,7 +108,7 @@ class Kubelet:
         document: Mapping[str, Any],
         *,
         devices: Mapping[str, DevicePool] | None = None,
-        version: str = "v1.35.4",
+        version: str = releases.NEWEST,
         root: Path | None = None,
         labels: Mapping[str, str] | None = None,
         timing: Timing = Timing(),
