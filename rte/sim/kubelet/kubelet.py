@@ -402,9 +402,12 @@ class Kubelet:
     def _refuse(self, record: _Record, refusal: predicates.Refusal) -> None:
         self.refusals.append((record.pod.name, refusal.reason))
         self._event(record, "Warning", refusal.reason, refusal.message)
-        self._write_status(
-            record, status.rejected(record.obj, refusal.reason, refusal.message, _now())
-        )
+        record.run = status.restored(record.obj)
+        if record.run is None:
+            body = status.rejected(record.obj, refusal.reason, refusal.message, _now())
+            self._write_status(record, body)
+        else:  # it ran before a restart: its containers are stopped, and how they end is told
+            self._spawn(self._end(record), f"end of {record.pod.name}")
 
     def _gone(self, obj: Obj) -> None:
         """The API no longer has the pod: nothing is left to tell."""
