@@ -17,10 +17,10 @@ import xxhash
 from rte import errors
 from rte.accounting import zone_resources
 from rte.model import bits, quantity
-from rte.placement.groups.inventory import GPU, NIC, Core, Inventory
+from rte.placement.groups.inventory import GPU, NIC, Core, Device, Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rte.model.machine import Machine, PCIDevice
     from rte.model.node import NodeReading
@@ -80,29 +80,42 @@ class _Document(msgspec.Struct, rename="camel"):
     reserved: _Reserved = msgspec.field(default_factory=_Reserved)
 
 
-def encode(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> str | None:
-    """The annotation's text; equal readings give equal text.
+def published(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> Published:
+    """The inventory of a node.
 
     Args:
         reading: of the node.
         speeds: interface -> Mb/s, for interfaces whose driver tells no speed while they are down.
-
-    Returns:
-        None where the machine has no zones, or more devices than the annotation may hold.
     """
     machine = reading.machine
-    if not machine.zones:
+    return Published(
+        inventory=Inventory(
+            pages={zone.id: _pages(zone.hugepages) for zone in machine.zones},
+            cores=tuple(_cores(machine)),
+            gpus=tuple(_gpu(it) for it in machine.pci if it.kind == "gpu" and not _is_excluded(it)),
+            nics=tuple(_nic(it, speeds or {}) for it in machine.pci if it.kind == "nic"),
+            reserved_cpus=_reserved_cpus(reading),
+            reserved_pages=_reserved_pages(reading),
+        ),
+        cpu_arch=machine.cpu_arch,
+    )
+
+
+def encode(what: Published) -> str | None:
+    """The annotation's text; equal inventories give equal text, whose ``generation`` is new.
+
+    None where there are no zones, or more devices than the annotation may hold.
+    """
+    inventory = what.inventory
+    if not inventory.pages:
         return None
-    hardware = _hardware(machine, speeds or {})
-    generation = xxhash.xxh64_hexdigest(_dump(hardware))
+    hardware = _hardware(what)
+    reserved = inventory.reserved_cpus, inventory.reserved_pages
     document = {
         "version": VERSION,
-        "generation": generation,
+        "generation": xxhash.xxh64_hexdigest(_dump(hardware)),
         **hardware,
-        "reserved": {
-            "cpus": bits.format_list(_reserved_cpus(reading)),
-            "hugepages": _reserved_pages(reading),
-        },
+        "reserved": {"cpus": bits.format_list(reserved[0]), "hugepages": dict(reserved[1])},
     }
     text = _dump(document)
     return text.decode() if len(text) <= MAX_BYTES else None
@@ -127,34 +140,55 @@ def decode(text: str) -> Published:
     )
 
 
-def inventory_of(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> Published | None:
-    """What a reader of the annotation gets; None as in :func:`encode`."""
-    text = encode(reading, speeds)
-    return None if text is None else decode(text)
-
-
 def _dump(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
-def _hardware(machine: Machine, speeds: Mapping[str, int]) -> dict[str, Any]:
-    devices = [device for device in machine.pci if _is_usable(device)]
-    paths = sorted({device.path for device in devices})
+def _hardware(what: Published) -> dict[str, Any]:
+    inventory = what.inventory
+    paths = sorted({device.path for device in (*inventory.gpus, *inventory.nics)})
     number = {path: i for i, path in enumerate(paths)}
+    cores: dict[int, list[str]] = {}
+    for core in inventory.cores:
+        cores.setdefault(core.zone, []).append(bits.format_list(bits.of(core.cpus)))
     return {
-        "cpuArch": machine.cpu_arch,
-        "zones": {zone.id: _pages(zone.hugepages) for zone in machine.zones},
-        "cores": {zone.id: _cores(machine, zone.cpus) for zone in machine.zones if zone.cpus},
+        "cpuArch": what.cpu_arch,
+        "zones": {zone: dict(pages) for zone, pages in inventory.pages.items()},
+        "cores": {zone: " ".join(siblings) for zone, siblings in cores.items()},
         "paths": paths,
-        "gpus": [_gpu(it, number[it.path]) for it in devices if it.kind == "gpu"],
-        "nics": [_nic(it, number[it.path], speeds) for it in devices if it.kind == "nic"],
+        "gpus": [
+            _told(
+                gpu,
+                number,
+                model=gpu.model or None,
+                memoryGiB=gpu.memory_gib or None,
+                uuid=gpu.uuid or None,
+                index=gpu.index,
+            )
+            for gpu in inventory.gpus
+        ],
+        "nics": [
+            _told(
+                nic,
+                number,
+                name=nic.name or None,
+                mac=nic.mac or None,
+                mbps=nic.mbps,
+                link=nic.link or None,
+                pf=nic.pf,
+                rdma=nic.rdma_device or None,
+            )
+            for nic in inventory.nics
+        ],
     }
 
 
-def _is_usable(device: PCIDevice) -> bool:
-    return device.kind == "nic" or (
-        device.kind == "gpu" and device.details.get("health") != "excluded"
-    )
+def _told(
+    device: Device, number: Mapping[tuple[str, ...], int], **facts: str | int | None
+) -> dict[str, Any]:
+    """A device with the facts that are known."""
+    place = {"address": device.address, "zone": device.zone, "path": number[device.path]}
+    return place | {key: value for key, value in facts.items() if value is not None}
 
 
 def _pages(pools: Mapping[int, int]) -> dict[str, int]:
@@ -165,47 +199,56 @@ def _size(size: int) -> str:
     return quantity.hugepage_resource(size).removeprefix(_HUGEPAGES)
 
 
-def _cores(machine: Machine, cpus: bits.CPUSet) -> str:
-    """Siblings of each core as CPU lists, by blanks, ascending: ``0,16 1,17``."""
-    masks = {cpu.siblings & cpus or 1 << cpu.id for cpu in machine.cpus if cpus >> cpu.id & 1}
-    return " ".join(bits.format_list(mask) for mask in sorted(masks, key=bits.lowest))
+def _cores(machine: Machine) -> Iterator[Core]:
+    """The on-line siblings of each core, by lowest CPU."""
+    zones = {zone.id for zone in machine.zones}
+    masks = {
+        cpu.siblings & machine.online or 1 << cpu.id: cpu.zone
+        for cpu in machine.cpus
+        if cpu.online and cpu.zone in zones
+    }
+    for mask in sorted(masks, key=bits.lowest):
+        yield Core(tuple(bits.members(mask)), masks[mask])
 
 
-def _place(device: PCIDevice, path: int) -> dict[str, Any]:
-    return {"address": device.address, "zone": device.zone, "path": path}
+def _is_excluded(device: PCIDevice) -> bool:
+    return device.details.get("health") == "excluded"
 
 
-def _gpu(device: PCIDevice, path: int) -> dict[str, Any]:
+def _gpu(device: PCIDevice) -> GPU:
     details = device.details
-    told = {
-        "model": details.get("model", ""),
-        "memoryGiB": int(details.get("memory_bytes", "0")) >> 30,
-        "uuid": details.get("uuid", ""),
-    }
     index = details.get("index", "")
-    return {
-        **_place(device, path),
-        **{key: value for key, value in told.items() if value},
-        **({"index": int(index)} if index.isdecimal() else {}),
-    }
+    return GPU(
+        address=device.address,
+        zone=device.zone,
+        path=device.path,
+        model=details.get("model", ""),
+        memory_gib=int(details.get("memory_bytes", "0")) >> 30,
+        uuid=details.get("uuid", ""),
+        index=int(index) if index.isdecimal() else None,
+    )
 
 
-def _nic(device: PCIDevice, path: int, speeds: Mapping[str, int]) -> dict[str, Any]:
+def _nic(device: PCIDevice, speeds: Mapping[str, int]) -> NIC:
     details = device.details
     name, speed = details.get("interface", ""), details.get("speed_mbps")
-    told = {
-        "name": name,
-        "mac": details.get("mac", ""),
-        "mbps": int(speed) if speed else speeds.get(name),
-        "link": details.get("link", ""),
-        "pf": details.get("pf"),
-        "rdma": details.get("rdma", ""),
-    }
-    return {**_place(device, path), **{key: value for key, value in told.items() if value}}
+    rdma = details.get("rdma", "")
+    return NIC(
+        address=device.address,
+        zone=device.zone,
+        path=device.path,
+        name=name,
+        mac=details.get("mac", ""),
+        mbps=int(speed) if speed else speeds.get(name),
+        link=details.get("link", ""),
+        pf=details.get("pf"),
+        rdma=bool(rdma),
+        rdma_device=rdma,
+    )
 
 
 def _reserved_cpus(reading: NodeReading) -> bits.CPUSet:
-    """CPUs that groups may not use: the kubelet's, those not isolated, those given to containers."""
+    """CPUs that groups may not use: the kubelet's, not isolated ones, those of containers."""
     machine, state = reading.machine, reading.state
     reserved = machine.online & ~machine.isolated if machine.isolated else 0
     if state is not None:

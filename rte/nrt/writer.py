@@ -225,8 +225,10 @@ def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str]
         annotations[node_state.ANNOTATION] = node_state.encode(reading.state)
     if (text := device_zones.encode(reading)) is not None:
         annotations[device_zones.ANNOTATION] = text
-    if options.groups and (text := group_inventory.encode(reading, options.nic_speeds)) is not None:
-        annotations[group_inventory.ANNOTATION] = text
+    if options.groups:
+        inventory = group_inventory.published(reading, options.nic_speeds)
+        if (text := group_inventory.encode(inventory)) is not None:
+            annotations[group_inventory.ANNOTATION] = text
     dropped: list[str] = []
     for key in _DROP_ORDER:
         size = sum(len(key) + len(value.encode()) for key, value in annotations.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +22,15 @@ def machine() -> Machine:
     return read_machine(ROOT / "16-2s-groups/sys", ROOT / "16-2s-groups/proc")
 
 
+def text_of(machine: Machine, **speeds: int) -> str | None:
+    reading = NodeReading(node_name="n", machine=machine)
+    return group_inventory.encode(group_inventory.published(reading, speeds))
+
+
 def published(machine: Machine, **speeds: int) -> group_inventory.Published:
-    found = group_inventory.inventory_of(NodeReading(node_name="n", machine=machine), speeds)
-    assert found is not None
-    return found
+    text = text_of(machine, **speeds)
+    assert text is not None
+    return group_inventory.decode(text)
 
 
 def test_devices_come_with_what_their_drivers_tell(machine: Machine) -> None:
@@ -59,18 +63,22 @@ def test_a_configured_speed_stands_in_for_one_that_is_not_told(machine: Machine)
     assert [nic.mbps for nic in nics][:3] == [100_000, 100_000, 25_000]
 
 
-def test_equal_hardware_gives_equal_text_and_generation(machine: Machine) -> None:
+def test_what_is_read_back_is_what_was_read(machine: Machine) -> None:
     reading = NodeReading(node_name="n", machine=machine)
-    text = group_inventory.encode(reading)
-    again = group_inventory.encode(replace(reading, machine=replace(machine, isolated=1)))
+    got = published(machine)
 
-    assert text == group_inventory.encode(NodeReading(node_name="m", machine=machine))
-    assert text is not None
-    assert again is not None
-    assert json.loads(text)["generation"] == json.loads(again)["generation"]
-    gone = replace(machine, pci=machine.pci[1:])
-    other = published(gone).inventory
-    assert other.generation != published(machine).inventory.generation
+    assert got.inventory.generation
+    generation = got.inventory.generation
+    whole = group_inventory.published(reading)
+    assert replace(whole, inventory=replace(whole.inventory, generation=generation)) == got
+
+
+def test_the_generation_is_that_of_the_hardware(machine: Machine) -> None:
+    otherwise_reserved = published(replace(machine, isolated=1)).inventory
+    without_a_gpu = published(replace(machine, pci=machine.pci[1:])).inventory
+
+    assert otherwise_reserved.generation == published(machine).inventory.generation
+    assert without_a_gpu.generation != published(machine).inventory.generation
 
 
 def test_too_many_devices_are_not_published_at_all(machine: Machine) -> None:
@@ -78,9 +86,8 @@ def test_too_many_devices_are_not_published_at_all(machine: Machine) -> None:
         PCIDevice(address=f"0000:20:{i >> 3:02x}.{i & 7}", kind="nic", vendor="", device="", zone=0)
         for i in range(4000)
     )
-    reading = NodeReading(node_name="n", machine=replace(machine, pci=many))
 
-    assert group_inventory.encode(reading) is None
+    assert text_of(replace(machine, pci=many)) is None
 
 
 def test_the_object_has_the_annotation_only_where_it_is_asked_for(machine: Machine) -> None:
@@ -103,6 +110,5 @@ def test_what_is_no_inventory_is_told(text: str) -> None:
 
 def test_every_machine_can_be_published() -> None:
     for folder in sorted(Path(ROOT).iterdir()):
-        reading = NodeReading(node_name="n", machine=read_machine(folder / "sys", folder / "proc"))
-        text = group_inventory.encode(reading)
+        text = text_of(read_machine(folder / "sys", folder / "proc"))
         assert text is None or group_inventory.decode(text).inventory.pages
