@@ -84,9 +84,7 @@ def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledN
         ),
         facts=NodeFacts(
             groups=tuple(sorted(set(filter(None, labels.get(GROUP, "default").split("."))))),
-            # NHD takes any value for yes, "false" and "" too; we ask for what is meant.
-            maintenance=labels.get(MAINTENANCE, "not_scheduled").lower()
-            not in {"", "false", "not_scheduled"},
+            maintenance=is_maintenance(labels.get(MAINTENANCE, "")),
         ),
         values={
             name: labels[key]
@@ -94,6 +92,11 @@ def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledN
             if key in labels
         },
     )
+
+
+def is_maintenance(value: str) -> bool:
+    """What is meant by the label; NHD takes any value for yes, ``false`` and ``""`` too."""
+    return value.lower() not in {"", "false", "not_scheduled"}
 
 
 def _number(labels: Mapping[str, str], key: str) -> int:
