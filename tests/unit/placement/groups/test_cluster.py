@@ -113,6 +113,18 @@ def test_a_node_settles_after_a_start_and_after_a_stop() -> None:
     assert cluster.choose(WITH_GPU, 170.0).node == "a"
 
 
+def test_nodes_that_differ_in_serial_numbers_only_are_of_one_shape() -> None:
+    one = two_sockets()
+    other = replace(
+        one,
+        gpus=tuple(replace(gpu, uuid="GPU-1", index=7) for gpu in one.gpus),
+        nics=tuple(replace(nic, mac="02:00:00:00:00:01", name="x") for nic in one.nics),
+    )
+
+    assert other.shape == one.shape
+    assert replace(one, nics=()).shape != one.shape
+
+
 def test_what_two_pods_hold_is_told_and_offered_to_nobody() -> None:
     cluster = a_cluster("a")
     allocation = cluster.choose(WITH_GPU, 0).decision.allocation  # type: ignore[union-attr]
