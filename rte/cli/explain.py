@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, replays
+from rte.cli import inputs, replays, restarts
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
@@ -61,6 +61,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="replay a case of the drift alarm: what was predicted, what the kubelet did, and what "
         "this rte predicts; 0 when the kubelet did what may come of it",
     )
+    add(
+        "--restart",
+        nargs="?",
+        const="",
+        metavar="NODE",
+        help="tell instead what a restart of this node's kubelet would do to its pods (without "
+        "NODE: all nodes that would take harm); 0 when it does none",
+    )
     add("--all", action="store_true", help="show every node")
     add("-o", "--output", choices=("text", "json"), default="text")
 
@@ -69,6 +77,10 @@ def run(args: argparse.Namespace) -> int:
     """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
     if args.case:
         return replays.show(args.case, args.output)
+    if args.restart is not None:
+        if args.pod or args.file or args.scheduler:
+            raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
+        return restarts.show(_cluster(args)[0], args.restart, args.output)
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
     manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []
@@ -76,12 +88,16 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"{args.file} holds no pod")
     if args.scheduler:
         return _show(asyncio.run(_ask(args, manifest)), [], args)
+    cluster, problems = _cluster(args)
+    return _show(_explain(cluster, args, manifest), problems, args)
+
+
+def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
         items = asyncio.run(_read_cluster(args.kubeconfig))
-    cluster, problems = inputs.build_cluster(items, time.monotonic())
-    return _show(_explain(cluster, args, manifest), problems, args)
+    return inputs.build_cluster(items, time.monotonic())
 
 
 def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
@@ -180,6 +196,8 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         whose = "the whole pod" if node.container == "*" else f"container {node.container}"
         lines.append(f"    zones, for {whose}:")
         lines += [f"      {text}" for text in _zone_lines(node)]
+    if node.rules:
+        lines.append(f"    {node.rules}")
     if node.would_help:
         lines.append(f"    would fit without: {', '.join(node.would_help)}")
     return lines

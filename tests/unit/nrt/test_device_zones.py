@@ -39,7 +39,7 @@ def test_equal_zones_give_equal_bytes_whatever_their_order() -> None:
 def test_a_machine_without_pci_writes_nothing() -> None:
     document = nrt.encode(reading(PCIZones()))
 
-    assert "annotations" not in document["metadata"]
+    assert device_zones.ANNOTATION not in document["metadata"]["annotations"]
     assert nrt.decode(document).pci_zones is None
 
 
