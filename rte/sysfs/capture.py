@@ -80,8 +80,9 @@ _MEMINFO_LINES = re.compile(
     r"^(?:Node\s+\d+\s+)?(?:MemTotal|SwapTotal|HugePages_Total|Hugepagesize):"
 )
 _CPUINFO_LINES = re.compile(
-    r"^(?:$|processor|cpu number|vendor|model|stepping|cpu model|cpu family|cpu\s*:|family|machine|physical id|core id|"
-    r"package|core\s*:|book id|drawer id|CPU (?:implementer|part)|CPU\d+|Model|uarch)"
+    r"^(?:$|processor|cpu number|vendor|model|stepping|cpu model|cpu family|cpu\s*:|family|"
+    r"machine|physical id|core id|package|core\s*:|book id|drawer id|"
+    r"CPU (?:implementer|part)|CPU\d+|Model|uarch)"
 )
 _GPU_LINES = re.compile(r"^(?:Model|GPU UUID|Device Minor|GPU Excluded):")
 _STAT_LINES = re.compile(r"^cpu\d+ ")

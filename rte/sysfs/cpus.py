@@ -138,7 +138,7 @@ def numbered(names: Iterable[str], prefix: str) -> bits.Mask:
 
 
 def read_mask(sys: Tree, name: str) -> CPUSet:
-    """A set of CPUs that the kernel lists (``isolated``, ``nohz_full``); empty where it does not."""
+    """A set that the kernel lists (``isolated``, ``nohz_full``); empty where it does not."""
     # nohz_full holds "(null)" where the kernel was booted without.
     return parse(sys.read(f"devices/system/cpu/{name}"), bits.parse_list) or 0
 

@@ -163,6 +163,19 @@ def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.M
         assert set(cluster.used(name).gpus) == set(rebuilt.used(name).gpus)
 
 
+def test_searches_that_are_cut_off_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "SHORT_SEARCH", 0)
+    names = [f"n{i}" for i in range(6)]
+    cluster = Cluster()
+    for i, name in enumerate(names):
+        node = replace(two_sockets(), reserved_cpus=i)
+        cluster.set_node(name, node, NodeFacts(), Policy(max_steps=1))
+    wish = request({"workers": 9}, {"workers": 9})
+
+    assert cluster.choose(wish, 0).refusals == dict.fromkeys(names, ("search-limit",))
+    assert cluster.choose(request({"workers": 40}), 0).refusals == dict.fromkeys(names, ("cpus",))
+
+
 class PodsComeAndGo(RuleBasedStateMachine):
     """Pods are placed, fail on the way, end; nodes leave and return; the program restarts."""
 
