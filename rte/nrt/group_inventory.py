@@ -31,6 +31,8 @@ VERSION = 1
 MAX_BYTES = 96 * 1024
 
 _HUGEPAGES = "hugepages-"
+#: States of an interface (Linux ``operstate``) in which nothing goes through it.
+_NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,7 +242,7 @@ def _nic(device: PCIDevice, speeds: Mapping[str, int]) -> NIC:
         name=name,
         mac=details.get("mac", ""),
         mbps=int(speed) if speed else speeds.get(name),
-        link=details.get("link", ""),
+        link="down" if details.get("link") in _NO_LINK else details.get("link", ""),
         pf=details.get("pf"),
         rdma=bool(rdma),
         rdma_device=rdma,
