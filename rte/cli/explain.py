@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, replays
+from rte.cli import alignment, inputs, replays
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
@@ -27,6 +27,10 @@ _LISTS = {
     "Node": resources.NODES,
     "NodeResourceTopology": resources.NRTS,
     "Pod": resources.PODS,
+}
+_DRA_LISTS = {
+    "ResourceSlice": resources.RESOURCE_SLICES,
+    "ResourceClaim": resources.RESOURCE_CLAIMS,
 }
 #: Nodes that are shown in full, unless --all.
 MAX_SHOWN = 20
@@ -61,7 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="replay a case of the drift alarm: what was predicted, what the kubelet did, and what "
         "this rte predicts; 0 when the kubelet did what may come of it",
     )
-    add("--all", action="store_true", help="show every node")
+    add(
+        "--all",
+        action="store_true",
+        help="show every node; without a pod: the zones of CPUs, memory and devices of every running pod "
+        "with DRA devices (exit code 1 where one lies across zones)",
+    )
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
@@ -69,6 +78,12 @@ def run(args: argparse.Namespace) -> int:
     """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
     if args.case:
         return replays.show(args.case, args.output)
+    if args.all and not args.pod and not args.file:
+        if args.sources:
+            items = inputs.load_objects(args.sources)
+        else:
+            items = asyncio.run(_read_cluster(args.kubeconfig, _LISTS | _DRA_LISTS))
+        return alignment.show(items, args.output)
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
     manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []
@@ -79,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
-        items = asyncio.run(_read_cluster(args.kubeconfig))
+        items = asyncio.run(_read_cluster(args.kubeconfig, _LISTS))
     cluster, problems = inputs.build_cluster(items, time.monotonic())
     return _show(_explain(cluster, args, manifest), problems, args)
 
@@ -121,14 +136,16 @@ def _key(args: argparse.Namespace) -> str:
     return pod if "/" in pod else f"{args.namespace}/{pod}"
 
 
-async def _read_cluster(kubeconfig: Path | None) -> list[dict[str, Any]]:
+async def _read_cluster(
+    kubeconfig: Path | None, lists: dict[str, resources.Resource]
+) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     async with Client(credentials.load(kubeconfig, os.environ), timeout_s=60) as client:
-        for kind, resource in _LISTS.items():
+        for kind, resource in lists.items():
             try:
                 document = await client.get(resource.path())
             except errors.KubeError as error:
-                if kind == "NodeResourceTopology" and error.status == 404:
+                if error.status == 404 and kind not in ("Node", "Pod"):
                     continue
                 raise
             items.extend({**item, "kind": kind} for item in document.get("items") or ())
