@@ -68,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--all",
         action="store_true",
-        help="show every node; without a pod: the zones of CPUs, memory and devices of every running pod "
-        "with DRA devices (exit code 1 where one lies across zones)",
+        help="show every node; without a pod: for every running pod with DRA devices, the zones of "
+        "its CPUs, memory and devices (exit code 1 where one lies across zones)",
     )
     add("-o", "--output", choices=("text", "json"), default="text")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -14,7 +15,6 @@ from rte.placement import admit
 from rte.placement.dra import decode
 from tests.unit.placement import build as nodes
 from tests.unit.placement.dra.build import allocation, gpu, slice_of
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
