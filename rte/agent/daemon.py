@@ -304,6 +304,11 @@ class _Agent:
         node = await self._get_node()
         self._observer.own(learn.node_facts(node or {}).uid)
 
+    async def _lease_owners(self) -> list[dict[str, str]]:
+        await self._renew_owner()
+        uid, name = self._observer.node.uid, self._settings.node_name
+        return [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}] if uid else []
+
     async def _get_node(self) -> Mapping[str, Any] | None:
         """The Node; None where the API is not asked, or does not let us see it."""
         if self._client is None:
@@ -311,6 +316,8 @@ class _Agent:
         try:
             node: Mapping[str, Any] = await self._client.get(NODES.path(self._settings.node_name))
         except errors.KubeError as error:
+            if error.status == 404:
+                raise learn.no_such_node(self._settings.node_name, error) from error
             if error.status != 403:
                 raise
             logger.warning("the Node may not be read, so the object has no owner: %s", error)
@@ -321,8 +328,7 @@ class _Agent:
         """Renew the Lease while what is published can be trusted; until cancelled."""
         assert self._client is not None  # noqa: S101 - there is a sink, so there is a client
         await sink.first_publish.wait()
-        settings, node = self._settings, self._observer.node
-        owner = {"apiVersion": "v1", "kind": "Node", "name": settings.node_name, "uid": node.uid}
+        settings = self._settings
         self._heartbeat = Heartbeat(
             self._client,
             settings.node_name,
@@ -330,7 +336,7 @@ class _Agent:
             settings.node_name,
             duration_s=LEASE_DURATION_S,
             labels=LEASE_LABELS,
-            owners=[owner] if node.uid else [],
+            owners=self._lease_owners,
         )
         failing = False
         while True:

@@ -106,7 +106,8 @@ class FileFollower:
     """Tells of changes in the kubelet's directories: state files and sockets.
 
     Directories that do not exist yet, or that are replaced, are looked for every ``retry_s``. While
-    the kernel gives no inotify instance (they are few), everything is looked at every ``poll_s``.
+    the kernel gives no inotify instance, or no watch for a directory that is there (both are few),
+    everything is looked at every ``poll_s``.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class FileFollower:
         if socket:
             self._want(socket.parent, {socket.name: Change.SOCKET})
         self._watched: dict[Path, Watch] = {}
+        self._polls = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -141,42 +143,59 @@ class FileFollower:
                 loop.remove_reader(inotify.fd)
 
     async def _inotify(self) -> Inotify:
-        complained = False
         while True:
             try:
                 return Inotify()
             except OSError as error:
-                if not complained:
-                    complained = True
-                    logger.warning(
-                        "inotify is not available (%s), polling every %g s instead: raise "
-                        "fs.inotify.max_user_instances",
-                        error.strerror,
-                        self._poll_s,
-                    )
-            self._signals.add(Change.FILES | Change.SOCKET)
-            await asyncio.sleep(self._poll_s)
+                self._fall_back("no instance", error, "fs.inotify.max_user_instances")
+            await self._poll()
+
+    def _fall_back(self, what: str, error: OSError, limit: str) -> None:
+        if not self._polls:
+            logger.warning(
+                "inotify gives %s (%s), polling every %g s instead: raise %s",
+                what,
+                error.strerror,
+                self._poll_s,
+                limit,
+            )
+        self._polls = True
+
+    async def _poll(self) -> None:
+        self._signals.add(Change.FILES | Change.SOCKET)
+        await asyncio.sleep(self._poll_s)
 
     def _want(self, folder: Path, changes: Mapping[str, Change]) -> None:
         self._wanted.setdefault(folder, {}).update(changes)
 
     async def _keep_watching(self, inotify: Inotify) -> None:
         while True:
-            for folder in self._wanted.keys() - self._watched.keys():
-                self._watch(inotify, folder)
+            blind = [
+                folder
+                for folder in self._wanted.keys() - self._watched.keys()
+                if not self._watch(inotify, folder)
+            ]
+            if blind:
+                await self._poll()
+                continue
+            if self._polls:
+                logger.info("inotify watches all directories: no polling any more")
+                self._polls = False
             await asyncio.sleep(self._retry_s)
 
-    def _watch(self, inotify: Inotify, folder: Path) -> None:
+    def _watch(self, inotify: Inotify, folder: Path) -> bool:
+        """Begin to watch; False when what is in the folder cannot be noticed in this way."""
         try:
             self._watched[folder] = inotify.add_watch(folder, _MASK)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return True  # what is not there does not change
         except OSError as error:
-            logger.warning("cannot watch %s: %s", folder, error.strerror)
-            return
+            self._fall_back(f"no watch of {folder}", error, "fs.inotify.max_user_watches")
+            return False
         # What happened before the watch began was not told.
         for change in set(self._wanted[folder].values()):
             self._signals.add(change)
+        return True
 
     def _read(self, descriptor: int) -> None:
         """Take the waiting events as the kernel gives them.

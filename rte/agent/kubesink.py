@@ -15,6 +15,7 @@ import orjson
 
 from rte import errors
 from rte.agent import ownership
+from rte.agent.learn import NO_SUCH_NODE
 from rte.kube import retry
 from rte.kube.resources import NRTS
 from rte.kube.watch import watch
@@ -98,6 +99,7 @@ class KubeSink:
         self._next_repair = 0.0
         self._complaint = ""
         self._before_create = before_create
+        self._adopts = True
         self.first_publish = asyncio.Event()
 
     def behind_since(self) -> float | None:
@@ -167,6 +169,7 @@ class KubeSink:
         self._stored = None
         self._confirmed = None
         self._unstorable = {}
+        self._adopts = True
         self._trigger = trigger
 
     def _take(self) -> None:
@@ -224,7 +227,20 @@ class KubeSink:
             self._published |= ownership.annotations_of(self._stored or {}, FIELD_MANAGER)
         patch = self._patch_for(wanted)
         if patch and patch != self._unstorable:
-            await self._update(wanted, patch)
+            try:
+                await self._update(wanted, patch)
+            except errors.KubeError as error:
+                if error.status != 403 or "ownerReferences" not in patch.get("metadata", {}):
+                    raise
+                # With OwnerReferencesPermissionEnforcement only who may delete it may adopt it.
+                self._adopts = False
+                if rest := self._patch_for(wanted):
+                    await self._update(wanted, rest)
+                logger.warning(
+                    "the NodeResourceTopology was made by somebody else and stays when the Node "
+                    "goes: allow delete on noderesourcetopologies, or delete it once (%s)",
+                    error,
+                )
         self._confirm(wanted)
 
     async def _create(self, wanted: Observation) -> None:
@@ -283,7 +299,11 @@ class KubeSink:
 
     def _patch_for(self, wanted: Observation) -> dict[str, Any]:
         return ownership.difference(
-            self._stored or {}, wanted.object, self._published, sharing=self._tolerance.sharing
+            self._stored or {},
+            wanted.object,
+            self._published,
+            sharing=self._tolerance.sharing,
+            adopts=self._adopts,
         )
 
     async def _failed(self, state: tenacity.RetryCallState) -> None:
@@ -357,6 +377,8 @@ def _version(obj: dict[str, Any]) -> str:
 
 
 def _hint(error: errors.KubeError) -> str:
+    if error.reason == NO_SUCH_NODE:
+        return "the node is not registered (yet), or has another name"
     match error.status:
         case 401:
             return "the API server does not accept our credentials: check the service account token"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: ``reason`` of an error about the Node, which is not about the object that is to be written.
+NO_SUCH_NODE = "NoSuchNode"
+
 #: The kubelet's serving certificate, below its directory.
 _KUBELET_CERTIFICATE = "pki/kubelet.crt"
 #: Its configuration file, where kubeadm and most installers put it.
@@ -36,6 +39,15 @@ class NodeFacts:
     uid: str = ""
     version: str = ""
     capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+def no_such_node(name: str, error: errors.KubeError) -> errors.KubeError:
+    """What to say of a Node that is not there (yet)."""
+    return errors.KubeError(
+        f"the API server knows no node {name!r}: give its name with --node-name",
+        status=error.status,
+        reason=NO_SUCH_NODE,
+    )
 
 
 def node_facts(node: Mapping[str, Any]) -> NodeFacts:

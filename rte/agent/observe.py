@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -40,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 #: What only podresources tells, or tells better.
 _LIST = Change.DEVICES | Change.SOCKET | Change.POLL | Change.LEARNT
+
+#: Everything is asked once per poll interval, give or take a fifth of it.
+_MOST_POLLS = 1.2
 
 
 class Learner(Protocol):
@@ -152,7 +156,10 @@ class Observer:
         self._machine: Machine | None = None
         self._files: StateFiles | None = None
         self._files_changed = 0.0
-        self._view: KubeletView | None = None
+        self._view: KubeletView | None = None  # of this start of the kubelet
+        self._is_fresh = False
+        self._answered = self._worked_at = -math.inf
+        self._silent_since: float | None = None
         self._check_at: float | None = None
         self._check_by = 0.0
         self._listed_files: StateFiles | None = None
@@ -167,11 +174,17 @@ class Observer:
 
     @property
     def is_trustworthy(self) -> bool:
-        """Whether what was handed on last is (nearly) what the kubelet has now."""
-        since = self._failing_since
-        return self._reading is not None and (
-            since is None or time.monotonic() - since < self._clocks.stale
-        )
+        """Whether what was handed on last is (nearly) what the kubelet has now.
+
+        Trust ends by itself: with a source that fails for ``stale`` seconds, and with none that has
+        said anything although everything was due to be asked.
+        """
+        now = time.monotonic()
+        failing = [since for since in (self._failing_since, self._silent_since) if since]
+        if self._reading is None or any(now - since >= self._clocks.stale for since in failing):
+            return False
+        oldest = self._worked_at if self._source is None else min(self._worked_at, self._answered)
+        return now - oldest < _MOST_POLLS * self._settings.poll_interval + self._clocks.stale
 
     async def run(self) -> None:
         """Observe until cancelled."""
@@ -282,9 +295,12 @@ class Observer:
         known = self._restart.epoch
         if not self._restart.notice(epoch, time.time(), _modified(self._socket)):
             return
+        # The former kubelet's answers say nothing about this one.
+        self._view = self._listed_files = None
         self._learning = True
         self._must_learn.set()
         if known:
+            self._distrust()
             logger.info("the kubelet was restarted")
             self._metrics.kubelet_restarts.inc()
             self._machine = await asyncio.to_thread(self._read_machine)
@@ -316,13 +332,15 @@ class Observer:
     async def _list(self) -> None:
         self._check_at = None
         try:
-            self._view, files = await kubelet_reading.read_view(
+            view, files = await kubelet_reading.read_view(
                 self._settings.state_dir, self._source, previous=self._files
             )
         except errors.KubeletError:
             self._metrics.podresources_failures.labels("list").inc()
             self._metrics.source_up.set(0)
             self._readiness.fails("source", "podresources does not answer")
+            if self._silent_since is None:
+                self._silent_since = time.monotonic()
             if self._view is None or self._pods is None or not self._pods.listed:
                 raise
             # Files and API go on telling what changes.
@@ -330,7 +348,8 @@ class Observer:
             return
         if files is not None:
             self._take_files(files)
-        self._listed_files = files
+        self._view, self._is_fresh, self._listed_files = view, True, files
+        self._answered, self._silent_since = time.monotonic(), None
         self._metrics.source_up.set(1)
         self._readiness.met("source")
 
@@ -375,8 +394,9 @@ class Observer:
                 waits.append(left)
         doubtful = self._pods.doubtful(now) if self._pods is not None and exact else frozenset()
         if not self._restart.synced:
-            if not self._learning:
+            if not self._learning and (self._source is None or self._is_fresh):
                 self._restart.check(view.pods, pods, time.time())
+                self._is_fresh = False
             if not self._restart.synced:
                 waits.append(self._clocks.resync)
         self._metrics.synced.set(self._restart.synced)
@@ -414,6 +434,14 @@ class Observer:
         self._hand_on(reading, noticed)
         return min(waits, default=None)
 
+    def _distrust(self) -> None:
+        """Hand on the last reading once more as not synced: nothing is known of a new kubelet."""
+        self._metrics.synced.set(0)
+        if self._reading is not None and self._reading.state is not None:
+            state = replace(self._reading.state, synced=False)
+            self._reading = replace(self._reading, state=state)
+            self._hand_on(self._reading, time.monotonic())
+
     def _hand_on(self, reading: NodeReading, noticed: float) -> None:
         options = self._settings.nrt_options(self._node.uid)
         if self._handed_on == (reading, options):
@@ -447,12 +475,14 @@ class Observer:
             logger.warning("%s, will keep looking: %s", what, error)
             self._readiness.fails("reading", what)
         if result == "failed":
-            return self._clocks.source
+            just_started = self._restart.is_young(time.time())
+            return self._clocks.resync if just_started else self._clocks.source
         doubled = self._clocks.torn * float(2 ** min(self._failures - 1, 16))
         return min(doubled, self._clocks.torn_most)
 
     def _worked(self) -> None:
         self._failing_since = None
+        self._worked_at = time.monotonic()
         self._readiness.met("reading")
         if self._problem:
             logger.info("the kubelet is readable again")
@@ -492,6 +522,10 @@ class Restart:
         self.synced = False
         return True
 
+    def is_young(self, now: float) -> bool:
+        """Whether the start was noticed a moment ago, and the kubelet is about to answer."""
+        return bool(self.epoch) and not self.synced and now - self._began < self._JUST_STARTED_S
+
     def check(
         self,
         listed: tuple[ListedPod, ...] | None,
@@ -500,8 +534,8 @@ class Restart:
     ) -> None:
         """Compare what podresources lists with what the API says was admitted.
 
-        Without the API the pods listed before the restart are expected, or, of a kubelet that ran
-        before we did, none.
+        Each call is about a new answer. Without the API the pods listed before the restart are
+        expected, or, of a kubelet that ran before we did, none.
         """
         if listed is None:
             self.synced = True  # nobody to ask

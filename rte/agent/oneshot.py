@@ -104,20 +104,18 @@ async def _connect(
     except errors.KubeError as error:
         if error.status != 404:
             raise
-        raise errors.KubeError(
-            f"the API server knows no node {settings.node_name!r}: give its name with --node-name",
-            status=error.status,
-            reason=error.reason,
-        ) from error
+        raise learn.no_such_node(settings.node_name, error) from error
     return _API(client, node)
 
 
 async def _list_pods(settings: AgentSettings, client: Client) -> tuple[NodePod, ...]:
     from rte.agent import pods
+    from rte.kube.lists import list_all
     from rte.kube.resources import PODS
 
-    answer = await client.get(PODS.path(), fieldSelector=f"spec.nodeName={settings.node_name}")
-    return tuple(pods.parse(item) for item in answer.get("items") or ())
+    selectors = {"fieldSelector": f"spec.nodeName={settings.node_name}"}
+    answer = await list_all(client, PODS.path(), selectors)
+    return tuple(pods.parse(item) for item in answer["items"])
 
 
 async def _publish(settings: AgentSettings, client: Client, document: dict[str, Any]) -> None:

@@ -22,18 +22,23 @@ def difference(
     published: AbstractSet[str] = frozenset(),
     *,
     sharing: bool = False,
+    adopts: bool = True,
 ) -> dict[str, Any]:
     """The merge patch that brings ``stored`` to ``wanted``; empty when nothing of ours differs.
 
     Lists are replaced whole (they are atomic in this API). ``published`` names annotations of ours
     that may be left over from earlier; those no longer wanted are removed. With ``sharing`` only
-    the annotations under :data:`OWN_PREFIX` are ours. Labels, foreign annotations and all other
-    fields are never touched.
+    the annotations under :data:`OWN_PREFIX` are ours. Labels, foreign annotations, other owners and
+    all other fields are never touched; without ``adopts`` no owner is.
     """
     patch: dict[str, Any] = {}
     metadata = _difference_of_metadata(
         stored.get("metadata") or {}, wanted.get("metadata") or {}, published, sharing=sharing
     )
+    if adopts and not sharing:
+        owners = _owners(stored.get("metadata") or {}, wanted.get("metadata") or {})
+        if owners is not None:
+            metadata["ownerReferences"] = owners
     if metadata:
         patch["metadata"] = metadata
     if not sharing:
@@ -62,10 +67,24 @@ def _difference_of_metadata(
     }
     annotations |= dict.fromkeys(sorted(leftovers - want.keys()))
     patch: dict[str, Any] = {"annotations": annotations} if annotations else {}
-    owners = wanted.get("ownerReferences")
-    if owners and not sharing and stored.get("ownerReferences") != owners:
-        patch["ownerReferences"] = owners
     return patch
+
+
+def _owners(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """Our owners in the place of those of the same name, whose UIDs are gone; None: as they are."""
+    ours: list[Mapping[str, Any]] = wanted.get("ownerReferences") or []
+    there: list[Mapping[str, Any]] = stored.get("ownerReferences") or []
+
+    def names(owner: Mapping[str, Any]) -> tuple[Any, Any]:
+        return owner.get("kind"), owner.get("name")
+
+    if not ours:
+        return None
+    # The server completes a reference (apiVersion, blockOwnerDeletion); its UID says whose it is.
+    if {owner.get("uid") for owner in ours} <= {owner.get("uid") for owner in there}:
+        return None
+    replaced = {names(owner) for owner in ours}
+    return [owner for owner in there if names(owner) not in replaced] + ours
 
 
 def apply(patch: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

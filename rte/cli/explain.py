@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import alignment, inputs, replays
+from rte.cli import alignment, inputs, replays, restarts
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
@@ -66,6 +66,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "this rte predicts; 0 when the kubelet did what may come of it",
     )
     add(
+        "--restart",
+        nargs="?",
+        const="",
+        metavar="NODE",
+        help="tell instead what a restart of this node's kubelet would do to its pods (without "
+        "NODE: all nodes that would take harm); 0 when it does none",
+    )
+    add(
         "--all",
         action="store_true",
         help="show every node; without a pod: for every running pod with DRA devices, the zones of "
@@ -79,11 +87,11 @@ def run(args: argparse.Namespace) -> int:
     if args.case:
         return replays.show(args.case, args.output)
     if args.all and not args.pod and not args.file:
-        if args.sources:
-            items = inputs.load_objects(args.sources)
-        else:
-            items = asyncio.run(_read_cluster(args.kubeconfig, _LISTS | _DRA_LISTS))
-        return alignment.show(items, args.output)
+        return alignment.show(_objects(args, _LISTS | _DRA_LISTS), args.output)
+    if args.restart is not None:
+        if args.pod or args.file or args.scheduler:
+            raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
+        return restarts.show(_cluster(args)[0], args.restart, args.output)
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
     manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []
@@ -91,12 +99,20 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"{args.file} holds no pod")
     if args.scheduler:
         return _show(asyncio.run(_ask(args, manifest)), [], args)
-    if args.sources:
-        items = inputs.load_objects(args.sources)
-    else:
-        items = asyncio.run(_read_cluster(args.kubeconfig, _LISTS))
-    cluster, problems = inputs.build_cluster(items, time.monotonic())
+    cluster, problems = _cluster(args)
     return _show(_explain(cluster, args, manifest), problems, args)
+
+
+def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
+    return inputs.build_cluster(_objects(args, _LISTS), time.monotonic())
+
+
+def _objects(
+    args: argparse.Namespace, lists: dict[str, resources.Resource]
+) -> list[dict[str, Any]]:
+    if args.sources:
+        return inputs.load_objects(args.sources)
+    return asyncio.run(_read_cluster(args.kubeconfig, lists))
 
 
 def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
@@ -197,6 +213,8 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         whose = "the whole pod" if node.container == "*" else f"container {node.container}"
         lines.append(f"    zones, for {whose}:")
         lines += [f"      {text}" for text in _zone_lines(node)]
+    if node.rules:
+        lines.append(f"    {node.rules}")
     if node.would_help:
         lines.append(f"    would fit without: {', '.join(node.would_help)}")
     return lines

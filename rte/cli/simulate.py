@@ -221,10 +221,7 @@ def draw(node: str, state: NodeState, names: dict[str, str]) -> list[str]:
     """A node's zones, one character per CPU: a letter per holder, ``.`` free, ``r`` reserved."""
     letters = {uid: OWNERS[place % len(OWNERS)] for place, uid in enumerate(state.holdings)}
     owner = {
-        cpu: letters[uid]
-        for uid, containers in state.holdings.items()
-        for holding in containers.values()
-        for cpu in bits.members(holding.cpus)
+        cpu: letters[uid] for uid in state.holdings for cpu in bits.members(state.held_cpus(uid))
     }
     lines = [f"{node} ({state.config.topology_policy}, {state.config.topology_scope} scope)"]
     for zone, cpus in state.topology.zone_cpus.items():

@@ -9,7 +9,7 @@ from rte import errors
 from rte.kube.resources import LEASES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rte.kube.client import Client
 
@@ -24,7 +24,8 @@ class Heartbeat:
         holder: identity written into it.
         duration_s: how long after a renewal others take the holder for alive.
         labels: put on the Lease when it is created.
-        owners: owner references put on it when it is created.
+        owners: asked for the owner references when the Lease is created: who owns it may have been
+            replaced since the last time.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Heartbeat:
         *,
         duration_s: int = 40,
         labels: Mapping[str, str] | None = None,
-        owners: Sequence[Mapping[str, Any]] = (),
+        owners: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]] | None = None,
     ) -> None:
         self._client = client
         self._path = LEASES.path(name, namespace)
@@ -45,8 +46,8 @@ class Heartbeat:
             "name": name,
             "namespace": namespace,
             "labels": dict(labels or {}),
-            "ownerReferences": [dict(owner) for owner in owners],
         }
+        self._owners = owners
         self._holder = holder
         self._duration_s = duration_s
         self._held = False
@@ -76,9 +77,11 @@ class Heartbeat:
                 "leaseDurationSeconds": self._duration_s,
                 "acquireTime": now,
             }
+            owners = await self._owners() if self._owners else ()
+            metadata = {**self._metadata, "ownerReferences": [dict(owner) for owner in owners]}
             lease = {"apiVersion": LEASES.api_version, "kind": "Lease"}
             await self._client.create(
-                self._collection, {**lease, "metadata": self._metadata, "spec": spec}
+                self._collection, {**lease, "metadata": metadata, "spec": spec}
             )
         self._held = True
 

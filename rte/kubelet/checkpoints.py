@@ -85,10 +85,10 @@ class CPUDocument(Struct, rename="camel", omit_defaults=True):
         )
 
 
-class Block(Struct, rename="camel", kw_only=True):
+class Block(Struct, rename="camel", kw_only=True, frozen=True):
     """A memory block."""
 
-    numa_affinity: list[Zone] | None = None
+    numa_affinity: tuple[Zone, ...] | None = None
     type: str
     size: Amount
 
@@ -108,13 +108,13 @@ class Row(Struct, rename="camel"):
 
     number_of_assignments: Amount
     memory_map: dict[str, Amounts] | None = None
-    cells: list[Zone] | None = None
+    cells: tuple[Zone, ...] | None = None
 
 
 class PodBlocks(Struct, rename="camel", omit_defaults=True):
     """What a pod holds as a whole."""
 
-    memory_blocks: list[Block] | None = None
+    memory_blocks: tuple[Block, ...] | None = None
 
 
 class MemoryDocument(Struct, rename="camel", omit_defaults=True):
@@ -122,7 +122,7 @@ class MemoryDocument(Struct, rename="camel", omit_defaults=True):
 
     policy_name: str
     machine_state: dict[str, Row] | None
-    entries: ByContainer[list[Block] | None] | None = field(default_factory=dict)
+    entries: ByContainer[tuple[Block, ...] | None] | None = field(default_factory=dict)
     pod_entries: dict[str, PodBlocks] | None = field(default_factory=dict)
     checksum: Checksum = 0
 
@@ -224,15 +224,17 @@ def _strings(items: Iterable[str] | None) -> str:
     return _NIL if items is None else f"[{' '.join(items)}]"
 
 
-def _ints(numbers: list[int] | None) -> str:
-    return _NIL if numbers is None else str(numbers).replace(",", "")
+# A handful of sets of zones, as often as there are blocks.
+@lru_cache(maxsize=1024)
+def _zones(zones: tuple[int, ...] | None) -> str:
+    return _NIL if zones is None else f"[{' '.join(map(str, zones))}]"
 
 
 def _of_containers(cpus: Mapping[str, str] | None) -> str:
     return _map(cpus, str)
 
 
-def _blocks_of_containers(blocks: Mapping[str, list[Block] | None] | None) -> str:
+def _blocks_of_containers(blocks: Mapping[str, tuple[Block, ...] | None] | None) -> str:
     return _map(blocks, _blocks)
 
 
@@ -255,7 +257,7 @@ def _row(row: Row) -> str:
     return (
         f"<*>{{NumberOfAssignments:(int){row.number_of_assignments} "
         f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){_map(row.memory_map, _amounts)} "
-        f"Cells:([]int){_ints(row.cells)}}}"
+        f"Cells:([]int){_zones(row.cells)}}}"
     )
 
 
@@ -268,13 +270,14 @@ def _amounts(amounts: Amounts) -> str:
     )
 
 
-def _blocks(blocks: list[Block] | None) -> str:
+@lru_cache(maxsize=2048)
+def _blocks(blocks: tuple[Block, ...] | None) -> str:
     return _list(blocks, _block)
 
 
 def _block(block: Block) -> str:
     return (
-        f"{{NUMAAffinity:([]int){_ints(block.numa_affinity)} "
+        f"{{NUMAAffinity:([]int){_zones(block.numa_affinity)} "
         f"Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
     )
 
@@ -295,4 +298,4 @@ def _device_entry(entry: DeviceEntry) -> str:
 # A plugin's answer stays as it is while the container holds its devices.
 @lru_cache(maxsize=1024)
 def _bytes(data: bytes | None) -> str:
-    return _ints(None if data is None else list(data))
+    return _NIL if data is None else f"[{' '.join(map(str, data))}]"

@@ -25,7 +25,7 @@ from rte.model.kubelet import (
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _T = TypeVar("_T")
 
@@ -149,6 +149,7 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
 
 # From one version of the file to the next, nearly all lists stay as they are.
 _cpus = lru_cache(maxsize=8192)(bits.parse_list)
+_mask = lru_cache(maxsize=1024)(bits.of)
 
 
 def _embedded(text: str | bytes, what: str) -> str | None:
@@ -214,7 +215,7 @@ def _device_zones(
 def _zone_memory(zone: int, row: checkpoints.Row) -> ZoneMemory:
     return ZoneMemory(
         assignments=row.number_of_assignments,
-        group=bits.of(row.cells or ()) or 1 << zone,
+        group=_mask(row.cells or ()) or 1 << zone,
         amounts={
             resource: MemoryAmounts(
                 amounts.total,
@@ -228,12 +229,10 @@ def _zone_memory(zone: int, row: checkpoints.Row) -> ZoneMemory:
     )
 
 
-def _blocks(blocks: Iterable[checkpoints.Block]) -> tuple[MemoryBlock, ...]:
+@lru_cache(maxsize=2048)
+def _blocks(blocks: tuple[checkpoints.Block, ...]) -> tuple[MemoryBlock, ...]:
     return tuple(
-        [
-            MemoryBlock(block.type, bits.of(block.numa_affinity or ()), block.size)
-            for block in blocks
-        ]
+        [MemoryBlock(block.type, _mask(block.numa_affinity or ()), block.size) for block in blocks]
     )
 
 

@@ -199,6 +199,14 @@ class NodeState:
     holdings: Mapping[str, Mapping[str, Holding]] = field(default_factory=dict)
     pod_holdings: Mapping[str, Holding] = field(default_factory=dict)
 
+    def held_cpus(self, uid: str) -> CPUSet:
+        """All CPUs that a pod holds, as a whole or by its containers."""
+        whole = self.pod_holdings.get(uid)
+        cpus = whole.cpus if whole else 0
+        for holding in self.holdings.get(uid, {}).values():
+            cpus |= holding.cpus
+        return cpus
+
 
 class Amounts(NamedTuple):
     """One resource of one zone in an NRT (millicores for ``cpu``, base units for all others)."""

@@ -53,15 +53,11 @@ def _cpus(reading: NodeReading) -> Sequence[CPUInfo]:
 
 
 def _held_cpus(state: NodeState | None) -> dict[str, int]:
-    """UID -> exclusive CPUs of all its containers, without pods that hold none."""
-    held: dict[str, int] = {}
-    for uid, containers in (state.holdings if state else {}).items():
-        mask = 0
-        for holding in containers.values():
-            mask |= holding.cpus
-        if mask:
-            held[uid] = mask
-    return held
+    """UID -> CPUs that the pod holds, without pods that hold none."""
+    if state is None:
+        return {}
+    held = {uid: state.held_cpus(uid) for uid in (*state.holdings, *state.pod_holdings)}
+    return {uid: cpus for uid, cpus in held.items() if cpus}
 
 
 def _shared_pools(cpus: Sequence[CPUInfo], exclusive: int) -> list[dict[str, Any]]:

@@ -84,6 +84,10 @@ def encode(state: NodeState) -> str:
             for uid, containers in state.holdings.items()
         },
     }
+    if state.pod_holdings:
+        document["podHoldings"] = {
+            uid: _encode_holding(held, places) for uid, held in state.pod_holdings.items()
+        }
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -127,6 +131,12 @@ def decode(text: str) -> NodeState:
             }
             for uid, containers in document["holdings"].entries().items()
         },
+        pod_holdings={
+            uid: _decode_holding(held, topology, pools)
+            for uid, held in document["podHoldings"].entries().items()
+        }
+        if "podHoldings" in document
+        else {},
     )
 
 

@@ -145,4 +145,4 @@ def _fits_without(state: NodeState, pod: Pod, uids: Sequence[str]) -> bool:
 
 
 def _held_cpus(state: NodeState, uid: str) -> int:
-    return sum(holding.cpus.bit_count() for holding in state.holdings[uid].values())
+    return state.held_cpus(uid).bit_count()

@@ -37,6 +37,29 @@ FAKECRI = Path(__file__).parent / "fakecri"
 
 
 @dataclass(frozen=True)
+class _Patch:
+    """Text of a file of k8s.io/kubernetes, and what the test bed puts in its place."""
+
+    file: str
+    before: str
+    after: str
+
+
+#: By minor version. Containers have no cgroups here. A kubelet 1.36 takes every pod whose init
+#: containers have ended for resized, and dies of the configuration of a cgroup that is not there.
+_PATCHES = {
+    36: _Patch(
+        "pkg/kubelet/cm/pod_container_manager_linux.go",
+        "func (m *podContainerManagerNoop) GetPodCgroupConfig(_ *v1.Pod, _ v1.ResourceName) "
+        "(*ResourceConfig, error) {\n\treturn nil, nil\n",
+        "func (m *podContainerManagerNoop) GetPodCgroupConfig(_ *v1.Pod, _ v1.ResourceName) "
+        "(*ResourceConfig, error) {\n\tmemory, quota, shares := int64(0), int64(-1), uint64(2)\n"
+        "\treturn &ResourceConfig{Memory: &memory, CPUQuota: &quota, CPUShares: &shares}, nil\n",
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Binaries:
     """Where the binaries of one Kubernetes version lie."""
 
@@ -106,7 +129,7 @@ def build(version: str = DEFAULT_VERSION, programs: Collection[str] = PROGRAMS) 
     version = full_version(version)
     folder = cache_dir() / f"kubernetes-{version}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         missing = [name for name in programs if not (folder / name).exists()]
         commands = [name for name in missing if name != ETCD]
         if commands:
@@ -122,8 +145,10 @@ def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
     minor = minor_of(version)
     with _workspace() as work:
         (work / "go.mod").write_text("module testbed\n")
-        download = _go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}")
-        upstream = Path(json.loads(download)["GoMod"]).read_text()
+        download = json.loads(
+            _go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}")
+        )
+        upstream = Path(download["GoMod"]).read_text()
         # k8s.io/kubernetes replaces the libraries that it stages by folders of its own tree;
         # outside of it they are the published modules of the same release.
         staged = _staged(
@@ -132,6 +157,9 @@ def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
         lines = ["module testbed", *re.findall(r"^go .*$", upstream, re.MULTILINE)]
         lines += [f"require k8s.io/kubernetes v{version}"]
         lines += [f"replace {name} => {name} {found}" for name, found in sorted(staged.items())]
+        if patch := _PATCHES.get(minor):
+            _patched(Path(download["Dir"]), patch, work / "kubernetes")
+            lines += ["replace k8s.io/kubernetes => ./kubernetes"]
         (work / "go.mod").write_text("\n".join(lines) + "\n")
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
         imports = "\n".join(f'\t_ "{package}"' for package in packages)
@@ -147,6 +175,23 @@ def _build_kubernetes(version: str, names: list[str], folder: Path) -> None:
         _go(work, "build", "-mod=mod", "-ldflags", flags, "-o", f"{output}/", *packages)
         for name in names:
             _publish(output / name, folder / name)
+
+
+def _patched(source: Path, patch: _Patch, target: Path) -> None:
+    """Copy the sources of Kubernetes with a patch applied.
+
+    Raises:
+        ClusterError: the text to replace is not there.
+    """
+    for folder in ("cmd", "pkg", "plugin", "third_party"):
+        shutil.copytree(source / folder, target / folder, copy_function=shutil.copyfile)
+    shutil.copyfile(source / "go.mod", target / "go.mod")
+    file = target / patch.file
+    text = file.read_text()
+    if patch.before not in text:
+        raise ClusterError(f"{patch.file} of {source.name} is not as the test bed knows it")
+    file.parent.chmod(0o755)
+    file.write_text(text.replace(patch.before, patch.after))
 
 
 def _staged(work: Path, names: Collection[str], version: str) -> dict[str, str]:
@@ -200,7 +245,7 @@ def helm() -> Path:
     """
     folder = cache_dir() / f"helm-{HELM_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not (folder / "helm").exists():
             note(f"building helm {HELM_VERSION} ...")
             with _workspace() as work:
@@ -219,7 +264,7 @@ def _fakecri() -> Path:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     folder = cache_dir() / f"fakecri-{digest.hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not (folder / "fakecri").exists():
             note("building fakecri ...")
             _go(FAKECRI, "build", "-mod=readonly", "-ldflags", "-s -w", "-o", folder / ".new", ".")
@@ -241,7 +286,8 @@ def _workspace() -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all processes of this machine, while it lasts."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import re
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rte import placement, sysfs
+from rte import errors, placement, sysfs
 from rte.kubelet import statefiles
 from rte.kubelet.podresources import PodResources
 from rte.model import bits, podspec
@@ -47,6 +48,7 @@ _BY_MANAGERS = {
     "EmptyPodSharedPoolError",
 }
 _BREAKS = {outcome.KUBELET_HANGS, outcome.KUBELET_PANICS}
+_MEMORY_TYPE = re.compile(r"(?<=container )hugepages-\w+(?= requests)|(?<=no )hugepages-\w+")
 #: Executions that are looked through for the one that a real kubelet has chosen.
 _MOST_EXECUTIONS = 2000
 
@@ -130,11 +132,17 @@ class Pair:
                 named[uid]: {name: bits.format_list(cpus) for name, cpus in held.items()}
                 for uid, held in cpu.entries.items()
             },
+            "pod cpus": {
+                named[uid]: bits.format_list(cpus) for uid, cpus in cpu.pod_entries.items()
+            },
             "rows": dict(memory.zones),
             # The kubelet walks a Go map: the order of a container's blocks means nothing.
             "blocks": {
                 named[uid]: {name: sorted(blocks, key=str) for name, blocks in held.items()}
                 for uid, held in memory.entries.items()
+            },
+            "pod blocks": {
+                named[uid]: sorted(blocks, key=str) for uid, blocks in memory.pod_entries.items()
             },
             "devices": {
                 named[uid]: {
@@ -146,7 +154,8 @@ class Pair:
                 if named.get(uid) in self.alive
             },
             "podresources": {
-                pod.name: {
+                pod.name: {"": (bits.format_list(pod.cpus), sorted(pod.memory, key=str))}
+                | {
                     item.name: (
                         bits.format_list(item.cpus),
                         sorted(item.memory, key=str),
@@ -200,22 +209,25 @@ class Doubles:
             self._settle(pod["metadata"]["name"], lambda obj: obj is None)
 
     def _arrive(self, pair: Pair, number: int) -> tuple[Object, Object]:
-        """Create a pod that the real kubelet will survive; as sent and as stored."""
+        """Create a pod that the real kubelet will survive, and that will not wait for devices when
+        it starts; as sent and as stored.
+        """
         name = f"{pair.real.name}-p{number}"
         while True:
             pod = random_pods.draw(pair.chooser, self.kinds, name=name, node=pair.real.name)
-            if self._predict(pair, pod).reason not in _BREAKS:
-                return pod, self.cluster.create_pod(pod)
+            predicted = self._predict(pair, podspec.parse_pod(pod))
+            if predicted.reason in _BREAKS or _starves(predicted, podspec.parse_pod(pod)):
+                continue
+            return pod, self.cluster.create_pod(pod)
 
-    def _predict(self, pair: Pair, pod: Object) -> Admission:
+    def _predict(self, pair: Pair, pod: Pod) -> Admission:
         active = frozenset(uid for uid, name in pair.names.items() if name in pair.alive)
-        state = placement.settle(pair.double.state, active)
-        return placement.admit(state, podspec.parse_pod(pod))
+        return placement.admit(placement.settle(pair.double.state, active), pod)
 
     def _judge(self, pair: Pair, sent: Object, created: Object) -> None:
         """Hold prediction and double against the real kubelet's answer."""
         name = created["metadata"]["name"]
-        predicted = self._predict(pair, created)
+        predicted = self._predict(pair, podspec.parse_pod(created))
         real = self.cluster.wait_pod(created, told)
         pair.follow(real)
         stored = self.api.create("pods", sent, "default")
@@ -314,8 +326,11 @@ def told(pod: Object | None) -> bool:
 def verdict(pod: Object) -> tuple[str, str, str]:
     """Admitted or refused, reason and text."""
     shown = pod["status"]
-    refused = shown.get("reason", "") if shown.get("phase") == "Failed" else ""
-    return "refused" if refused else "admitted", refused, shown.get("message", "") * bool(refused)
+    if shown.get("phase") != "Failed":
+        return "admitted", "", ""
+    # Which type of memory it names first depends on the order of a Go map.
+    text = _MEMORY_TYPE.sub("memory", shown.get("message", ""))
+    return "refused", shown.get("reason", ""), text
 
 
 def _all_started(pod: Object | None) -> bool:
@@ -342,9 +357,23 @@ def _asked(pod: Object) -> str:
     return "; ".join([pod["status"]["qosClass"], *parts])
 
 
-async def _listed(node: Node) -> tuple[ListedPod, ...]:
+def _starves(predicted: Admission, pod: Pod) -> bool:
+    """Whether a container would find no devices at its start, and try again for ever."""
+    if not predicted.admitted:
+        return False
+    return bool(placement.start_containers(predicted.state, pod, predicted.hints).failed)
+
+
+async def _listed(node: Node, tries: int = 20) -> tuple[ListedPod, ...]:
+    """Podresources ``List``; a machine under load may take long over a connection."""
     async with PodResources(str(node.podresources_socket)) as client:
-        return await client.list()
+        while True:
+            try:
+                return await client.list()
+            except errors.KubeletError:
+                tries -= 1
+                if not tries:
+                    raise
 
 
 def _pool(listed: Sequence[Mapping[str, Any]]) -> DevicePool:

@@ -29,6 +29,12 @@ DEVICES = {
     "example.com/link": [[0, 1], [0, 1], [0]],
     "example.com/any": [None, None, None],
 }
+#: All of a resource alike: under the gate they are picked when containers start, which nobody sees.
+LIKE_DEVICES = {
+    "example.com/gpu": [[0], [0], [0]],
+    "example.com/nic": [[1], [1], [1]],
+    "example.com/any": [None, None, None],
+}
 SMALL = "2x12,memory=8Gi,hugepages-2Mi=256"
 WIDE = "4x6,sockets=2,memory=4Gi,hugepages-2Mi=128,l3=1"
 #: Every policy and scope, with the options that it goes with.
@@ -85,7 +91,7 @@ def _play(
 ) -> None:
     """Random pods on kubelets of a release, one for each configuration."""
     nodes = fresh_nodes([_node(release, gates, configuration) for configuration in CONFIGURATIONS])
-    kinds = random_pods.Kinds(devices=DEVICES, pod_level=0.6 if gates else 0.2)
+    kinds = random_pods.Kinds(devices=list(nodes[0].devices()), pod_level=0.6 if gates else 0.2)
     with doubles(cluster, nodes, kinds, SEED) as both:
         for number in range(ROUNDS):
             both.round(number)
@@ -100,11 +106,12 @@ def _play(
 
 def _node(release: str, gates: dict[str, bool], configuration: Object) -> Object:
     kubelet = dict(configuration)
-    scope = kubelet.get("scope", "container")
+    # Short, for the sockets in its folder.
+    policy, scope = kubelet["policy"].partition("-")[0], kubelet.get("scope", "container")
     return {
-        "name": f"{kubelet['policy']}-{scope}-{release.replace('.', '-')}" + "-whole" * bool(gates),
+        "name": f"{policy}-{scope}-{release.replace('.', '-')}" + "-whole" * bool(gates),
         "shape": kubelet.pop("shape", SMALL),
-        "devices": DEVICES,
+        "devices": LIKE_DEVICES if gates else DEVICES,
         "version": release,
         # The kubelet's own clean-up between admissions comes at no set time.
         "kubelet": {**kubelet, "reconcile": "1h", "feature_gates": gates},

@@ -16,9 +16,9 @@ from pathlib import Path
 #: A new kind is a new row; its files are then found by their names (:func:`kind_of`).
 KINDS = {
     "kubelet_pod_admission": "kubelet",
-    "kubelet_take_by_topology": "kubelet",
-    "kubelet_merge_hints": "kubelet",
-    "kubelet_restart": "kubelet",
+    "kubelet_take_by_topology": "kubelet_picks",
+    "kubelet_merge_hints": "kubelet_picks",
+    "kubelet_restart": "kubelet_restart",
     "kubelet_state_files": "state_files",
     "nrt_filter": "zones",
     "nrt_filter_crash": "zones",
@@ -42,6 +42,8 @@ KINDS = {
     "dra_alloc_gates": "dra",
     "dra_alloc_135": "dra",
     "dra_cel": "dra",
+    "joint_fit": "joint",
+    "joint_defrag": "joint",
 }
 MAX_SHOWN = 20
 #: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.

@@ -1,4 +1,4 @@
-"""Recorded admissions, CPU picks and hint merges of the real kubelet's packages."""
+"""Recorded admissions of the real kubelet's packages, and the values of a case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rte.model.node import (
     ZoneInfo,
 )
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement.kubelet import demand, layout, merge, outcome, pickers, releases
+from rte.placement.kubelet import demand, outcome
 from rte.placement.kubelet.rules import qos_class, rules_of
 
 if TYPE_CHECKING:
@@ -52,20 +52,11 @@ STEP_FIELDS = {
     "msg_nondeterministic", "fail_by", "fail_ctr", "fail_hint", "shared_before_cleanup", "alloc",
     "hang", "trace", "shared", "mem", "pod_cpus", "pod_mem", "start_dev", "start_fail",
 }  # fmt: skip
-RESTART_FIELDS = {"start_error", "shared", "mem", "steps"}
 CONTAINER_FIELDS = {"n", "k", "req", "lim"}
 ALLOC_FIELDS = {"hint", "cpus", "mem", "dev", "cpu_level", "mem_level"}
 #: Isolation level in the recording -> part of a holding that it is about.
 LEVELS = {"cpu_level": "cpus", "mem_level": "memory"}
 TRACE_FIELDS = {"ctr", "hints", "best", "admit"}
-TAKE_FIELDS = {
-    "id", "version", "sockets", "uncore_reported", "cpus", "avail", "n", "algo", "sort",
-    "align_uncore", "align_by_socket", "group", "out", "err", "hang", "alias_sensitive",
-}  # fmt: skip
-MERGE_FIELDS = {
-    "id", "version", "src", "policy", "prefer_closest", "numa", "dist", "providers", "hint",
-    "admit",
-}  # fmt: skip
 
 
 class Differences(list):
@@ -85,29 +76,6 @@ class Differences(list):
 
 def check_kubelet_pod_admission(case: dict) -> list[str]:
     return replay(case)[1]
-
-
-def check_kubelet_restart(case: dict) -> list[str]:
-    """An admission case whose kubelet then ends and starts again."""
-    recorded = case.pop("restart")
-    sequence, found = replay(case)
-    if sequence is None or found:
-        return found
-    found.known("restart", recorded, RESTART_FIELDS)
-    again = placement.restart(sequence.state, sequence.active.values())
-    found.compare("start_error", again.start_error, recorded.get("start_error", ""))
-    if again.start_error:
-        return found
-    found.compare("shared", sequence.shared(again.started), recorded.get("shared"))
-    found.compare("mem", sequence.mem(again.started) or None, recorded.get("mem"))
-    sequence.last_mem = sequence.mem(again.started)
-    admitted = [step["pod"] for step in recorded["steps"]]
-    found.compare("restart", list(again.admissions), admitted)
-    for step in recorded["steps"]:
-        where = f"restart ({step['pod']})"
-        found.known(where, step, STEP_FIELDS)
-        sequence.readmit(where, step, again.admissions[step["pod"]])
-    return found
 
 
 def replay(case: dict) -> tuple[Replay | None, Differences]:
@@ -148,6 +116,8 @@ class Replay:
         self.mem_types = case["mem_types"]
         self.active: dict[str, Pod] = {}
         self.hints: dict[str, Mapping[str, placement.Hint]] = {}
+        # The device manager writes its file only after an allocation: what it lists may be gone.
+        self.devices_on_file: Mapping[str, Mapping[str, Holding]] = {}
         # The recordings of 1.35.4 do not tell a container without limits from one whose limits
         # equal its requests.
         self.limits_known = "version" in case
@@ -216,6 +186,13 @@ class Replay:
         if step["ok"]:
             self.active[step["pod"]] = pod
             self.hints[step["pod"]] = answer.hints
+        wrote = {
+            name: holding
+            for name, holding in answer.holdings.items()
+            if holding.devices and (answer.failed_by, answer.failed_container) != ("devices", name)
+        }
+        if wrote:
+            self.devices_on_file = {**self.state.holdings, pod.uid: wrote}
         before = self.shared(answer.state)
         self.state = placement.settle(answer.state, frozenset(self.active))
         changed = before if before != self.shared(self.state) else None
@@ -225,12 +202,6 @@ class Replay:
             step.get("shared_before_cleanup"),
         )
         return True
-
-    def readmit(self, where: str, step: dict, answer: placement.Admission) -> None:
-        """Compares one admission after the restart; nothing is cleaned up between them."""
-        self.answer(where, answer, self.active[step["pod"]], step)
-        self.state = answer.state
-        self.compare_state(where, step)
 
     def answer(self, where: str, answer: placement.Admission, pod: Pod, step: dict) -> None:
         self.found.compare(f"{where} ok", answer.admitted, step["ok"])
@@ -252,6 +223,8 @@ class Replay:
         self.found.compare(f"{where} start_dev", given, step.get("start_dev", {}))
         self.found.compare(f"{where} start_fail", started.failed, step.get("start_fail", {}))
         self.state = started.state
+        if started.devices.keys() - started.failed.keys():
+            self.devices_on_file = self.state.holdings
 
     def devices(self, masks: Mapping[str, int]) -> dict[str, list[str]]:
         return {
@@ -392,75 +365,3 @@ def pod_of(step: dict) -> Pod:
         pod_requests=step.get("pod_req"),
         pod_limits=step.get("pod_lim"),
     )
-
-
-# CPU picks and merges
-
-
-def check_kubelet_take_by_topology(case: dict) -> list[str]:
-    found = Differences()
-    found.known("case", case, TAKE_FIELDS)
-    machine = layout.of(
-        Topology(
-            cpus=tuple(CPUInfo(*row) for row in case["cpus"]),
-            zones=(),
-            sockets=case["sockets"],
-            uncore_reported=case["uncore_reported"],
-        )
-    )
-    available = bits.parse_list(case["avail"])
-    spread = case["sort"] == "spread"
-    ours: dict[str, object] = {}
-    try:
-        if case["algo"] == "packed":
-            cpus = pickers.take_packed(
-                machine, available, case["n"], spread=spread, uncore=case["align_uncore"]
-            )
-        else:
-            release = releases.known(case.get("version", VERSION))
-            assert release is not None
-            cpus = pickers.take_distributed(
-                machine,
-                available,
-                case["n"],
-                case["group"],
-                spread=spread,
-                in_socket=case.get("align_by_socket", False)
-                and releases.DISTRIBUTION_IN_SOCKET.is_in(release),
-                lowers_share=releases.SHARE_LOWERED.is_in(release),
-            )
-        ours["out"] = bits.format_list(cpus)
-    except outcome.Refused as refused:
-        wrapped = outcome.Refused.unexpected(case["err"]) if "err" in case else None
-        ours["err"] = (
-            case["err"] if wrapped and wrapped.message == refused.message else str(refused)
-        )
-    except outcome.Breaks:
-        ours["hang"] = True
-    found.compare(
-        "result", ours, {name: case[name] for name in ("out", "err", "hang") if name in case}
-    )
-    return found
-
-
-def check_kubelet_merge_hints(case: dict) -> list[str]:
-    found = Differences()
-    found.known("case", case, MERGE_FIELDS)
-    providers = [
-        provider
-        and {
-            name: None if hints is None else [tuple(hint) for hint in hints]
-            for name, hints in provider.items()
-        }
-        for provider in case["providers"]
-    ]
-    distances = dict(zip(case["numa"], case["dist"], strict=True))
-    hint, admitted = merge.merge(
-        case["policy"],
-        providers,
-        bits.of(case["numa"]),
-        distances if case["prefer_closest"] else None,
-    )
-    found.compare("hint", as_hint(hint), case["hint"])
-    found.compare("admit", admitted, case["admit"])
-    return found

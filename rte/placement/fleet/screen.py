@@ -101,7 +101,7 @@ class NodeTable:
         self._rows: dict[str, int] = {}
         self._unused: list[int] = []
         self._capacity, self.width = 64, 4
-        self._flags = np.zeros((self._capacity, 9), dtype=np.int32)
+        self._flags = np.zeros((self._capacity, 10), dtype=np.int32)
         self.row_version = np.zeros(self._capacity, dtype=np.int64)
         self.cpus = _Amounts(self._capacity, self.width)
         self.memory: dict[str, _Amounts] = {}
@@ -143,8 +143,9 @@ class NodeTable:
         passes = flags.usable.copy()
         units = list(_containers(pod))
         guaranteed = pod.qos is QOS.GUARANTEED
+        pod_level = has_pod_level_resources(pod)
         served = np.full(passes.shape, guaranteed)
-        if guaranteed and has_pod_level_resources(pod):
+        if guaranteed and pod_level:
             served = flags.serves_pod_level
         asks_cpus = served & flags.cpu_static
         asks_memory = served & flags.memory_static
@@ -160,6 +161,9 @@ class NodeTable:
             passes &= fits | ~in_containers
         if flags.pod_scope.any():
             passes &= demands.places(_whole(pod, units)) | ~flags.pod_scope
+        if pod_level:
+            # Served as a whole, or by some of its containers: no condition of these is sure.
+            passes |= flags.usable & flags.pod_level_managers
         return passes
 
     def free_cpus(self) -> Array:
@@ -224,10 +228,11 @@ class NodeTable:
             # On irregular machines picks go beyond what is free: no condition on CPUs is sure.
             rules.cpu is not None and machine.is_regular,
             rules.memory,
-            not rules.pod_level_ignored and not rules.pod_level_managers,
+            not rules.pod_level_ignored,
             machine.cpus_per_core if full_cores else 0,
             (state.shared & ~machine.siblings(state.reserved)).bit_count(),
             rules.cpu is not None and rules.cpu.align_by_socket,
+            rules.pod_level_managers,
         )
         if rules.memory:
             for name in {name for zone in state.memory.values() for name in zone.amounts}:
@@ -306,6 +311,7 @@ class _Flags:
         #: Unreserved CPUs of untouched cores.
         self.physical: Array = flags[:, 7]
         self.align_by_socket: Array = flags[:, 8] != 0
+        self.pod_level_managers: Array = flags[:, 9] != 0
 
 
 class _Demands:

@@ -21,7 +21,10 @@ from rte.placement.groups.search.problem import Problem
 from rte.placement.groups.search.supply import Supply
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.search.state import Cost
 
 SEARCH_LIMIT = "search-limit"
 ALIGNMENT = "alignment"
@@ -41,7 +44,7 @@ class Decision:
 
     allocation: Allocation | None = None
     reasons: tuple[str, ...] = ()
-    cost: search.Cost | None = None
+    cost: Cost | None = None
 
 
 def place(
@@ -92,7 +95,7 @@ def unfit(request: Request, node: NodeFacts, policy: Policy) -> tuple[str, ...]:
 def _lacking(request: Request, supply: Supply) -> tuple[str, ...]:
     """The resources that alone, without any alignment, cannot be had; else the alignment."""
     reasons = []
-    for resource in RESOURCES:
+    for resource in _asked_for(request):
         try:
             solution = search.find(
                 Problem(_alone(request, resource), supply), supply.policy.max_steps
@@ -102,6 +105,18 @@ def _lacking(request: Request, supply: Supply) -> tuple[str, ...]:
         if solution is None:
             reasons.append(resource)
     return tuple(reasons) or (ALIGNMENT,)
+
+
+def _asked_for(request: Request) -> Iterator[str]:
+    """The resources of a request, in the order of :data:`RESOURCES`."""
+    groups = request.groups
+    asked = {
+        "gpus": request.wants_gpus,
+        "cpus": bool(request.misc.count) or any(group.cpu_count() for group in groups),
+        "nic": any(group.nics for group in groups),
+        "hugepages": bool(request.hugepages) or any(group.hugepages for group in groups),
+    }
+    return (resource for resource in RESOURCES if asked[resource])
 
 
 def _alone(request: Request, resource: str) -> Request:

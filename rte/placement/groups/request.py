@@ -108,7 +108,7 @@ class Group:
     queues: tuple[Queue, ...] = ()
     workers: int = 0
     helpers: CPUClass = CPUClass()
-    hugepages: Mapping[str, int] = field(default_factory=dict)
+    hugepages: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def classes(self) -> Iterator[CPUClass]:
         """Its CPU classes in the order of hand-out; those without CPUs are left out."""
@@ -145,7 +145,7 @@ class Request:
     groups: tuple[Group, ...] = ()
     node_groups: tuple[str, ...] = ("default",)
     cpu_arch: tuple[str, ...] = ("any",)
-    hugepages: Mapping[str, int] = field(default_factory=dict)
+    hugepages: Mapping[str, int] = field(default_factory=dict, hash=False)
     strict_pages: bool = False
     misc: Misc = Misc()
 

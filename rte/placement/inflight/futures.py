@@ -9,18 +9,22 @@ preferred depend on sizes alone. docs/placement.md lists the counter-examples.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from itertools import combinations, islice
-from operator import or_
 from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
-from rte.model.pod import QOS, ContainerKind
+from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import Budget, CutOff, Orders
-from rte.placement.kubelet import cpus, devices, layout, memory, merge
-from rte.placement.kubelet.admission import admit, possible_states, settle
-from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
+from rte.placement.kubelet import demand, devices, layout, memory, merge
+from rte.placement.kubelet.admission import (
+    admit,
+    possible_states,
+    settle,
+    start_containers,
+    takes_devices_at_start,
+)
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,7 +49,8 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     """Whether the pod is admitted now, and also when any of the endable pods have ended.
 
     ``endable`` are UIDs of held pods that may be gone before the API shows it. False also where
-    this cannot be told: no rule covers the case, and there are too many sets of endings to try.
+    this cannot be told: no rule covers the case, and there are too many sets of endings to try. A
+    pod that takes its devices only at its start must find them there too, if it starts at once.
     """
     admission = admit(state, pod)
     if not admission.admitted:
@@ -53,7 +58,16 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     if is_monotone(state, pod, admission) or finds_zones(state, pod, endable):
         return True
     endings = _endings(state, endable)
-    return endings is not None and all(admit(ended, pod).admitted for ended in endings)
+    return endings is not None and all(_starts(ended, pod) for ended in endings)
+
+
+def _starts(state: NodeState, pod: Pod) -> bool:
+    admission = admit(state, pod)
+    if not admission.admitted:
+        return False
+    if not takes_devices_at_start(state, pod):
+        return True
+    return not start_containers(admission.state, pod, admission.hints).failed
 
 
 def fits_under_every_outcome(
@@ -94,15 +108,18 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     The rule: one merge decides (only one container asks for anything, or pod scope), its result was
     preferred, and the memory manager had an opinion. A freer node then offers the same preferred
     affinities and maybe more, and whichever is best has room for the whole request. Where nothing
-    but sums counts, nothing can go wrong either: they only grow.
+    but sums counts, nothing can go wrong either: they only grow. No rule is known for pods with
+    pod-level resources under the gate PodLevelResourceManagers.
     """
     rules = rules_of(state.config, state.kubelet_version)
+    if demand.is_pod_level(pod, rules):
+        return False
     asking = _asking(state, pod, rules)
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
     reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
     pinned = [name for name, holding in admission.holdings.items() if holding.memory]
-    if not _picks_always_succeed(state, rules, alone=alone):
+    if not picks_always_succeed(state, rules, alone=alone):
         return False
     if not alone and reuses:
         return False
@@ -110,7 +127,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
         return True
     if rules.policy == merge.NONE:
         return alone
-    if not alone and not (rules.pod_scope and _merge_sees_all(pod)):
+    if not alone and not (rules.pod_scope and merge_sees_all(pod)):
         return False
     return all(
         merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
@@ -127,12 +144,12 @@ def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     followed. False where this reasoning does not apply.
     """
     rules = rules_of(state.config, state.kubelet_version)
-    if not goes_to_one_zone(state, rules):
+    if demand.is_pod_level(pod, rules) or not goes_to_one_zone(state, rules):
         return False
     asking = _asking(state, pod, rules)
     if any(container.kind is ContainerKind.INIT for container in asking):
         return False
-    if rules.pod_scope and not _merge_sees_all(pod):
+    if rules.pod_scope and not merge_sees_all(pod):
         return False
     units: list[Mapping[str, int]] = [
         _zonal_demand(state, pod, container, rules) for container in asking
@@ -246,7 +263,7 @@ def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
         rules.policy != merge.NONE
         and bool(state.topology.zones)
         and not (rules.cpu is not None and rules.cpu.align_by_socket)
-        and _picks_always_succeed(state, rules, alone=False)
+        and picks_always_succeed(state, rules, alone=False)
         and all(row.group == 1 << zone for zone, row in state.memory.items())
         and not any(
             zones is not None and zones & (zones - 1)
@@ -258,20 +275,21 @@ def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
 
 def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
     """Whether one merge places all that the pod asks for."""
+    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
+        return False
     asking = _asking(state, pod, rules)
     if rules.pod_scope:
-        return _merge_sees_all(pod)
+        return merge_sees_all(pod)
     return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
 
 def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
-    demand = dict(devices.requested(container, state.devices))
-    if _is_served(pod, rules):
-        if rules.memory:
-            demand |= memory.requested(container.requests)
-        if rules.cpu:
-            demand["cpu"] = cpus.exclusive_cpus(pod, container)
-    return {name: amount for name, amount in demand.items() if amount}
+    wanted = {
+        **devices.requested(container, state.devices),
+        **demand.memory_of(pod, container, rules),
+        "cpu": demand.cpus_of(pod, container, rules),
+    }
+    return {name: amount for name, amount in wanted.items() if amount}
 
 
 def _room(state: NodeState) -> list[dict[str, int]]:
@@ -307,31 +325,25 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _merge_sees_all(pod: Pod) -> bool:
+def merge_sees_all(pod: Pod) -> bool:
     """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
     asked = {name for box in pod.containers for name in memory.requested(box.requests)}
     return asked <= memory.pod_requested(pod).keys()
 
 
-def _is_served(pod: Pod, rules: Rules) -> bool:
-    """Whether CPU and memory manager serve the pod at all."""
-    ignored = rules.pod_level_ignored and has_pod_level_resources(pod)
-    return pod.qos is QOS.GUARANTEED and not ignored
-
-
 def _asking(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
     """Containers for which the managers have anything to do."""
-    served = _is_served(pod, rules)
+    asks_memory = rules.memory and demand.is_served(pod, rules)
     return [
         container
         for container in pod.containers
         if devices.requested(container, state.devices)
-        or (served and rules.memory)
-        or (served and rules.cpu and cpus.exclusive_cpus(pod, container))
+        or asks_memory
+        or demand.cpus_of(pod, container, rules)
     ]
 
 
-def _picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
+def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs."""
     if rules.cpu is None:
         return True
@@ -347,10 +359,7 @@ def _picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> boo
             for part in (
                 state.reserved,
                 state.shared,
-                *(
-                    reduce(or_, (holding.cpus for holding in containers.values()), 0)
-                    for containers in state.holdings.values()
-                ),
+                *(state.held_cpus(uid) for uid in state.holdings),
             )
         )
     return True

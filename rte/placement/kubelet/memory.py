@@ -223,6 +223,7 @@ def _violates_groups(rows: Rows, mask: ZoneSet) -> bool:
 
 
 def fill(rows: dict[int, ZoneMemory], mask: ZoneSet, name: str, amount: int) -> None:
+    """Reserve an amount in the zones, in ascending order, and bind them to each other."""
     for zone in bits.members(mask):
         row = rows[zone]
         old = row.amounts[name]

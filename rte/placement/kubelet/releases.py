@@ -208,6 +208,13 @@ def is_assumed(version: str) -> bool:
     return release is not None and parse(version) != release
 
 
+def assumption(version: str) -> str:
+    """One line for a version whose rules are assumed, empty for all others."""
+    if not is_assumed(version):
+        return ""
+    return f"kubelet {version} is taken for v{known(version)}, the newest whose rules are known"
+
+
 def why_unknown(version: str) -> str:
     """One line for a version without rules: what is known, and what to wait for."""
     minors = sorted(NEWEST_PATCH)

@@ -65,8 +65,9 @@ class Restart:
 def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
     """What the kubelet would do with its running pods if it ended now and started again.
 
-    ``pods`` are those that run, in the order of their creation. An answer is ``uncertain`` where
-    one for a new pod would be.
+    ``pods`` are those that run, in the order of their creation. What the state holds of others
+    stays held while they are admitted: the device manager's file may list pods that are gone. An
+    answer is ``uncertain`` where one for a new pod would be.
     """
     pods = tuple(pods)
     try:
@@ -170,7 +171,7 @@ def _check_memory(state: NodeState, rules: Rules) -> None:
 
 
 def _assigned_blocks(state: NodeState, rules: Rules) -> Iterator[MemoryBlock]:
-    """In the order of their names; the kubelet's own is random, and matters where groups overlap."""
+    """By their names; the kubelet's own order is random, and matters where groups overlap."""
     for uid, held in sorted(state.holdings.items()):
         whole = state.pod_holdings.get(uid, _NOTHING).memory if rules.pod_level_managers else ()
         if whole and any(holding.memory for holding in held.values()):

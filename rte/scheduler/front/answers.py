@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement import explain
+from rte.placement.kubelet import releases
 from rte.scheduler.plugins import surroundings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class NodeAnswer:
         waits: only a pod in flight, or a reservation, stands in the way.
         report: how the node's zones are known: ``exact``, ``zones`` (another exporter's), ``none``,
             or why what is published is not trusted.
+        rules: what is assumed of its kubelet's rules, empty when they are known.
         container: what the zones are measured against, ``*`` for the whole pod.
         zones: per zone what is wanted, free, and short.
         lands: container -> zones where the kubelet will put it.
@@ -42,6 +44,7 @@ class NodeAnswer:
     message: str = ""
     waits: bool = False
     report: str = "none"
+    rules: str = ""
     container: str = ""
     zones: tuple[explain.ZoneAnswer, ...] = ()
     lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -134,6 +137,11 @@ def report_of(entry: NodeEntry) -> str:
     return entry.distrust() or ("exact" if entry.report.state is not None else "zones")
 
 
+def _assumed(entry: NodeEntry) -> str:
+    reported = entry.report.state if entry.report else None
+    return releases.assumption(reported.kubelet_version) if reported else ""
+
+
 def _answer(
     cycle: Cycle,
     entry: NodeEntry,
@@ -149,6 +157,7 @@ def _answer(
         message=check.message,
         waits=check.waits,
         report=report_of(entry),
+        rules=_assumed(entry),
     )
     outlook = entry.outlook()
     if outlook is None or not pod.shape.may_need_zone or entry.distrust():

@@ -98,6 +98,20 @@ class SchedulerMetrics:
             ["report"],
             registry=registry,
         )
+        self.kubelets = Gauge(
+            "rte_scheduler_kubelets",
+            "Nodes with an exact report, by how well their kubelet's rules are known: exact, "
+            "assumed (of an older patch release) or unknown (a last resort).",
+            ["rules"],
+            registry=registry,
+        )
+        self.broken_by_restart = Gauge(
+            "rte_scheduler_nodes_broken_by_restart",
+            "Nodes whose kubelet would not start again (start_error), or would refuse pods that "
+            "run (refusals).",
+            ["effect"],
+            registry=registry,
+        )
         self.malformed = Counter(
             "rte_scheduler_malformed_objects",
             "Objects of the API that could not be read, by kind.",

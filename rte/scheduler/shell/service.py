@@ -20,6 +20,7 @@ from rte.scheduler.loop.cycle import Cycle, Decision
 from rte.scheduler.plugins import preemption
 from rte.scheduler.queue.queue import Group, Queue
 from rte.scheduler.report import events
+from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.predictions import Predictions
 from rte.scheduler.settings import AGENT_LEASE_LABELS
@@ -87,6 +88,7 @@ class Scheduler:
         self.queue = Queue()
         self._predictions = Predictions()
         self._cases = CaseBook(settings.case_dir)
+        self._kubelets = Kubelets(self.metrics, clock)
         self._clock = clock
         self._wake = asyncio.Event()
         self._active = False
@@ -579,6 +581,7 @@ class Scheduler:
         known = Counter(e.knowledge() for e in self.cluster.nodes.values() if e.info is not None)
         for kind in ("exact", "zones", "none", "distrusted"):
             self.metrics.nodes.labels(kind).set(known[kind])
+        self._kubelets.look(self.cluster.nodes.values())
 
     async def _tell(self) -> None:
         """Write a condition and an event for pods that have been waiting for some time."""

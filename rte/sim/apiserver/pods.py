@@ -115,17 +115,21 @@ def _default_pod_resources(spec: Obj) -> None:
     for name, limit in limits.items():
         if _is_pod_level(name):
             requests.setdefault(name, limit)
-    everywhere = requests.keys() - limits.keys()
-    for _, container in _containers(spec):
-        everywhere &= (container["resources"].get("limits") or {}).keys()
-    for name in sorted(everywhere & container_limits.keys()):
-        if _is_pod_level(name):
-            texts = (container_limits[name], requests[name])
-            limits[name] = max(texts, key=lambda text: typed.amount(name, text))
+    for name in _limited_everywhere(spec) & requests.keys() - limits.keys():
+        texts = (container_limits[name], requests[name])
+        limits[name] = max(texts, key=lambda text: typed.amount(name, text))
     if limits:
         stanza["limits"] = limits
     if requests:
         stanza["requests"] = requests
+
+
+def _limited_everywhere(spec: Obj) -> set[str]:
+    """Pod-level resources that every container limits."""
+    limited = [set(item["resources"].get("limits") or ()) for _, item in _containers(spec)]
+    return {name for names in limited for name in names if _is_pod_level(name)}.intersection(
+        *limited
+    )
 
 
 def _is_pod_level(name: str) -> bool:

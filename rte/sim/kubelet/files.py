@@ -135,17 +135,17 @@ def _row(row: ZoneMemory) -> checkpoints.Row:
             )
             for name, amounts in sorted(row.amounts.items())
         },
-        cells=list(bits.members(row.group)),
+        cells=tuple(bits.members(row.group)),
     )
 
 
-def _blocks(blocks: Iterable[MemoryBlock]) -> list[checkpoints.Block]:
-    return [
+def _blocks(blocks: Iterable[MemoryBlock]) -> tuple[checkpoints.Block, ...]:
+    return tuple(
         checkpoints.Block(
-            numa_affinity=list(bits.members(block.zones)), type=block.resource, size=block.size
+            numa_affinity=tuple(bits.members(block.zones)), type=block.resource, size=block.size
         )
         for block in blocks
-    ]
+    )
 
 
 def _by_zone(devices: Mapping[str, int | None]) -> dict[str, list[str] | None]:

@@ -1,8 +1,7 @@
 """The resource managers of one kubelet: the placement library's rules, and what they write when.
 
-Order of writes (v1.35): a CPU allocation writes ``defaultCpuSet`` first and the entry after, a
-release the reverse; a memory allocation the machine state first, a release the entry first. Devices
-are written per container, before its CPUs. Nothing is written when a pod ends.
+Devices are written per container, before its CPUs; :mod:`rte.sim.kubelet.journal` has the order in
+which CPUs and memory are. Nothing is written when a pod ends.
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte import placement
-from rte.model.kubelet import CPUManagerState, MemoryManagerState
 from rte.model.node import Holding
 from rte.placement.kubelet import memory as memory_rules
-from rte.sim.kubelet import views
+from rte.sim.kubelet import journal, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rte.model.kubelet import DeviceCheckpoint
+    from rte.model.kubelet import CPUManagerState, DeviceCheckpoint, MemoryManagerState
     from rte.model.node import DevicePool, MemoryBlock, NodeState, ZoneMemory
     from rte.model.pod import Pod
-    from rte.placement import Admission
+    from rte.placement import Admission, Hint
     from rte.sim.kubelet.files import StateDir
 
 _NOTHING = Holding()
@@ -49,21 +47,29 @@ def _asked(state: NodeState, pod: Pod, admission: Admission) -> tuple[str, ...]:
 
 def _without(state: NodeState, uids: Iterable[str], managers: tuple[str, ...]) -> NodeState:
     """A state whose managers, only some of them, have dropped pods."""
-    shared, rows, holdings = state.shared, state.memory, dict(state.holdings)
+    shared, rows = state.shared, state.memory
+    holdings, pod_holdings = dict(state.holdings), dict(state.pod_holdings)
+
+    def less(holding: Holding) -> Holding:
+        return Holding(
+            cpus=0 if "cpu" in managers else holding.cpus,
+            memory=() if "memory" in managers else holding.memory,
+            devices={} if "devices" in managers else holding.devices,
+        )
+
     for uid in uids:
-        left = {}
-        for name, holding in sorted(state.holdings[uid].items()):
-            if "cpu" in managers:
+        parts = [holding for _, holding in sorted(state.holdings[uid].items())]
+        whole = pod_holdings.pop(uid, _NOTHING)
+        if "cpu" in managers:
+            for holding in [whole] if whole.cpus else parts:
                 shared |= holding.cpus
-            if "memory" in managers and holding.memory:
-                rows = memory_rules.release(rows, holding.memory)
-            left[name] = Holding(
-                cpus=0 if "cpu" in managers else holding.cpus,
-                memory=() if "memory" in managers else holding.memory,
-                devices={} if "devices" in managers else holding.devices,
-            )
-        holdings[uid] = left
-    return replace(state, shared=shared, memory=rows, holdings=holdings)
+        if "memory" in managers:
+            for holding in [whole] if whole.memory else parts:
+                rows = memory_rules.release(rows, holding.memory) if holding.memory else rows
+        holdings[uid] = {name: less(holding) for name, holding in state.holdings[uid].items()}
+        if less(whole) != _NOTHING:
+            pod_holdings[uid] = less(whole)
+    return replace(state, shared=shared, memory=rows, holdings=holdings, pod_holdings=pod_holdings)
 
 
 class Managers:
@@ -77,6 +83,7 @@ class Managers:
         self.state = state
         self._files = files
         self._execute = execute
+        self._hints: dict[str, Mapping[str, Hint]] = {}
         self._checkpoint: DeviceCheckpoint = views.device_checkpoint(state)
         if files is not None:
             files.write_cpu_state(views.cpu_state(state))
@@ -95,6 +102,8 @@ class Managers:
         elif admission.holdings:
             holdings = {**before.holdings, pod.uid: admission.holdings}
             self.state = replace(before, holdings=holdings)
+        self._hints = {uid: hints for uid, hints in self._hints.items() if uid in active}
+        self._hints[pod.uid] = admission.hints
         self._write_allocation(before, pod, admission)
         return admission
 
@@ -103,14 +112,22 @@ class Managers:
         self.state = replace(self.state, admitted=self.state.admitted - {uid})
 
     def start(self, pod: Pod) -> None:
-        """All containers were started: ordinary init containers give their memory back."""
+        """All containers were started: ordinary init containers give their memory back, and a pod
+        that is served as a whole gets its devices.
+        """
         before = self.state
-        self.state = placement.start(before, pod)
-        for container in pod.containers:
-            held = before.holdings.get(pod.uid, {}).get(container.name, _NOTHING).memory
-            left = self.state.holdings.get(pod.uid, {}).get(container.name, _NOTHING).memory
-            if held and not left:
-                self._write_memory_release(before, {(pod.uid, container.name)})
+        self.state = placement.start(before, pod, self._hints.get(pod.uid))
+        held, left = (state.holdings.get(pod.uid, {}) for state in (before, self.state))
+        done = [
+            (pod.uid, name)
+            for name, holding in sorted(held.items())
+            if holding.memory and not left.get(name, _NOTHING).memory
+        ]
+        self._write_memory(journal.release_memory(views.memory_state(before), done))
+        if any(
+            holding.devices != held.get(name, _NOTHING).devices for name, holding in left.items()
+        ):
+            self._write_devices()
 
     def reconcile(self, active: frozenset[str]) -> None:
         """The CPU manager's periodic clean-up; memory and devices wait for the next admission."""
@@ -129,72 +146,52 @@ class Managers:
             self.state = placement.settle(before, active)
         elif gone:
             self.state = _without(before, gone, managers)
-        pairs = {(uid, name) for uid in gone for name in before.holdings[uid]}
+        pairs = [(uid, name) for uid in gone for name in sorted(before.holdings[uid])]
         if "cpu" in managers:
-            self._write_cpu_release(before, pairs)
+            self._write_cpus(journal.release_cpus(views.cpu_state(before), pairs))
         if "memory" in managers:
-            self._write_memory_release(before, pairs)
+            self._write_memory(journal.release_memory(views.memory_state(before), pairs))
 
-    def _write_cpu_release(self, before: NodeState, gone: set[tuple[str, str]]) -> None:
-        if self._files is None or before.config.cpu_policy != "static":
-            return
-        image = views.cpu_state(before)
-        entries = {uid: dict(held) for uid, held in image.entries.items()}
-        default = image.default
-        for uid, name in sorted(gone):
-            cpus = entries.get(uid, {}).pop(name, None)
-            if cpus is None:
-                continue
-            if not entries[uid]:
-                del entries[uid]
-            self._files.write_cpu_state(CPUManagerState(image.policy, default, entries))
-            default |= cpus
-            self._files.write_cpu_state(CPUManagerState(image.policy, default, entries))
+    def _write_cpus(self, states: Iterable[CPUManagerState]) -> None:
+        if self._files is not None:
+            for state in states:
+                self._files.write_cpu_state(state)
 
-    def _write_memory_release(self, before: NodeState, gone: set[tuple[str, str]]) -> None:
-        if self._files is None or before.config.memory_policy != "Static":
-            return
-        image = views.memory_state(before)
-        entries = {uid: dict(held) for uid, held in image.entries.items()}
-        rows = image.zones
-        for uid, name in sorted(gone):
-            blocks = entries.get(uid, {}).pop(name, None)
-            if blocks is None:
-                continue
-            if not entries[uid]:
-                del entries[uid]
-            self._files.write_memory_state(MemoryManagerState(image.policy, rows, entries))
-            rows = memory_rules.release(rows, blocks)
-            self._files.write_memory_state(MemoryManagerState(image.policy, rows, entries))
+    def _write_memory(self, states: Iterable[MemoryManagerState]) -> None:
+        if self._files is not None:
+            for state in states:
+                self._files.write_memory_state(state)
 
     def _write_allocation(self, before: NodeState, pod: Pod, admission: Admission) -> None:
         if self._files is None or not admission.holdings:
             return
         cpu, memory = views.cpu_state(before), views.memory_state(before)
-        cpu_entries = {uid: dict(held) for uid, held in cpu.entries.items()}
-        memory_entries = {uid: dict(held) for uid, held in memory.entries.items()}
-        default = cpu.default
-        rows = self._rows_by_container(pod, admission)
+        whole = admission.pod_holding
+        if whole is not None:
+            held = admission.holdings
+            cpus = {name: holding.cpus for name, holding in held.items() if holding.cpus}
+            blocks = {name: holding.memory for name, holding in held.items() if holding.memory}
+            if whole.cpus:
+                self._write_cpus(journal.take_pod_cpus(cpu, pod.uid, whole.cpus, cpus))
+            if whole.memory:
+                rows = admission.state.memory
+                self._write_memory(
+                    journal.take_pod_memory(memory, pod.uid, whole.memory, blocks, rows)
+                )
+            return
+        zones = self._rows_by_container(pod, admission)
         for container in pod.containers:
-            held = admission.holdings.get(container.name)
-            if held is None:
-                continue
-            if held.devices:
+            name, got = container.name, admission.holdings.get(container.name, _NOTHING)
+            if got.devices:
                 self._write_devices()
-            if held.cpus:
-                default &= ~held.cpus
-                self._files.write_cpu_state(CPUManagerState(cpu.policy, default, cpu_entries))
-                cpu_entries.setdefault(pod.uid, {})[container.name] = held.cpus
-                self._files.write_cpu_state(CPUManagerState(cpu.policy, default, cpu_entries))
-            if held.memory:
-                zones = rows[container.name]
-                self._files.write_memory_state(
-                    MemoryManagerState(memory.policy, zones, memory_entries)
-                )
-                memory_entries.setdefault(pod.uid, {})[container.name] = held.memory
-                self._files.write_memory_state(
-                    MemoryManagerState(memory.policy, zones, memory_entries)
-                )
+            if got.cpus:
+                taken = tuple(journal.take_cpus(cpu, pod.uid, name, got.cpus))
+                self._write_cpus(taken)
+                cpu = taken[-1]
+            if got.memory:
+                given = tuple(journal.take_memory(memory, pod.uid, name, got.memory, zones[name]))
+                self._write_memory(given)
+                memory = given[-1]
 
     @staticmethod
     def _rows_by_container(pod: Pod, admission: Admission) -> dict[str, Mapping[int, ZoneMemory]]:

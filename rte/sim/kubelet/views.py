@@ -18,14 +18,15 @@ from rte.model.kubelet import (
 )
 from rte.model.node import Holding, MemoryBlock
 from rte.model.pod import ContainerKind
-from rte.placement.kubelet import releases
+from rte.placement.kubelet import demand, releases
+from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.bits import Mask
     from rte.model.node import DevicePool, NodeState
-    from rte.model.pod import Pod
+    from rte.model.pod import Container, Pod
 
 _NOTHING = Holding()
 
@@ -92,16 +93,24 @@ def allocated_pods(pods: Iterable[Pod]) -> AllocatedPods:
 
 
 def listed_pods(state: NodeState, pods: Iterable[Pod]) -> tuple[ListedPod, ...]:
-    """Podresources ``List`` of the active pods."""
+    """Podresources ``List`` of the active pods.
+
+    Since 1.37 the gate PodLevelResourceManagers makes it show what a pod holds as a whole, and then
+    no pool that containers of the pod share (cm/container_manager_linux.go, GetCPUs, GetMemory).
+    """
+    rules = rules_of(state.config, state.kubelet_version)
+    as_whole = rules.pod_level_managers and _embeds(state)
     return tuple(
         ListedPod(
             namespace=pod.namespace,
             name=pod.name,
             containers=tuple(
-                _listed(state, pod.uid, container.name)
+                _listed(state, pod.uid, container, whole=as_whole and has_pod_level_resources(pod))
                 for container in pod.containers
                 if container.kind is not ContainerKind.INIT
             ),
+            cpus=state.pod_holdings.get(pod.uid, _NOTHING).cpus if as_whole else 0,
+            memory=state.pod_holdings.get(pod.uid, _NOTHING).memory if as_whole else (),
         )
         for pod in pods
     )
@@ -137,12 +146,14 @@ def _embeds(state: NodeState) -> bool:
     return release is not None and release.minor >= EMBEDDED_MINOR
 
 
-def _listed(state: NodeState, uid: str, name: str) -> ListedContainer:
-    holding = state.holdings.get(uid, {}).get(name, _NOTHING)
+def _listed(state: NodeState, uid: str, container: Container, *, whole: bool) -> ListedContainer:
+    holding = state.holdings.get(uid, {}).get(container.name, _NOTHING)
+    own = not whole or demand.is_eligible(container)
+    own_cpus = own and not (whole and container.limits.get("cpu", 0) % 1000)
     return ListedContainer(
-        name=name,
-        cpus=holding.cpus,
-        memory=holding.memory,
+        name=container.name,
+        cpus=holding.cpus if own_cpus else 0,
+        memory=holding.memory if own else (),
         devices=_held(state.devices, holding),
     )
 

@@ -106,6 +106,25 @@ def test_cpus_of_a_pod_that_no_container_has_are_not_free() -> None:
     assert accounting.zone_resources(read(view))[0]["cpu"].available == 3000
 
 
+def test_what_an_ended_pod_held_as_a_whole_comes_free_once() -> None:
+    state = state_of(read(build_view(), [replace(PODS[0], terminal=True)]))
+    assert not state.holdings
+    assert not state.pod_holdings
+    assert state.shared == ALL
+    assert state.memory == Kubelet().state.memory
+
+
+def test_an_excluded_pod_does_not_count() -> None:
+    reading = accounting.build_reading(
+        "n", nodes.build_machine(), build_view(), PODS,
+        accounting.Options(exclude_pods=(("ns", "*"),)),
+    )  # fmt: skip
+    zone = accounting.zone_resources(reading)[0]
+    assert (zone["cpu"].available, zone["memory"].available) == (
+        zone["cpu"].allocatable, zone["memory"].allocatable,
+    )  # fmt: skip
+
+
 # podresources
 
 

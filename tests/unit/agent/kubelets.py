@@ -26,6 +26,7 @@ class FakeKubelet:
     admitted: list[str] = field(default_factory=list)
     up: bool = True
     lists: int = 0
+    answers: int | None = None  #: so many more lists are answered; None: all
 
     def __post_init__(self) -> None:
         (self.root / PLUGIN_DIR).mkdir(parents=True)
@@ -92,6 +93,10 @@ class FakeKubelet:
         self.lists += 1
         if not self.up:
             raise errors.KubeletError("podresources List: no answer")
+        if self.answers is not None:
+            if not self.answers:
+                raise errors.KubeletError("podresources List: no answer")
+            self.answers -= 1
         return tuple(self.listed)
 
     async def allocatable(self) -> Allocatable | None:

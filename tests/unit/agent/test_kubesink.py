@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rte import errors
+from rte.agent import learn
 from rte.agent.kubesink import KubeSink, Observation, Pace
 from rte.agent.mailbox import Mailbox
 from rte.agent.ownership import OWN_PREFIX, Tolerance
@@ -260,6 +262,57 @@ async def test_an_object_deleted_with_its_node_comes_back_with_the_new_owner(mak
     publisher.offer(nrt(1))
     await publisher.published(1)
     assert publisher.stored()["metadata"]["ownerReferences"][0]["uid"] == "second"
+
+
+async def test_where_it_may_not_be_adopted_the_rest_is_written_all_the_same(
+    publisher: Publisher, server: Server, caplog: pytest.LogCaptureFixture
+):
+    """OwnerReferencesPermissionEnforcement, on by default on OpenShift."""
+    refused: list[Any] = []
+
+    def enforce(obj: dict[str, Any], old: dict[str, Any]) -> None:
+        if obj["metadata"].get("ownerReferences") != old["metadata"].get("ownerReferences"):
+            refused.append(obj)
+            raise StatusError(403, "cannot set an ownerRef on a resource you can't delete")
+
+    server.api.create(NRTS, {**nrt(0), "zones": []})
+    update = server.api.update
+
+    def guarded(resource: Any, obj: dict[str, Any], *args: Any, **options: Any) -> Any:
+        enforce(obj, server.api.get(NRTS, "n0"))
+        return update(resource, obj, *args, **options)
+
+    server.api.update = guarded  # type: ignore[method-assign]
+    for number in (1, 2):
+        wanted = nrt(number)
+        wanted["metadata"]["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
+        ]
+        publisher.offer(wanted)
+        await publisher.published(number)
+    assert len(refused) == 1
+    assert "ownerReferences" not in (publisher.stored() or {})["metadata"]
+    assert [record for record in caplog.records if "allow delete" in record.message]
+
+
+async def test_a_missing_node_is_not_told_as_a_missing_crd(
+    make: Any, server: Server, caplog: pytest.LogCaptureFixture
+):
+    there = False
+
+    async def renew() -> None:
+        if not there:
+            raise learn.no_such_node("n0", errors.KubeError("nodes n0 not found", status=404))
+
+    publisher = make(before_create=renew)
+    publisher.offer(nrt(1))
+    await publisher.until(lambda: publisher.count(FAILURES, status="404") > 0)
+    there = True
+    await publisher.published(1)
+    (line,) = [r.message for r in caplog.records if r.levelno >= logging.ERROR]
+    assert "node is not registered" in line
+    assert "--node-name" in line
+    assert "CRD" not in line
 
 
 async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Publisher, server: Server):

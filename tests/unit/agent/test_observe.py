@@ -324,6 +324,75 @@ async def test_a_node_is_not_synced_before_the_new_configuration_is_known(rig: R
     await rig.until(lambda state: state.synced)
 
 
+async def test_a_restarted_kubelet_that_answers_nothing_is_not_taken_for_the_former_one(rig: Rig):
+    rig.start_pod("a", 0b110)
+    await rig.until(lambda state: "a" in state.admitted)
+    seen = len(rig.seen)
+    rig.kubelet.start()
+    rig.kubelet.up = False
+    state = await rig.until(lambda state: not state.synced)
+    # What was known of the former kubelet goes together, its epoch included.
+    assert state == replace(rig.seen[seen - 1], synced=False)
+    lists = rig.kubelet.lists
+    async with asyncio.timeout(5):
+        while rig.kubelet.lists < lists + 10:
+            await asyncio.sleep(0.005)
+    assert [state.synced for state in rig.seen[seen:]] == [False]
+    assert rig.readiness.reasons
+    rig.kubelet.up = True
+    synced = await rig.until(lambda state: state.synced)
+    assert synced.epoch != state.epoch
+
+
+async def test_one_answer_of_a_restarted_kubelet_is_not_counted_twice(rig: Rig):
+    rig.kubelet.start()
+    rig.kubelet.answers = 1
+    async with asyncio.timeout(5):
+        while rig.kubelet.answers:
+            await asyncio.sleep(0.005)
+    for _ in range(10):
+        rig.kubelet.write_cpus()
+        await asyncio.sleep(0.005)
+    assert not rig.seen[-1].synced
+    rig.kubelet.answers = None
+    await rig.until(lambda state: state.synced)
+
+
+async def test_a_source_that_has_gone_silent_ends_the_trust(tmp_path: Path):
+    """Files and API go on telling, and yet nobody knows what devices there are."""
+    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.1))
+    rig.kubelet.start()
+    async with running(rig):
+        await rig.until(lambda state: state.synced)
+        rig.kubelet.up = False
+        rig.start_pod("a", 0b110)
+        await rig.until(lambda state: "a" in state.admitted)
+        async with asyncio.timeout(5):
+            while rig.observer.is_trustworthy:
+                await asyncio.sleep(0.005)
+        rig.kubelet.up = True
+        async with asyncio.timeout(5):
+            while not rig.observer.is_trustworthy:
+                await asyncio.sleep(0.005)
+
+
+async def test_trust_ends_when_nothing_is_looked_at_any_more(tmp_path: Path):
+    """No poll comes: a task hangs, or the process was stopped."""
+    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.1))
+    rig.observer._settings = replace(rig.settings, poll_interval=0.1)
+    rig.kubelet.start()
+    async with running(rig):
+        await rig.until(lambda state: state.synced)
+        assert rig.observer.is_trustworthy
+        async with asyncio.timeout(5):
+            while rig.observer.is_trustworthy:
+                await asyncio.sleep(0.005)
+        rig.signals.add(Change.POLL)
+        async with asyncio.timeout(5):
+            while not rig.observer.is_trustworthy:
+                await asyncio.sleep(0.005)
+
+
 async def test_while_podresources_is_away_files_go_on_telling(rig: Rig):
     rig.kubelet.up = False
     rig.start_pod("a", 0b110)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from rte.kube import credentials
 from rte.kube.client import Client
 from rte.kube.resources import NODES, NRTS, PODS
 from rte.sim.apiserver.server import Server
+from tests.checkpoints import sealed
 
 from .test_oneshot import FIXTURE, UID, state_dir
 
@@ -75,7 +77,8 @@ async def create_pod(api: Client, phase: str) -> str:
 
 def rename(state_dir: Path, uid: str) -> None:
     for path in state_dir.glob("*_state"):
-        path.write_text(path.read_text().replace(UID, uid))
+        document = json.loads(path.read_text().replace(UID, uid))
+        path.write_text(json.dumps(sealed(document)))
 
 
 async def test_the_object_is_created_and_belongs_to_the_node(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,31 @@ def test_an_absent_list_and_an_empty_one_are_the_same():
     assert difference(stored, {**WANTED, "attributes": []}) == {}
     del stored["attributes"]
     assert difference(stored, {**WANTED, "attributes": []}) == {}
+
+
+NODE, OTHER = (
+    WANTED["metadata"]["ownerReferences"][0],
+    {"kind": "Operator", "name": "o", "uid": "o"},
+)
+
+
+@pytest.mark.parametrize(
+    ("there", "after"),
+    [
+        ([], [NODE]),
+        (None, [NODE]),
+        ([OTHER], [OTHER, NODE]),
+        ([{**NODE, "uid": "of the node before"}, OTHER], [OTHER, NODE]),
+        ([OTHER, {**NODE, "blockOwnerDeletion": True}], None),
+    ],
+)
+def test_the_node_becomes_an_owner_and_other_owners_stay(there: Any, after: Any):
+    stored = copy.deepcopy(WANTED)
+    stored["metadata"]["ownerReferences"] = there
+    expected = {"metadata": {"ownerReferences": after}} if after else {}
+    assert difference(stored, WANTED) == expected
+    assert difference(stored, WANTED, adopts=False) == {}
+    assert difference(stored, WANTED, sharing=True) == {}
 
 
 def test_sharing_leaves_all_but_our_own_annotations_to_the_other():

@@ -60,6 +60,22 @@ async def test_a_deleted_lease_is_made_again(client: Client, heartbeat: Heartbea
     assert (await client.get(PATH))["spec"]["holderIdentity"] == "me"
 
 
+async def test_a_lease_that_went_with_its_owner_is_made_again_with_the_new_one(client: Client):
+    await client.create("/api/v1/namespaces", {"metadata": {"name": "rte-system"}})
+    uids = iter(["first", "second"])
+
+    async def owners() -> list[dict[str, str]]:
+        return [{"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": next(uids)}]
+
+    heartbeat = Heartbeat(client, "n0", "rte-system", "me", owners=owners)
+    for uid in ("first", "second"):
+        await heartbeat.renew()
+        await heartbeat.renew()
+        (owner,) = (await client.get(PATH))["metadata"]["ownerReferences"]
+        assert owner["uid"] == uid
+        await client.delete(PATH)
+
+
 async def test_an_outage_is_raised_and_the_next_renewal_works(
     client: Client, server: Server, heartbeat: Heartbeat
 ):

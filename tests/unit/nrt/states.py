@@ -6,6 +6,7 @@ import random
 import uuid
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rte.model import bits
 from rte.model.machine import CPU, Machine, Zone
@@ -139,6 +140,11 @@ def states(draw: st.DrawFn) -> NodeState:
         admitted=draw(st.frozensets(names, max_size=4)),
         holdings=draw(
             st.dictionaries(names, st.dictionaries(names, holding, max_size=3), max_size=4)
+        ),
+        pod_holdings=draw(
+            st.dictionaries(
+                names, holding.map(lambda held: structs.replace(held, devices={})), max_size=2
+            )
         ),
     )
 

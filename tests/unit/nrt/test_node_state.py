@@ -64,7 +64,8 @@ def test_made_up_device_names_ascend_and_stay_when_encoded_again(state: NodeStat
 
 def test_every_field_of_the_model_is_in_the_annotation() -> None:
     """A field that somebody adds must be published, or prediction would run on its default."""
-    document = json.loads(node_state.encode(busy_reading(16, 2, 2).state))
+    state = replace(busy_reading(16, 2, 2).state, pod_holdings={"uid": Holding(cpus=1)})
+    document = json.loads(node_state.encode(state))
 
     assert len(document["config"]) == len(fields(KubeletConfig))
     assert len(document) - 1 == len(fields(NodeState))

@@ -13,6 +13,8 @@ GIB = 2**30
 VERSION = "v1.35.4"
 GPU = "example.com/gpu"
 ALPHA = {"CPUManagerPolicyAlphaOptions": True}
+#: Kubelets before 1.36 do not know the second one, and do not mind.
+POD_LEVEL = {**ALPHA, "PodLevelResourceManagers": True}
 
 
 def topology(
@@ -180,7 +182,8 @@ def nodes(draw: st.DrawFn) -> NodeState:
                 cpu_reservation_milli=draw(st.sampled_from([500, 1000, 2000])),
                 memory_policy=draw(st.sampled_from(["None", "Static", "Static"])),
                 devices={GPU: draw(_POOLS)} if draw(st.booleans()) else {},
-                version=draw(st.sampled_from(["v1.34.2", "v1.35.4", "v1.36.3"])),
+                version=draw(st.sampled_from(["v1.34.2", "v1.35.4", "v1.36.3", "v1.37.1"])),
+                feature_gates=draw(st.sampled_from([ALPHA, POD_LEVEL])),
             )
         except errors.KubeletStartError:
             options = {}
@@ -189,8 +192,8 @@ def nodes(draw: st.DrawFn) -> NodeState:
 _CONTAINERS = st.builds(
     container,
     kind=st.sampled_from(["app", "app", "sidecar", "init"]),
-    cpus=st.sampled_from([0.5, 1, 2, 2, 3, 4, 6, 8]),
-    memory=st.integers(1, 9),
+    cpus=st.sampled_from([0, 0.5, 1, 2, 2, 3, 4, 6, 8]),
+    memory=st.integers(0, 9),
     gpus=st.sampled_from([0, 0, 0, 1, 2]),
 )
 
@@ -203,9 +206,18 @@ def pods(draw: st.DrawFn, uid: str = "pod") -> Pod:
         Container(name=f"c{number}", kind=part.kind, requests=part.requests, limits=part.limits)
         for number, part in enumerate(parts)
     ]
-    stanza = draw(st.sampled_from([None, None, None, None, {"cpu": 4000}]))
+    stanza = draw(st.sampled_from([None, None, None, {"cpu": 4000}, _whole(named)]))
     qos = draw(st.sampled_from([QOS.GUARANTEED, QOS.GUARANTEED, QOS.GUARANTEED, QOS.BURSTABLE]))
     return pod(uid, *named, qos=qos, pod_requests=stanza, pod_limits=stanza)
+
+
+def _whole(containers: list[Container]) -> dict[str, int]:
+    """A pod-level stanza for all of them at once, and a CPU and a GiB more."""
+    total = {"cpu": 1000, "memory": GIB}
+    for each in containers:
+        for name in total:
+            total[name] += each.requests.get(name, 0)
+    return total
 
 
 @st.composite
@@ -213,17 +225,19 @@ def used_nodes(draw: st.DrawFn, *, longest: int = 8) -> tuple[NodeState, list[st
     """A node after some admissions, starts and endings, and who is still there."""
     state = draw(nodes())
     active: dict[str, Pod] = {}
+    hints = {}
     for number in range(draw(st.integers(0, longest))):
         each = draw(pods(f"held-{number}"))
         answer = placement.execute(state, each)
         if answer.admitted:
             active[each.uid] = each
+            hints[each.uid] = answer.hints
         if answer.reason not in ("KubeletHangs", "KubeletPanics"):
             state = placement.settle(answer.state, frozenset(active))
         if active and draw(st.booleans()):
             gone = draw(st.sampled_from(sorted(active)))
             if draw(st.booleans()):
-                state = placement.start(state, active[gone])
+                state = placement.start(state, active[gone], hints[gone])
             else:
                 state = placement.remove(state, gone)
                 del active[gone]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rte.placement.groups.inventory import Core
     from rte.placement.groups.request import Group
     from rte.placement.groups.search.problem import Item, Problem
-    from rte.placement.groups.search.search import Solution
+    from rte.placement.groups.search.state import Solution
 
 
 def allocate(problem: Problem, solution: Solution) -> Allocation:
@@ -70,6 +70,7 @@ def _nics(problem: Problem, item: Item, given: Iterable[tuple[int, int]]) -> Ite
             wish.rx,
             wish.tx,
             functions[backup].nic.address if backup >= 0 else None,
+            wish.exclusive,
         )
 
 

@@ -66,7 +66,10 @@ def test_certainty_is_never_claimed_wrongly(used, each):
     certain = futures.certain_under_endings(state, each, active)
     endings = futures._endings(state, active)
     if certain:
-        assert all(placement.admit(ended, each).admitted for ended in endings)
+        for ended in endings:
+            answer = placement.admit(ended, each)
+            assert answer.admitted
+            assert not placement.start_containers(answer.state, each, answer.hints).failed
 
 
 # Single-container pods, the common case

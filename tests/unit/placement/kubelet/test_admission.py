@@ -373,16 +373,6 @@ def test_rules_are_read_again_for_another_version():
     assert placement.admit(state, simple("a")).admitted
 
 
-def test_pod_level_managers_of_1_36_are_not_predicted():
-    gates = {**build.ALPHA, "PodLevelResourceManagers": True}
-    whole = pod("a", container(cpus=2, memory=1), pod_requests={"cpu": 2000}, pod_limits=None)
-    new = build.node(version="v1.36.3", feature_gates=gates)
-    assert placement.admit(new, whole).reason == outcome.POD_LEVEL_MANAGERS
-    assert placement.admit(new, simple("b")).admitted
-    old = build.node(version="v1.35.4", feature_gates=gates)
-    assert placement.admit(old, whole).admitted
-
-
 @pytest.mark.parametrize(("version", "pinned"), [("v1.35.4", True), ("v1.36.3", False)])
 def test_without_its_gate_the_pod_level_stanza_only_counts_since_1_36(version, pinned):
     gates = {**build.ALPHA, "PodLevelResources": False}

@@ -14,7 +14,8 @@ ZONES = (0, 1)
 
 
 def hints(devs, count, *, in_use=0, reusable=0, narrow=False, zones=ZONES):
-    return devices.hints(devs, zones, in_use, reusable, count, device_zones_only=narrow)
+    available = devs.healthy & ~in_use
+    return devices.hints(devs, zones, available, reusable, count, device_zones_only=narrow)
 
 
 def node(*zones, policy="single-numa-node", version=build.VERSION, unhealthy="", **changes):

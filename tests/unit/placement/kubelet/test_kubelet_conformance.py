@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import kubelet
+from tests.conformance import kubelet, kubelet_picks, kubelet_restart
 
 VECTORS = Path(__file__).parents[3] / "vectors"
 
@@ -20,13 +20,15 @@ def cases(kind, count):
 
 CHECKS = {
     "pod_admission": kubelet.check_kubelet_pod_admission,
-    "take_by_topology": kubelet.check_kubelet_take_by_topology,
-    "merge_hints": kubelet.check_kubelet_merge_hints,
+    "take_by_topology": kubelet_picks.check_kubelet_take_by_topology,
+    "merge_hints": kubelet_picks.check_kubelet_merge_hints,
+    "restart": kubelet_restart.check_kubelet_restart,
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("pod_admission", 150), ("take_by_topology", 400), ("merge_hints", 400)]
+    ("kind", "count"),
+    [("pod_admission", 150), ("take_by_topology", 400), ("merge_hints", 400), ("restart", 60)],
 )
 def test_recorded_cases_pass(kind, count):
     assert [case["id"] for case in cases(kind, count) if CHECKS[kind](case)] == []
@@ -40,14 +42,14 @@ def changed(value):
     if isinstance(value, str):
         return value + "x"
     if isinstance(value, list):
-        return [*value, 99]
+        return value[1:]
     return "other"
 
 
 def test_every_recorded_answer_is_compared():
     answers = {
         "ok", "reason", "msg", "fail_by", "fail_ctr", "fail_hint", "shared", "mem",
-        "shared_before_cleanup", "alloc", "trace",
+        "shared_before_cleanup", "alloc", "trace", "pod_cpus", "pod_mem", "start_dev",
     }  # fmt: skip
     seen = set()
     for case in cases("pod_admission", 150):
@@ -65,6 +67,23 @@ def test_every_recorded_answer_is_compared():
                 assert kubelet.check_kubelet_pod_admission(other), name
                 seen.add(name)
     assert seen == answers
+
+
+def test_a_restart_is_compared():
+    seen = set()
+    for case in cases("restart", 60):
+        recorded = case["restart"]
+        for name in recorded.keys() - {"steps"} - seen:
+            other = {**case, "restart": {**recorded, name: changed(recorded[name])}}
+            assert kubelet_restart.check_kubelet_restart(other), name
+            seen.add(name)
+        for number, step in enumerate(recorded["steps"]):
+            for name in (step.keys() & {"ok", "shared", "mem", "msg", "pod_cpus"}) - seen:
+                other = copy.deepcopy(case)
+                other["restart"]["steps"][number][name] = changed(step[name])
+                assert kubelet_restart.check_kubelet_restart(other), name
+                seen.add(name)
+    assert seen == {"start_error", "shared", "mem", "ok", "msg", "pod_cpus"}
 
 
 @pytest.mark.parametrize(

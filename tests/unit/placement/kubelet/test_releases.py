@@ -174,10 +174,15 @@ def test_memoryless_skipped():
     assert placement.admit(build.node(policy="none", version="v1.37.0"), cpus_only).admitted
 
 
-def test_held_cores_kept():
+@pytest.mark.parametrize(("version", "kept"), [("v1.36.4", False), ("v1.37.0", True)])
+def test_held_cores_kept(version, kept):
     options = {"full-pcpus-only": "true"}
-    assert not rules_in("v1.36.4", cpu_options=options).cpu.keeps_held_cores
-    assert rules_in("v1.37.0", cpu_options=options).cpu.keeps_held_cores
+    state = build.node(policy="none", version=version, cpu_options=options)
+    running = build.simple("a", 8)
+    again = placement.restart(build.filled(state, running), [running])
+    assert again.admissions["a"].admitted is kept
+    if not kept:
+        assert again.admissions["a"].reason == outcome.SMT_ALIGNMENT_ERROR
 
 
 def test_distribution_in_socket():

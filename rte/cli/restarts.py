@@ -1,0 +1,97 @@
+"""``rte explain --restart [NODE]``: what a restart of a kubelet would do to its pods."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.scheduler.report.kubelets import restarted
+
+if TYPE_CHECKING:
+    from rte.placement import Admission, Restart
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+
+
+def show(cluster: Cluster, node: str, output: str) -> int:
+    """Print what would become of one node, or (no name) of every node that would take harm.
+
+    Returns:
+        0 when no harm would be done, 1 when some would, or when nobody can know.
+
+    Raises:
+        errors.UsageError: there is no such node.
+    """
+    entries = [entry for entry in cluster.nodes.values() if entry.info is not None]
+    if node:
+        entries = [entry for entry in entries if entry.name == node]
+        if not entries:
+            raise errors.UsageError(f"there is no node {node}")
+    answers = [_answer(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
+    if not node:
+        answers = [answer for answer in answers if not answer["harmless"]]
+    if output == "json":
+        print(json.dumps(answers, indent=2))
+    else:
+        print("\n\n".join(_text(answer) for answer in answers) or "no kubelet would take harm")
+    return 0 if all(answer["harmless"] for answer in answers) else 1
+
+
+def _answer(entry: NodeEntry) -> dict[str, Any]:
+    told = restarted(entry)
+    if told is None:
+        why = entry.distrust() or "no agent of ours publishes this node's state"
+        return {"node": entry.name, "harmless": False, "unknown": why}
+    answer, pods = told
+    kept = [
+        uid
+        for uid, admission in answer.admissions.items()
+        if admission.admitted and uid not in answer.doubtful
+    ]
+    return {
+        "node": entry.name,
+        "harmless": answer.is_harmless,
+        "start_error": answer.start_error,
+        "kept": [pods[uid].key for uid in kept],
+        "lost": [
+            {"pod": pods[uid].key, **_why(uid, admission, answer)}
+            for uid, admission in answer.admissions.items()
+            if uid not in kept
+        ],
+    }
+
+
+def _why(uid: str, admission: Admission, answer: Restart) -> dict[str, str]:
+    if uid in answer.doubtful:
+        return {
+            "verdict": "uncertain",
+            "reason": "RestartedContainer",
+            "message": "a container with devices that has been restarted may be taken for dead "
+            "until its device plugin is back (fixed in Kubernetes 1.34.8)",
+        }
+    return {
+        "verdict": str(admission.verdict),
+        "reason": admission.reason,
+        "message": admission.message,
+    }
+
+
+def _text(answer: dict[str, Any]) -> str:
+    node = answer["node"]
+    if "unknown" in answer:
+        return f"? {node}: {answer['unknown']}"
+    if answer["start_error"]:
+        return (
+            f"- {node}: its kubelet would not start: {answer['start_error']}\n"
+            "    drain the node, or remove the state file of that manager, before a restart"
+        )
+    kept = len(answer["kept"])
+    whose = "pods with CPUs, memory or devices of their own"
+    if not answer["lost"]:
+        return f"+ {node}: a restart does no harm ({whose}: {kept})"
+    lines = [f"- {node}: a restart would keep {kept} of {kept + len(answer['lost'])} {whose}"]
+    for lost in answer["lost"]:
+        lines.append(f"    {lost['pod']}: {lost['verdict']}, {lost['reason']}")
+        lines.append(f"      {lost['message']}")
+    return "\n".join(lines)
