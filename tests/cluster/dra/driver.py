@@ -1,7 +1,8 @@
 """``python -m tests.cluster.dra.driver``: a DRA driver that a real kubelet registers and calls.
 
-Runs in a node's namespace. Prepares what the API server says a claim was given, and hands out CDI names
-that nobody needs, because the stand-in runtime starts nothing. ``--log`` gets one JSON line per call.
+Runs in a node's namespace. Prepares what the API server says a claim was given, and hands out CDI
+names that nobody needs, because the stand-in runtime starts nothing. ``--log`` gets one JSON line
+per call.
 """
 
 from __future__ import annotations

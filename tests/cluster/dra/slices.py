@@ -25,7 +25,8 @@ def slices_of(
 ) -> list[dict[str, Any]]:
     """The slices of a driver's pool on a node, owned by the Node object.
 
-    ``without`` are attributes not to publish, as drivers that know less: ``numaNode``, ``pcieRoot``.
+    ``without`` are attributes not to publish, as drivers that know less: ``numaNode``,
+    ``pcieRoot``.
     """
     kind = DRIVERS[driver]
     devices = [
