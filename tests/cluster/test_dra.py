@@ -36,11 +36,17 @@ def start_driver(cluster: Cluster, node: nodes.Node) -> None:
             str(cluster.info["token"]),
             "--log",
             node.dir / "dra.jsonl",
+            *hardware(node),
         ],
     )
     processes.wait_until(
         lambda: calls(node, "registered") == 2, 60, "both drivers to be registered"
     )
+
+
+def hardware(node: nodes.Node) -> list[str]:
+    """Its PCI devices too; a namespace shows CPUs and memory only."""
+    return [f"--sysfs-root={node.machine / 'sys'}", f"--procfs-root={node.machine / 'proc'}"]
 
 
 def calls(node: nodes.Node, what: str) -> int:
@@ -130,21 +136,11 @@ def test_a_pod_gets_the_devices_that_the_library_has_chosen(
 
     assert calls(node, "prepared") == 2
     chosen = {one["device"] for one in claim["status"]["allocation"]["devices"]["results"]}
-    report = json.loads(
-        node.run(
-            [
-                sys.executable,
-                "-m",
-                "rte",
-                "run",
-                "--oneshot",
-                "--sink",
-                "stdout",
-                "--node-name",
-                node.name,
-            ]
-        ).stdout
-    )
+    agent = [sys.executable, "-m", "rte", "run", "--oneshot", "--sink=stdout"]
+    kubelet = "/var/lib/kubelet"
+    agent += [f"--kubelet-state-dir={kubelet}", f"--node-name={node.name}", *hardware(node)]
+    agent.append(f"--podresources-socket={kubelet}/pod-resources/kubelet.sock")
+    report = json.loads(node.run(agent).stdout)
     text = report["metadata"]["annotations"]["topology.rte.dev/device-zones"]
     (held,) = json.loads(text)["claimed"].values()
     assert {device for _, _, _, device, _ in held["main"]} == chosen
