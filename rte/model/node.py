@@ -254,13 +254,37 @@ class PodRef(Struct, frozen=True):
     exclusive: bool = False
 
 
+class ClaimedDevice(Struct, frozen=True):
+    """A device that a resource claim (DRA) gave to a container.
+
+    Attributes:
+        namespace: of the claim, which is the pod's.
+        claim: name of the ResourceClaim.
+        driver: with ``pool`` and ``device``, what names the device; ``device`` may be empty.
+        pool: of the driver.
+        device: within the pool.
+        share: id of a share of a device that several claims may have; empty where it is whole.
+        cdi: CDI names (``vendor/class=name``) that put it into the container, as the kubelet lists
+            them: with those of the driver's devices before it in the claim (up to 1.37).
+    """
+
+    namespace: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    share: str = ""
+    cdi: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeReading:
     """One consistent reading of a node: what gets published.
 
     ``state`` is None when no kubelet was asked (bare machine). ``disagreements`` names sources that
     contradict each other, one line each. ``excluded`` are UIDs whose holdings do not count in the
-    zones, by configuration (the state knows them all the same).
+    zones, by configuration (the state knows them all the same). ``claimed`` are devices of DRA by
+    UID and container.
     """
 
     node_name: str
@@ -269,3 +293,4 @@ class NodeReading:
     pods: tuple[PodRef, ...] = ()
     disagreements: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
+    claimed: Mapping[str, Mapping[str, tuple[ClaimedDevice, ...]]] = field(default_factory=dict)
