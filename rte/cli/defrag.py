@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     items = (
         inputs.load_objects(args.sources)
         if offline
-        else asyncio.run(live.read_cluster(args.kubeconfig, budgets=True))
+        else asyncio.run(live.read_cluster(args.kubeconfig, live.CLUSTER | live.BUDGETS))
     )
     situation = Situation.of(items, args)
     plan = situation.plan()
@@ -101,7 +101,7 @@ async def _apply(args: argparse.Namespace) -> int:
     async with live.connect(args.kubeconfig) as client:
 
         async def look() -> Situation:
-            return Situation.of(await live.read_objects(client, budgets=True), args)
+            return Situation.of(await live.read_objects(client, live.CLUSTER | live.BUDGETS), args)
 
         situation = await look()
         plan = situation.plan()

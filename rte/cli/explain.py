@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, live, replays, restarts
+from rte.cli import alignment, inputs, live, replays, restarts
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials
 from rte.kube.client import Client
@@ -19,6 +19,7 @@ from rte.scheduler.loop.cycle import Cycle
 if TYPE_CHECKING:
     import argparse
 
+    from rte.kube.resources import Resource
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
@@ -63,7 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="tell instead what a restart of this node's kubelet would do to its pods (without "
         "NODE: all nodes that would take harm); 0 when it does none",
     )
-    add("--all", action="store_true", help="show every node")
+    add(
+        "--all",
+        action="store_true",
+        help="show every node; without a pod: for every running pod with DRA devices, the zones of "
+        "its CPUs, memory and devices (exit code 1 where one lies across zones)",
+    )
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
@@ -71,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
     if args.case:
         return replays.show(args.case, args.output)
+    if args.all and not args.pod and not args.file:
+        return alignment.show(_objects(args, live.CLUSTER | live.DRA), args.output)
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
@@ -87,11 +95,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
+    return inputs.build_cluster(_objects(args, live.CLUSTER), time.monotonic())
+
+
+def _objects(args: argparse.Namespace, lists: dict[str, Resource]) -> list[dict[str, Any]]:
     if args.sources:
-        items = inputs.load_objects(args.sources)
-    else:
-        items = asyncio.run(live.read_cluster(args.kubeconfig))
-    return inputs.build_cluster(items, time.monotonic())
+        return inputs.load_objects(args.sources)
+    return asyncio.run(live.read_cluster(args.kubeconfig, lists))
 
 
 def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rte import accounting, errors, placement
 from rte.cli.drawing import format_bytes
 from rte.kubelet import config as kubelet_config
+from rte.placement.kubelet import releases
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo
 from rte.sysfs import read_machine
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="topology-manager policy of these nodes, without a file (default %(default)s)",
     )
     add("--scope", default="container", choices=("container", "pod"))
-    add("--kubelet-version", default="v1.35.4", metavar="V", help="default %(default)s")
+    add("--kubelet-version", default=releases.NEWEST, metavar="V", help="default %(default)s")
 
 
 def read(args: argparse.Namespace) -> list[Machines]:

@@ -37,7 +37,7 @@ class Source(StrEnum):
 
 
 class GangKey(NamedTuple):
-    """Names a gang; the ``name`` in a Workload is ``WORKLOAD/GROUP`` or ``WORKLOAD/GROUP/REPLICA``."""
+    """Names a gang; in a Workload the ``name`` is ``WORKLOAD/GROUP[/REPLICA]``."""
 
     source: Source
     namespace: str

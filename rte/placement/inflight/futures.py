@@ -144,7 +144,7 @@ def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     followed. False where this reasoning does not apply.
     """
     rules = rules_of(state.config, state.kubelet_version)
-    if demand.is_pod_level(pod, rules) or not _goes_to_one_zone(state, rules):
+    if demand.is_pod_level(pod, rules) or not goes_to_one_zone(state, rules):
         return False
     asking = _asking(state, pod, rules)
     if any(container.kind is ContainerKind.INIT for container in asking):
@@ -257,7 +257,7 @@ def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, 
     return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
 
 
-def _goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
+def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
     return (
         rules.policy != merge.NONE
@@ -271,6 +271,16 @@ def _goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
             for zones in pool.zones
         )
     )
+
+
+def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
+    """Whether one merge places all that the pod asks for."""
+    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
+        return False
+    asking = _asking(state, pod, rules)
+    if rules.pod_scope:
+        return merge_sees_all(pod)
+    return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
 
 def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:

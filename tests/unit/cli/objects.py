@@ -21,7 +21,7 @@ def pod_yaml(name, *cpus, memory="1Gi", **spec):
     }
 
 
-def node_objects(name, held=()):
+def node_objects(name, held=(), version="v1.35.4"):
     """A Node of 2 zones x 8 CPUs and its NRT; ``held`` are CPU counts of pods that run there."""
     topology = Topology(
         cpus=tuple(
@@ -38,7 +38,7 @@ def node_objects(name, held=()):
         reserved_cpus=1,
         cpu_reservation_milli=1000,
     )
-    state = placement.initial_state(topology, config, {}, "v1.35.4")
+    state = placement.initial_state(topology, config, {}, version)
     pods, refs = [], []
     for place, count in enumerate(held):
         amounts = {"cpu": 1000 * count, "memory": GIB}
