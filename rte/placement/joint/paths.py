@@ -41,7 +41,7 @@ def place_by_paths(assignment: Assignment) -> None:
     scarcity = [len(nodes) / count for nodes, count in zip(ground.candidates, counts, strict=True)]
     order = sorted(range(len(counts)), key=lambda kind: (scarcity[kind], kind))
     best = list(assignment.bundles)
-    tried = set()
+    tried: set[tuple[int, ...]] = set()
     try:
         while tuple(order) not in tried and len(tried) < MAX_ROUNDS:
             tried.add(tuple(order))
