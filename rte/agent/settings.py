@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rte.kubelet import DEFAULT_ROOT_DIR
 from rte.nrt import Method, Options
 
-KUBELET_STATE_DIR = Path("/var/lib/kubelet")
 #: Below the kubelet's state directory.
 PODRESOURCES_SOCKET = Path("pod-resources/kubelet.sock")
 
@@ -120,7 +120,7 @@ class AgentSettings:
         """The kubelet's directory; this host's by default, None beside foreign hardware."""
         if self.kubelet_state_dir is not None:
             return self.kubelet_state_dir
-        return KUBELET_STATE_DIR if self._host_kubelet else None
+        return DEFAULT_ROOT_DIR if self._host_kubelet else None
 
     @property
     def socket(self) -> str | None:

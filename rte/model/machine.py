@@ -136,16 +136,21 @@ class PCIZones:
         return self.roots.get(root)
 
     def of_function(self, address: str) -> int | None:
-        """The zone of a function (``0000:17:00.0``), None where it is not known.
+        """The zone of a function (``0000:17:00.0``), None where it is not known."""
+        if address in self.functions:
+            return self.functions[address]
+        root = self.root_of(address)
+        return None if root is None else self.roots[root]
+
+    def root_of(self, address: str) -> str | None:
+        """The root of a function, None where it is not known.
 
         The buses of a root go on from its own number to the next root's.
         """
-        if address in self.functions:
-            return self.functions[address]
         domain, _, rest = address.partition(":")
         bus = rest.partition(":")[0]
         above = [root for root in self.roots if root[3:-3] == domain and root[-2:] <= bus]
-        return self.roots[max(above)] if bus and above else None
+        return max(above) if bus and above else None
 
 
 @dataclass(frozen=True, kw_only=True)

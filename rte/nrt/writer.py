@@ -29,6 +29,8 @@ KIND = "NodeResourceTopology"
 
 #: Attribute for the printer column: free whole CPUs per zone, ``node-0:12 node-1:30``.
 FREE_CPUS_ATTRIBUTE = "freeCPUs"
+#: Where the kubelet's configuration was learnt (:class:`rte.model.node.ConfigSource`).
+CONFIG_SOURCE_ATTRIBUTE = "kubeletConfigSource"
 
 #: Annotations that an rte object carries (some of them not always); all others are foreign.
 ANNOTATIONS = (
@@ -197,6 +199,8 @@ def _attributes(
         config = reading.state.config
         values[policies.POLICY_ATTRIBUTE] = config.topology_policy
         values[policies.SCOPE_ATTRIBUTE] = config.topology_scope
+        if config.source:
+            values[CONFIG_SOURCE_ATTRIBUTE] = config.source
         if policies.MAX_ZONES_OPTION in config.topology_options:
             most = config.topology_options[policies.MAX_ZONES_OPTION]
             values[policies.MAX_ZONES_ATTRIBUTE] = most
