@@ -46,11 +46,9 @@ names = st.from_regex(r"[A-Za-z][-A-Za-z0-9_]{0,6}", fullmatch=True).filter(
 settings_ = st.dictionaries(
     names,
     st.recursive(
-        scalars,
+        scalars | st.lists(scalars, max_size=3),
         lambda inner: (
-            st.dictionaries(names, inner, max_size=3)
-            | st.lists(inner, max_size=3).map(tuple)
-            | st.lists(scalars, max_size=3)
+            st.dictionaries(names, inner, max_size=3) | st.lists(inner, max_size=3).map(tuple)
         ),
         max_leaves=10,
     ),
