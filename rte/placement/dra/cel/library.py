@@ -29,19 +29,22 @@ if TYPE_CHECKING:
 #: Types of Kubernetes' own.
 _ABSTRACT = ("Quantity", "Semver", "IP", "CIDR", "URL")
 #: What an untyped value can be at run time.
-_ANY = ("bool", "int", "uint", "double", "string", "list", "map")
+_ANY = ("bool", "int", "uint", "double", "string", "bytes", "list", "map")
 #: Of the libraries loaded: functions that Kubernetes does not have.
 NOT_IN_KUBERNETES = frozenset({"string_reverse", "reverse_string"})
 
 
 class Function(NamedTuple):
-    """One overload; the name of a member function begins with a dot."""
+    """One overload; the name of a member function begins with a dot.
+
+    Those without ``run`` are rewritten before they are evaluated (see ``tree``).
+    """
 
     name: str
     id: str
     parameters: tuple[str, ...]
     result: str
-    run: Callable[..., Any]
+    run: Callable[..., Any] | None
 
 
 def _table() -> Iterable[Function]:
@@ -121,17 +124,9 @@ def _numbered(place: int) -> Callable[[Any], int]:
 
 def _comparisons(name: str, kind: str) -> Iterable[Function]:
     both = (kind, kind)
-    yield Function(
-        ".isGreaterThan",
-        f"{name}_is_greater_than",
-        both,
-        "bool",
-        lambda a, b: values.order(a, b) > 0,
-    )
-    yield Function(
-        ".isLessThan", f"{name}_is_less_than", both, "bool", lambda a, b: values.order(a, b) < 0
-    )
-    yield Function(".compareTo", f"{name}_compare_to", both, "int", values.order)
+    yield Function(".isGreaterThan", f"{name}_is_greater_than", both, "bool", None)
+    yield Function(".isLessThan", f"{name}_is_less_than", both, "bool", None)
+    yield Function(".compareTo", f"{name}_compare_to", both, "int", None)
 
 
 def _addresses() -> Iterable[Function]:
@@ -303,17 +298,6 @@ def _works(function: Callable[..., Any]) -> Callable[..., bool]:
     return check
 
 
-def _plain(value: Any) -> Any:
-    """The left side of a comparison with what cannot be a version: there it is an error."""
-    if values.is_kind("Semver", value):
-        raise ValueError("no such overload: a version is compared with another type")
-    return value
-
-
-#: Added by the rewriting of expressions, unknown to users.
-PLAIN = Function("@not_a_version", "not_a_version", ("dyn",), "dyn", _plain)
-
-
 def _variables(library: Any) -> dict[str, Any]:
     types = library.Type
 
@@ -349,7 +333,7 @@ def environments() -> tuple[cel.Env, cel.Env]:
     run = cel.NewEnv(
         variables=variables | running,
         extensions=extensions,
-        functions=_implement(cel, (*functions, PLAIN)),
+        functions=_implement(cel, functions),
     )
     return check, run
 
@@ -376,14 +360,16 @@ def _declare(library: Any, functions: Iterable[Function]) -> list[Any]:
 def _implement(library: Any, functions: Iterable[Function]) -> list[Any]:
     """The functions with the library's types: one overload for all that share them."""
     types = library.Type
-    known = dict.fromkeys(_ABSTRACT, types.MAP) | {"list": types.LIST, "map": types.MAP}
+    known = dict.fromkeys(_ABSTRACT, types.BYTES) | {"list": types.LIST, "map": types.MAP}
     by_name: dict[tuple[str, bool], list[Any]] = defaultdict(list)
     seen = set()
     for function in functions:
+        if function.run is None:
+            continue
         member = function.name.startswith(".")
         options = [_ANY if name == "dyn" else (name,) for name in function.parameters]
         for kinds in itertools.product(*options):
-            plain = tuple("map" if kind in _ABSTRACT else kind for kind in kinds)
+            plain = tuple("bytes" if kind in _ABSTRACT else kind for kind in kinds)
             if (function.name, plain) in seen:
                 continue
             seen.add((function.name, plain))
