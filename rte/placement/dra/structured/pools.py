@@ -79,7 +79,7 @@ class KnownSlice:
         return cls(value, pool, tuple(devices), any(groups))
 
     def inherit(self, old: KnownSlice) -> None:
-        """Take over results of expressions for devices in which nothing has changed that they see."""
+        """Take over results of expressions for devices of which they see the same as before."""
         before = {device.id: device for device in old.devices}
         for device in self.devices:
             known = before.get(device.id)
