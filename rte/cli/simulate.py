@@ -13,6 +13,7 @@ from rte.cli import inputs
 from rte.cli.drawing import format_bytes
 from rte.kubelet import config as kubelet_config
 from rte.model import bits
+from rte.placement.kubelet import releases
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo
 from rte.sim import offline
@@ -68,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="topology-manager policy of these nodes, without a file (default %(default)s)",
     )
     add("--scope", default="container", choices=("container", "pod"))
-    add("--kubelet-version", default="v1.35.4", metavar="V", help="default %(default)s")
+    add("--kubelet-version", default=releases.NEWEST, metavar="V", help="default %(default)s")
     add(
         "--score",
         default=offline.NEXT_FIT,
