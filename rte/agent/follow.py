@@ -35,7 +35,7 @@ class Change(enum.Flag):
     DEVICES = enum.auto()  #: the device manager's checkpoint: plugins come and go, health
     SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
     PODS = enum.auto()  #: a pod of this node began or ended in the API
-    MACHINE = enum.auto()  #: CPUs came on-line or went off-line
+    MACHINE = enum.auto()  #: CPUs came on-line or went off-line, huge pages were made or freed
     LEARNT = enum.auto()  #: the kubelet's configuration and its Node are known anew
     POLL = enum.auto()  #: nothing known; look again at what has no notification
 
@@ -106,7 +106,8 @@ class FileFollower:
     """Tells of changes in the kubelet's directories: state files and sockets.
 
     Directories that do not exist yet, or that are replaced, are looked for every ``retry_s``. While
-    the kernel gives no inotify instance (they are few), everything is looked at every ``poll_s``.
+    the kernel gives no inotify instance, or no watch for a directory that is there (both are few),
+    everything is looked at every ``poll_s``.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class FileFollower:
         if socket:
             self._want(socket.parent, {socket.name: Change.SOCKET})
         self._watched: dict[Path, Watch] = {}
+        self._polls = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -141,42 +143,59 @@ class FileFollower:
                 loop.remove_reader(inotify.fd)
 
     async def _inotify(self) -> Inotify:
-        complained = False
         while True:
             try:
                 return Inotify()
             except OSError as error:
-                if not complained:
-                    complained = True
-                    logger.warning(
-                        "inotify is not available (%s), polling every %g s instead: raise "
-                        "fs.inotify.max_user_instances",
-                        error.strerror,
-                        self._poll_s,
-                    )
-            self._signals.add(Change.FILES | Change.SOCKET)
-            await asyncio.sleep(self._poll_s)
+                self._fall_back("no instance", error, "fs.inotify.max_user_instances")
+            await self._poll()
+
+    def _fall_back(self, what: str, error: OSError, limit: str) -> None:
+        if not self._polls:
+            logger.warning(
+                "inotify gives %s (%s), polling every %g s instead: raise %s",
+                what,
+                error.strerror,
+                self._poll_s,
+                limit,
+            )
+        self._polls = True
+
+    async def _poll(self) -> None:
+        self._signals.add(Change.FILES | Change.SOCKET)
+        await asyncio.sleep(self._poll_s)
 
     def _want(self, folder: Path, changes: Mapping[str, Change]) -> None:
         self._wanted.setdefault(folder, {}).update(changes)
 
     async def _keep_watching(self, inotify: Inotify) -> None:
         while True:
-            for folder in self._wanted.keys() - self._watched.keys():
-                self._watch(inotify, folder)
+            blind = [
+                folder
+                for folder in self._wanted.keys() - self._watched.keys()
+                if not self._watch(inotify, folder)
+            ]
+            if blind:
+                await self._poll()
+                continue
+            if self._polls:
+                logger.info("inotify watches all directories: no polling any more")
+                self._polls = False
             await asyncio.sleep(self._retry_s)
 
-    def _watch(self, inotify: Inotify, folder: Path) -> None:
+    def _watch(self, inotify: Inotify, folder: Path) -> bool:
+        """Begin to watch; False when what is in the folder cannot be noticed in this way."""
         try:
             self._watched[folder] = inotify.add_watch(folder, _MASK)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return True  # what is not there does not change
         except OSError as error:
-            logger.warning("cannot watch %s: %s", folder, error.strerror)
-            return
+            self._fall_back(f"no watch of {folder}", error, "fs.inotify.max_user_watches")
+            return False
         # What happened before the watch began was not told.
         for change in set(self._wanted[folder].values()):
             self._signals.add(change)
+        return True
 
     def _read(self, descriptor: int) -> None:
         """Take the waiting events as the kernel gives them.
@@ -206,10 +225,24 @@ class FileFollower:
                 self._signals.add(change)
 
 
+def hardware(sysfs: Path) -> str:
+    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages."""
+    system = sysfs / "devices/system"
+    pools = sorted(system.glob("node/node*/hugepages/*/nr_hugepages"))
+    return "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 async def follow_machine(
     signals: Signals, read: Callable[[], str], *, every_s: float = 5.0
 ) -> None:
-    """Tell when ``read()`` (the list of on-line CPUs) gives another text; sysfs has no inotify."""
+    """Tell when ``read()`` (what changes at run time) gives another text; sysfs has no inotify."""
     known = read()
     while True:
         await asyncio.sleep(every_s)

@@ -110,10 +110,12 @@ async def _connect(
 
 async def _list_pods(settings: AgentSettings, client: Client) -> tuple[NodePod, ...]:
     from rte.agent import pods
+    from rte.kube.lists import list_all
     from rte.kube.resources import PODS
 
-    answer = await client.get(PODS.path(), fieldSelector=f"spec.nodeName={settings.node_name}")
-    return tuple(pods.parse(item) for item in answer.get("items") or ())
+    selectors = {"fieldSelector": f"spec.nodeName={settings.node_name}"}
+    answer = await list_all(client, PODS.path(), selectors)
+    return tuple(pods.parse(item) for item in answer["items"])
 
 
 async def _publish(settings: AgentSettings, client: Client, document: dict[str, Any]) -> None:

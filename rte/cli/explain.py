@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, replays, restarts
+from rte.cli import alignment, inputs, replays, restarts
 from rte.cli.drawing import format_bytes
 from rte.kube import credentials, resources
 from rte.kube.client import Client
@@ -27,6 +27,10 @@ _LISTS = {
     "Node": resources.NODES,
     "NodeResourceTopology": resources.NRTS,
     "Pod": resources.PODS,
+}
+_DRA_LISTS = {
+    "ResourceSlice": resources.RESOURCE_SLICES,
+    "ResourceClaim": resources.RESOURCE_CLAIMS,
 }
 #: Nodes that are shown in full, unless --all.
 MAX_SHOWN = 20
@@ -69,7 +73,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="tell instead what a restart of this node's kubelet would do to its pods (without "
         "NODE: all nodes that would take harm); 0 when it does none",
     )
-    add("--all", action="store_true", help="show every node")
+    add(
+        "--all",
+        action="store_true",
+        help="show every node; without a pod: for every running pod with DRA devices, the zones of "
+        "its CPUs, memory and devices (exit code 1 where one lies across zones)",
+    )
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
@@ -77,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
     if args.case:
         return replays.show(args.case, args.output)
+    if args.all and not args.pod and not args.file:
+        return alignment.show(_objects(args, _LISTS | _DRA_LISTS), args.output)
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
@@ -93,11 +104,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
+    return inputs.build_cluster(_objects(args, _LISTS), time.monotonic())
+
+
+def _objects(
+    args: argparse.Namespace, lists: dict[str, resources.Resource]
+) -> list[dict[str, Any]]:
     if args.sources:
-        items = inputs.load_objects(args.sources)
-    else:
-        items = asyncio.run(_read_cluster(args.kubeconfig))
-    return inputs.build_cluster(items, time.monotonic())
+        return inputs.load_objects(args.sources)
+    return asyncio.run(_read_cluster(args.kubeconfig, lists))
 
 
 def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
@@ -137,14 +152,16 @@ def _key(args: argparse.Namespace) -> str:
     return pod if "/" in pod else f"{args.namespace}/{pod}"
 
 
-async def _read_cluster(kubeconfig: Path | None) -> list[dict[str, Any]]:
+async def _read_cluster(
+    kubeconfig: Path | None, lists: dict[str, resources.Resource]
+) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     async with Client(credentials.load(kubeconfig, os.environ), timeout_s=60) as client:
-        for kind, resource in _LISTS.items():
+        for kind, resource in lists.items():
             try:
                 document = await client.get(resource.path())
             except errors.KubeError as error:
-                if kind == "NodeResourceTopology" and error.status == 404:
+                if error.status == 404 and kind not in ("Node", "Pod"):
                     continue
                 raise
             items.extend({**item, "kind": kind} for item in document.get("items") or ())

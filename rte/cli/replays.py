@@ -9,10 +9,12 @@ from rte import errors
 from rte.nrt import case as cases
 from rte.placement import drift
 from rte.placement.drift import wording
+from rte.placement.kubelet import releases
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rte.model.node import NodeState
     from rte.nrt.case import CaseFile
     from rte.placement.drift import Case, Outcome, Part
 
@@ -49,9 +51,9 @@ def _as_text(file: CaseFile) -> str:
             f"by rte {file.rte}: {case.result}"
         ),
         (
-            f"  kubelet {before.kubelet_version}: topology manager {config.topology_policy} "
-            f"({config.topology_scope} scope), CPU manager {config.cpu_policy}, memory manager "
-            f"{config.memory_policy}"
+            f"  kubelet {before.kubelet_version}{_assumed(before)}: topology manager "
+            f"{config.topology_policy} ({config.topology_scope} scope), CPU manager "
+            f"{config.cpu_policy}, memory manager {config.memory_policy}"
         ),
         f"  meanwhile: {_meanwhile(case)}",
     ]
@@ -65,6 +67,10 @@ def _as_text(file: CaseFile) -> str:
                 if not outcome.reason
             ]
     return "\n".join([*lines, "  " + _conclusion(case, now)])
+
+
+def _assumed(state: NodeState) -> str:
+    return " (rules assumed)" if releases.is_assumed(state.kubelet_version) else ""
 
 
 def _outcomes(case: Case, now: Case) -> list[tuple[str, Outcome | None]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rte import errors
 from rte.kube import retry
+from rte.kube.lists import list_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -58,12 +59,12 @@ async def watch(
     }
     clock = asyncio.get_running_loop().time
     failures = 0
-    version = ""
+    version = known = ""
     while True:
         try:
             if not version:
-                listed = await client.get(path, **selectors)
-                version = _version(listed)
+                listed = await list_all(client, path, selectors, not_older_than=known)
+                version = known = _version(listed)
                 yield Event("LISTED", listed)
             seconds = session_s * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load, no secret
             params = {
@@ -77,7 +78,7 @@ async def watch(
             async with aclosing(client.stream(path, params, silence_s=seconds + 30)) as lines:
                 async for line in lines:
                     event = _event(line)
-                    version = _version(line["object"]) or version
+                    version = known = _version(line["object"]) or version
                     failures = 0
                     if event:
                         yield event
@@ -89,8 +90,10 @@ async def watch(
         if problem is None:
             continue
         failures += 1
-        if problem.status == 410 or failures % 5 == 0:
-            version = ""  # lost history, or perhaps a version that the server chokes on
+        if problem.status == 410:
+            version = ""  # lost history
+        elif problem.status == 504 or failures % 5 == 0:
+            version = known = ""  # one that the server does not have (yet), or chokes on
         if problem.status == 410 and failures == 1:
             continue
         if failures == 1:

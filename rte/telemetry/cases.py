@@ -62,9 +62,10 @@ class CaseBook:
             return None
         path = self._folder / f"{file.id}.json"
         try:
+            text = cases.encode(file)
             self._folder.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as out:
-                out.write(cases.encode(file) + "\n")
+                out.write(text + "\n")
             self._tidy(self._folder)
         except FileExistsError:
             return ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rte import errors
-from tests.cluster import builder
+from tests.cluster import builder, images
 from tests.cluster import cluster as clusters
 from tests.cluster.kubelet_config import kubelet_config
 from tests.cluster.processes import ClusterError, find, note
@@ -57,6 +57,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=builder.PROGRAMS,
         help="one program, e.g. the kubelet of an older release; may be repeated (default all)",
     )
+
+    sub = command(
+        "image", _image, "build the shipped images, without a registry, into an OCI archive"
+    )
+    sub.add_argument("out", type=Path, metavar="OUT.tar")
 
     sub = command("up", _up, "start a cluster; prints the KUBECONFIG to export")
     _version(sub)
@@ -144,6 +149,10 @@ def _node_options(sub: argparse.ArgumentParser) -> None:
         help="devices: RESOURCE=0/0/1/0+1/-/none (zones of each; - = empty topology, "
         "none = no topology)",
     )
+
+
+def _image(args: argparse.Namespace) -> None:
+    images.build(args.out.absolute())
 
 
 def _build(args: argparse.Namespace) -> None:

@@ -129,7 +129,7 @@ def build(version: str = DEFAULT_VERSION, programs: Collection[str] = PROGRAMS) 
     version = full_version(version)
     folder = cache_dir() / f"kubernetes-{version}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         missing = [name for name in programs if not (folder / name).exists()]
         commands = [name for name in missing if name != ETCD]
         if commands:
@@ -245,7 +245,7 @@ def helm() -> Path:
     """
     folder = cache_dir() / f"helm-{HELM_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not (folder / "helm").exists():
             note(f"building helm {HELM_VERSION} ...")
             with _workspace() as work:
@@ -264,7 +264,7 @@ def _fakecri() -> Path:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     folder = cache_dir() / f"fakecri-{digest.hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not (folder / "fakecri").exists():
             note("building fakecri ...")
             _go(FAKECRI, "build", "-mod=readonly", "-ldflags", "-s -w", "-o", folder / ".new", ".")
@@ -286,7 +286,8 @@ def _workspace() -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all processes of this machine, while it lasts."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

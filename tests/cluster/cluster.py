@@ -255,6 +255,7 @@ class Cluster:
         own_machine: bool = False,
         labels: Mapping[str, str] | None = None,
         version: str = "",
+        images: Path | None = None,
         wait: bool = True,
         seconds: float = 60,
     ) -> Node:
@@ -266,6 +267,8 @@ class Cluster:
             kubelet: arguments of :func:`kubelet_config`, or a whole KubeletConfiguration.
             devices: resource -> devices, each as its list of zones ([] = a topology without zones),
                 None (no topology), or ``{"id": ..., "zones": ..., "unhealthy": ...}``.
+            images: real containers (containerd, runc) from this OCI archive
+                (:func:`tests.cluster.images.archive`) instead of records; no devices then.
             own_machine: give it a private copy of the hardware, which a test may change.
             wait: False to start several at once; call :meth:`Node.wait_ready` then.
 
@@ -282,7 +285,7 @@ class Cluster:
         try:
             node.create(
                 shape=shape, config=config, devices=devices, own_machine=own_machine,
-                labels=labels, version=release,
+                labels=labels, version=release, archive=images,
             )  # fmt: skip
             if wait:
                 node.wait_ready(seconds)

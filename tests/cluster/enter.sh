@@ -4,6 +4,8 @@
 set -eu
 machine=$1 node=$2
 mkdir -p "$node/empty" "$node/log" "$node/sysctl"
+# As on a real node: what kubelet and runtime mount reaches the containers that asked for it.
+mount --make-rshared /
 
 # cover SOURCE TARGET: bind where the kernel has the target, else under a tmpfs over its parent.
 cover() {

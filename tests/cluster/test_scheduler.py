@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from rte import nrt
-from rte.scheduler.front.extender import WAKE_ANNOTATION
+from rte.scheduler.front.wakeups import WAKE_ANNOTATION
 from tests.cluster import agents, processes
 from tests.cluster.kubelet_config import kubelet_config
 from tests.cluster.pods import container, path, pod

@@ -42,6 +42,8 @@ KINDS = {
     "dra_alloc_gates": "dra",
     "dra_alloc_135": "dra",
     "dra_cel": "dra",
+    "joint_fit": "joint",
+    "joint_defrag": "joint",
 }
 MAX_SHOWN = 20
 #: First bytes of a compressed file; others (a case file of the drift alarm) are read as they are.

@@ -12,7 +12,7 @@ from msgspec import structs
 from rte import placement
 from rte.model import bits
 from rte.model.totals import totals_of
-from rte.placement.joint import gang
+from rte.placement.joint import defrag, fit, gang
 from rte.placement.joint.node import Member, Node
 from tests.conformance.kubelet import (
     VERSION,
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.model.pod import Pod
 
+DEFRAG_FIELDS = {
+    "id", "nodes", "target", "movable", "possible", "evictions", "priority", "example",
+    "target_to", "tags",
+}  # fmt: skip
+FIT_FIELDS = {"id", "nodes", "pod", "n", "per_node", "totals"}
 GANG_FIELDS = {
     "id", "nodes", "pods", "min_count", "topology_key", "feasible", "most", "example",
     "greedy_fails", "tags",
@@ -214,3 +219,63 @@ def blame_of(case: dict) -> gang.Blame | None:
     if "key" in case["tags"]:
         return gang.Blame.TOPOLOGY_KEY
     return gang.Blame.ZONES if "totals-fit" in case["tags"] else gang.Blame.TOTALS
+
+
+# Counts
+
+
+def check_joint_fit(case: dict) -> list[str]:
+    found = Differences()
+    found.known("case", case, FIT_FIELDS)
+    world = World.of(case, found)
+    pod = pod_of(case["pod"])
+    answer = fit.FitTable(world.nodes()).count(Member(pod=pod))
+    found.compare("n", answer.total, case["n"])
+    found.compare("per_node", dict(answer.copies), case["per_node"])
+    found.compare("totals", dict(answer.totals), case["totals"])
+    for name, count in answer.copies.items():
+        for number in range(count):
+            why = world.admit(name, replace(pod, uid=f"copy-{number}"))
+            if why:
+                found.append(f"{name} refuses copy {number}: {why}")
+    return found
+
+
+# Moves
+
+
+def check_joint_defrag(case: dict) -> list[str]:
+    found = Differences()
+    found.known("case", case, DEFRAG_FIELDS)
+    world = World.of(case, found)
+    target = pod_of(case["target"])
+    movable = [
+        defrag.Movable(pod=pod, node=name, priority=world.records[name]["priority"][uid])
+        for name, there in world.pods.items()
+        for uid, pod in there.items()
+        if uid in case["movable"]
+    ]
+    found.compare("movable", {each.pod.uid for each in movable}, set(case["movable"]))
+    plan = defrag.plan_moves(world.nodes(), [Member(pod=target)], movable)
+    verdict = defrag.Verdict.FITS if case["possible"] else defrag.Verdict.DOES_NOT_FIT
+    found.compare("verdict", plan.verdict, verdict)
+    if not case["possible"] or plan.verdict is not verdict:
+        return found
+    found.compare("evictions", len(plan.moves), case["evictions"])
+    found.compare("priority", plan.priority, case["priority"])
+    found.compare("minimal", plan.minimal, True)
+    pods = {each.pod.uid: each for each in movable}
+    found.compare("moved once", len({move.pod for move in plan.moves}), len(plan.moves))
+    for move in plan.moves:
+        found.compare("source", move.source, pods[move.pod].node)
+        world.states[move.source] = placement.remove(world.states[move.source], move.pod)
+        del world.pods[move.source][move.pod]
+        pod = pods[move.pod].pod
+        why = world.admit(move.target, pod)
+        if why:
+            found.append(f"{move.target} refuses {move.pod}: {why}")
+        world.states[move.target] = placement.start(world.states[move.target], pod)
+    why = world.admit(plan.places[target.uid], target)
+    if why:
+        found.append(f"{plan.places[target.uid]} refuses the target: {why}")
+    return found

@@ -14,6 +14,6 @@
 {{- get $known .Values.layout | toYaml -}}
 {{- end }}
 
-{{- define "rte.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- define "rte.tag" -}}
+{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}

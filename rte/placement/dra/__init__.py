@@ -3,6 +3,7 @@
 The public names are here; docs/dra.md shows them at work.
 """
 
+from rte.placement.dra.alignment import Aligned, Alignment, Wish, align
 from rte.placement.dra.cel.expressions import CEL
 from rte.placement.dra.features import Features
 from rte.placement.dra.inventory import Inventory
@@ -13,6 +14,8 @@ from rte.placement.dra.verdict import Reason, Verdict
 
 __all__ = [
     "CEL",
+    "Aligned",
+    "Alignment",
     "Features",
     "Inventory",
     "Node",
@@ -20,5 +23,7 @@ __all__ = [
     "Supply",
     "Usage",
     "Verdict",
+    "Wish",
+    "align",
     "allocate",
 ]

@@ -31,35 +31,35 @@ class Inventory:
         self._seen: dict[str, tuple[Node, tuple[Pool, ...]]] = {}
         self._viewers: dict[PoolID, set[str]] = {}
 
-    def put_slice(self, value: ResourceSlice) -> None:
-        """Add a slice, or replace the one of its name."""
-        self.remove_slice(value.metadata.name)
+    def put_slice(self, value: ResourceSlice) -> frozenset[str] | None:
+        """Add a slice, or replace the one of its name; returns nodes that see it, None: any may."""
         known = KnownSlice.of(value, self._taints)
+        replaced = self.remove_slice(value.metadata.name)
         self._slices[value.metadata.name] = known
         for table in self._tables(known):
             table[value.metadata.name] = known
-        self._forget(known)
+        concerned = self._forget(known)
+        return None if replaced is None or concerned is None else replaced | concerned
 
-    def remove_slice(self, name: str) -> None:
-        """Remove a slice, if it is there."""
+    def remove_slice(self, name: str) -> frozenset[str] | None:
+        """Remove a slice, if it is there; returns nodes that saw it, None: any may have."""
         known = self._slices.pop(name, None)
         if known is None:
-            return
+            return frozenset()
         for table in self._tables(known):
             del table[name]
-        self._forget(known)
+        return self._forget(known)
 
-    def put_rule(self, rule: DeviceTaintRule) -> None:
-        """Add a rule that taints devices, or replace the one of its name."""
+    def put_rule(self, rule: DeviceTaintRule) -> frozenset[str] | None:
+        """Add a rule that taints devices, or replace the one of its name; returns as above."""
         old = self._rules.get(rule.metadata.name)
         self._rules[rule.metadata.name] = rule
-        self._taint_anew([rule] if old is None else [rule, old])
+        return self._taint_anew([rule] if old is None else [rule, old])
 
-    def remove_rule(self, name: str) -> None:
-        """Remove a rule, if it is there."""
+    def remove_rule(self, name: str) -> frozenset[str] | None:
+        """Remove a rule, if it is there; returns as above."""
         rule = self._rules.pop(name, None)
-        if rule is not None:
-            self._taint_anew([rule])
+        return frozenset() if rule is None else self._taint_anew([rule])
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
         """The pools that a node sees, in the order of allocation.
@@ -91,30 +91,31 @@ class Inventory:
         yield self._of_node.setdefault(node, {}) if node else self._of_no_node
         yield self._of_pool.setdefault(known.pool, {})
 
-    def _forget(self, known: KnownSlice) -> None:
+    def _forget(self, known: KnownSlice) -> frozenset[str] | None:
         node = known.slice.spec.node_name
         if not node:
             self._seen.clear()
             self._viewers.clear()
-            return
-        self._seen.pop(node, None)
-        for viewer in self._viewers.pop(known.pool, ()):
+            return None
+        concerned = frozenset((node, *self._viewers.pop(known.pool, ())))
+        for viewer in concerned:
             self._seen.pop(viewer, None)
+        return concerned
 
     def _taints(self, device: DeviceID) -> Iterator[Taint]:
         for _, rule in sorted(self._rules.items()):
             if _concerns(rule, device):
                 yield rule.spec.taint
 
-    def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> None:
+    def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> frozenset[str] | None:
         rules = tuple(rules)
-        concerned = [
+        changed = [
             known.slice
             for known in self._slices.values()
             if any(_concerns(rule, device.id) for rule in rules for device in known.devices)
         ]
-        for value in concerned:
-            self.put_slice(value)
+        found = [self.put_slice(value) for value in changed]
+        return None if None in found else frozenset().union(*filter(None, found))
 
 
 def _concerns(rule: DeviceTaintRule, device: DeviceID) -> bool:

@@ -28,12 +28,19 @@ class Reason(StrEnum):
     FEATURE_OFF = "feature_off"
     CAPACITY = "capacity"  #: a value that cannot be represented
     UNSUPPORTED = "unsupported"  #: rte does not understand an expression or a field
+    NOT_ALIGNED = "not_aligned"  #: no devices in the zones that the pod requires
     SEARCH_LIMIT = "search_limit"  #: the search was cut off: whether it fits is not known
 
     @property
     def is_fatal(self) -> bool:
         """Whether kube-scheduler gives up on the pod, not only on the node, for this cycle."""
-        return self not in (Reason.NO_FIT, Reason.ALLOCATED_ELSEWHERE, Reason.INVALID_POOLS)
+        return self not in (
+            Reason.NO_FIT,
+            Reason.ALLOCATED_ELSEWHERE,
+            Reason.INVALID_POOLS,
+            Reason.NOT_ALIGNED,
+            Reason.SEARCH_LIMIT,
+        )
 
     @property
     def is_uncertain(self) -> bool:

@@ -10,7 +10,7 @@ from rte.model.pod import ContainerKind
 from rte.placement.drift.outcome import expected_of
 from rte.placement.drift.parts import MEMORY, Part, zones_of
 from rte.placement.drift.possible import Meanwhile, possible_outcomes
-from rte.placement.kubelet.admission import admit
+from rte.placement.kubelet.admission import admit, takes_devices_at_start
 from rte.placement.kubelet.outcome import (
     SMT_ALIGNMENT_ERROR,
     TOPOLOGY_AFFINITY_ERROR,
@@ -18,12 +18,11 @@ from rte.placement.kubelet.outcome import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
     from rte.placement.drift.outcome import Outcome
-    from rte.placement.drift.parts import Parts
 
 #: Reasons by which the resource managers refuse a pod; a pod refused for another one (node totals,
 #: host ports, …) had passed them, or did not get to them.
@@ -82,8 +81,8 @@ def predict(before: NodeState, pod: Pod) -> Prediction:
 def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhile]) -> Case:
     """Compare what a pod got with what was predicted, wherever that was certain.
 
-    ``meanwhile`` is asked only where that makes a difference. Ordinary init containers give their
-    memory back once they have ended, so memory of theirs that is missing in ``got`` is none.
+    ``meanwhile`` is asked only where that makes a difference. What a pod's start changes is none:
+    ordinary init containers give their memory back, and some pods take their devices only then.
     """
     between = Meanwhile()
 
@@ -96,10 +95,11 @@ def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhil
             differences=tuple(sorted(differences)),
         )
 
-    expected, passing = prediction.expected, _passing(prediction.pod)
+    expected = prediction.expected
     if expected is None:
         return case(Result.UNCERTAIN)
-    if expected.reason == got.reason and not _unlike(expected.parts, got.parts, passing):
+    unlike = _Unlike(prediction)
+    if expected.reason == got.reason and not unlike(expected, got):
         return case(Result.EXACT)
     between = meanwhile()
     possible = possible_outcomes(prediction.before, prediction.pod, between)
@@ -112,9 +112,7 @@ def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhil
         return case(Result.ADMITTED, got.parts)
     if len(reasons) > 1:
         return case(Result.UNCERTAIN)
-    different = set.intersection(
-        *(_unlike(outcome.parts, got.parts, passing) for outcome in possible)
-    )
+    different = set.intersection(*(unlike(outcome, got) for outcome in possible))
     certain = [part for part in different if len({o.parts.get(part) for o in possible}) == 1]
     if not certain:
         return case(Result.UNCERTAIN)
@@ -135,23 +133,31 @@ def replay(case: Case) -> Case:
 def is_explained(case: Case) -> bool:
     """Whether the kubelet did something that may come of the case by the rules of this program."""
     prediction, got = case.prediction, case.got
-    possible = possible_outcomes(prediction.before, prediction.pod, case.between) or ()
-    passing = _passing(prediction.pod)
-    return any(
-        outcome.reason == got.reason and not _unlike(outcome.parts, got.parts, passing)
-        for outcome in possible
-    )
+    possible = possible_outcomes(prediction.before, prediction.pod, case.between)
+    if possible is None:
+        return False
+    unlike = _Unlike(prediction)
+    return any(o.reason == got.reason and not unlike(o, got) for o in possible)
 
 
-def _passing(pod: Pod) -> frozenset[Part]:
-    """Parts that a pod holds only until it has started."""
-    inits = (box.name for box in pod.containers if box.kind is ContainerKind.INIT)
-    return frozenset(Part(name, MEMORY) for name in inits)
+class _Unlike:
+    """The parts in which two outcomes of one pod differ, but for what its start changes."""
 
+    def __init__(self, prediction: Prediction) -> None:
+        before, pod = prediction.before, prediction.pod
+        self._lost = {
+            Part(box.name, MEMORY) for box in pod.containers if box.kind is ContainerKind.INIT
+        }
+        self._taken = set()
+        if takes_devices_at_start(before, pod):
+            self._taken = {Part(box.name, name) for box in pod.containers for name in box.requests}
 
-def _unlike(expected: Parts, got: Parts, passing: Collection[Part]) -> set[Part]:
-    return {
-        part
-        for part in expected.keys() | got.keys()
-        if expected.get(part) != got.get(part) and not (part in passing and part not in got)
-    }
+    def __call__(self, expected: Outcome, got: Outcome) -> set[Part]:
+        ours, theirs = expected.parts, got.parts
+        return {
+            part
+            for part in ours.keys() | theirs.keys()
+            if ours.get(part) != theirs.get(part)
+            and not (part in self._lost and part not in theirs)
+            and not (part in self._taken and part not in ours)
+        }

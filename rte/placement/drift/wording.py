@@ -26,7 +26,7 @@ def headline(case: Case) -> str:
     return (
         f"{name} got {held(first, case.got.parts.get(first))} in {place(first)}, "
         f"predicted {held(first, expected.parts.get(first))}"
-        + (f", and {more} more differences" if more else "")
+        + (f", and {more} more" if more else "")
     )
 
 

@@ -14,12 +14,22 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class GivenNIC:
-    """A function and what is held of it, in Mb/s; ``backup`` holds the same."""
+    """A function and what is held of it, in Mb/s.
+
+    Attributes:
+        backup: a second function, which holds the same.
+        exclusive: no other pod may hold them.
+    """
 
     address: str
     rx: int
     tx: int
     backup: str | None = None
+    exclusive: bool = False
+
+    def addresses(self) -> tuple[str, ...]:
+        """The function, and its back-up if it has one."""
+        return (self.address, self.backup) if self.backup else (self.address,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +98,7 @@ def _group_document(group: GroupAllocation) -> dict[str, Any]:
         "nics": [
             {"address": nic.address, "rx": nic.rx, "tx": nic.tx}
             | ({"backup": nic.backup} if nic.backup else {})
+            | ({"exclusive": True} if nic.exclusive else {})
             for nic in group.nics
         ],
         "hugepages": _pages_document(group.pages),

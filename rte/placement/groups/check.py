@@ -17,7 +17,7 @@ from rte.placement.groups.request import SMTByKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
+    from rte.placement.groups.allocation import Allocation, GroupAllocation
     from rte.placement.groups.inventory import NIC, Inventory, Policy, Used
     from rte.placement.groups.request import SMT, Group, NICWish, Request
 
@@ -37,7 +37,7 @@ def violations(
     for wish, given in pairs:
         found += (f"{wish.name}: {fault}" for fault in _group_faults(wish, given, inventory))
         for i, (entry, nic) in enumerate(zip(wish.nics, given.nics, strict=False)):
-            for address in _addresses(nic):
+            for address in nic.addresses():
                 found += (
                     f"{wish.name}: nics[{i}]: {fault}"
                     for fault in _function_faults(entry, address, inventory, used, policy)
@@ -47,6 +47,8 @@ def violations(
     found += _gpu_faults(allocation, used)
     found += _bandwidth_faults(allocation, inventory, used, policy)
     found += _page_faults(request, allocation, inventory, used)
+    if request.strict_pages and preference(request, allocation, inventory)[2]:
+        found.append("pages outside of the pod's zones")
     return found
 
 
@@ -68,18 +70,14 @@ def preference(
         near = {
             inventory.nic_by_address[address].domain(wish.scope)
             for nic in given.nics
-            for address in _addresses(nic)
+            for address in nic.addresses()
         }
         if near:
             apart += sum(gpus[address].domain(wish.scope) not in near for address in given.gpus)
     functions = {
-        address for group in allocation.groups for nic in group.nics for address in _addresses(nic)
+        address for group in allocation.groups for nic in group.nics for address in nic.addresses()
     }
     return len(zones), len(group_zones), outside, apart, len(functions)
-
-
-def _addresses(nic: GivenNIC) -> tuple[str, ...]:
-    return (nic.address, nic.backup) if nic.backup else (nic.address,)
 
 
 def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
@@ -91,7 +89,7 @@ def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> 
         yield "wrong number of workers or helpers"
     if len(given.gpus) != len(wish.gpus) or len(given.nics) != len(wish.nics):
         yield "wrong number of GPUs or NICs"
-    own = [address for nic in given.nics for address in _addresses(nic)]
+    own = [address for nic in given.nics for address in nic.addresses()]
     if len(set(own)) < len(own):
         yield "one function for two entries"
     for entry, nic in zip(wish.nics, given.nics, strict=False):
@@ -121,7 +119,7 @@ def _alignment_faults(wish: Group, given: GroupAllocation, inventory: Inventory)
     zone_of_cpu = {cpu: core.zone for core in inventory.cores for cpu in core.cpus}
     if any(zone_of_cpu.get(cpu) != given.zone for cpu in given.cpus()):
         yield "CPUs of another zone"
-    addresses = {*given.gpus, *(address for nic in given.nics for address in _addresses(nic))}
+    addresses = {*given.gpus, *(address for nic in given.nics for address in nic.addresses())}
     devices = [it for it in (*inventory.gpus, *inventory.nics) if it.address in addresses]
     if any(inventory.zone_of(device) != given.zone for device in devices):
         yield "devices of another zone"
@@ -139,7 +137,7 @@ def _function_faults(
         yield f"there is no function {address}"
         return
     port = inventory.port(nic)
-    speed = nic.mbps or port.mbps
+    speed = nic.mbps if nic.mbps is not None else port.mbps
     if speed is None or speed < policy.nic_min_mbps or speed < wish.min_mbps:
         yield f"{address} is too slow"
     if port.link == "down":
@@ -148,7 +146,7 @@ def _function_faults(
         yield f"{address} has VFs"
     if wish.rdma and not nic.rdma:
         yield f"{address} has no RDMA device"
-    if wish.kind != "any" and wish.kind != ("pf" if nic.pf is None else "vf"):
+    if wish.kind not in {"any", "pf" if nic.pf is None else "vf"}:
         yield f"{address} is no {wish.kind}"
     holder = used.nics.get(address)
     if holder is not None and (
@@ -227,7 +225,7 @@ def _bandwidth_faults(
     given: set[str] = set()
     for group in allocation.groups:
         for nic in group.nics:
-            for address in _addresses(nic):
+            for address in nic.addresses():
                 given.add(address)
                 rx[address] += nic.rx
                 tx[address] += nic.tx
@@ -282,9 +280,3 @@ def _page_faults(
         left -= inventory.reserved_pages.get(size, 0) + used.pages_anywhere.get(size, 0)
         if sum(count for (other, _), count in held.items() if other == size) > left:
             yield f"the node has not so many pages of {size}"
-    zones = {group.zone for group in allocation.groups} | {allocation.misc_zone}
-    zones.discard(None)
-    if request.strict_pages and zones:
-        for size, by_zone in allocation.pages.items():
-            if set(by_zone) - zones:
-                yield f"pages of {size} outside of the pod's zones"

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rte.model import bits
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from rte.model.bits import CPUSet
 
@@ -38,11 +40,12 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPU(Device):
-    """A GPU that the driver can use; model ``""`` and memory 0 = not told."""
+    """A GPU that the driver can use; model ``""``, memory 0, index None = not told."""
 
     model: str = ""
     memory_gib: int = 0
     uuid: str = ""
+    index: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +107,25 @@ class Inventory:
         """Addresses that some VF of the inventory has as its PF."""
         return frozenset(nic.pf for nic in self.nics if nic.pf is not None)
 
+    @cached_property
+    def core_masks(self) -> tuple[CPUSet, ...]:
+        """The CPUs of each core."""
+        return tuple(bits.of(core.cpus) for core in self.cores)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """All that a decision depends on, so no UUIDs and MACs: nodes of one shape answer alike."""
+        return (
+            tuple((zone, _key(pages)) for zone, pages in sorted(self.pages.items())),
+            self.cores,
+            tuple((it.address, it.zone, it.path, it.model, it.memory_gib) for it in self.gpus),
+            tuple(
+                (it.address, it.zone, it.path, it.mbps, it.link, it.pf, it.rdma) for it in self.nics
+            ),
+            self.reserved_cpus,
+            _key(self.reserved_pages),
+        )
+
     def port(self, nic: NIC) -> NIC:
         """The PF of a VF, or the function itself where that is not in the inventory."""
         return self.nic_by_address.get(nic.pf, nic) if nic.pf is not None else nic
@@ -115,12 +137,16 @@ class Inventory:
         return device.zone
 
 
+def _key(pages: Pages) -> Hashable:
+    return tuple(sorted(pages.items()))
+
+
 def card(address: str) -> str:
     """``domain:bus:device`` of a port."""
     return address.rpartition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class NICUse:
     """What pods hold of a function, in Mb/s; ``exclusive``: one of them shares it with nobody."""
 
@@ -144,6 +170,17 @@ class Used:
     nics: Mapping[str, NICUse] = field(default_factory=dict)
     pages: Mapping[int, Pages] = field(default_factory=dict)
     pages_anywhere: Pages = field(default_factory=dict)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal holdings."""
+        return (
+            self.cpus,
+            self.gpus,
+            tuple(sorted(self.nics.items())),
+            tuple((zone, _key(pages)) for zone, pages in sorted(self.pages.items())),
+            _key(self.pages_anywhere),
+        )
 
 
 NOTHING_USED = Used()
@@ -170,7 +207,7 @@ class Policy:
     settle_seconds: float = 30
     settle_for: tuple[Literal["gpu", "all"], ...] = ("gpu",)
     strategy: Literal["pack", "spread"] = "pack"
-    max_steps: int = 20_000
+    max_steps: int = 30_000
     max_improvement_steps: int = 3_000
 
 

@@ -21,7 +21,10 @@ from rte.placement.groups.search.problem import Problem
 from rte.placement.groups.search.supply import Supply
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.search.state import Cost
 
 SEARCH_LIMIT = "search-limit"
 ALIGNMENT = "alignment"
@@ -41,7 +44,7 @@ class Decision:
 
     allocation: Allocation | None = None
     reasons: tuple[str, ...] = ()
-    cost: search.Cost | None = None
+    cost: Cost | None = None
 
 
 def place(
@@ -57,16 +60,20 @@ def place(
     return place_on(request, Supply(inventory, used, policy))
 
 
-def place_on(request: Request, supply: Supply) -> Decision:
-    """Find the place of a pod on a node that is fit for it."""
+def place_on(request: Request, supply: Supply, max_steps: int | None = None) -> Decision:
+    """Find the place of a pod on a node that is fit for it.
+
+    ``max_steps`` stands in for the policy's budget of the search.
+    """
     policy = supply.policy
+    steps = policy.max_steps if max_steps is None else max_steps
     problem = Problem(request, supply)
     try:
-        solution = search.find(problem, policy.max_steps)
+        solution = search.find(problem, steps)
+        if solution is None:
+            return Decision(reasons=_lacking(request, supply, steps))
     except search.SearchLimit:
         return Decision(reasons=(SEARCH_LIMIT,))
-    if solution is None:
-        return Decision(reasons=_lacking(request, supply))
     solution = search.improve(problem, solution, policy.max_improvement_steps)
     return Decision(allocation=allocate(problem, solution), cost=solution.cost)
 
@@ -89,19 +96,30 @@ def unfit(request: Request, node: NodeFacts, policy: Policy) -> tuple[str, ...]:
     return tuple(reason for reason, applies in checks.items() if applies)
 
 
-def _lacking(request: Request, supply: Supply) -> tuple[str, ...]:
-    """The resources that alone, without any alignment, cannot be had; else the alignment."""
-    reasons = []
-    for resource in RESOURCES:
-        try:
-            solution = search.find(
-                Problem(_alone(request, resource), supply), supply.policy.max_steps
-            )
-        except search.SearchLimit:
-            return (SEARCH_LIMIT,)
-        if solution is None:
-            reasons.append(resource)
+def _lacking(request: Request, supply: Supply, max_steps: int) -> tuple[str, ...]:
+    """The resources that alone, without any alignment, cannot be had; else the alignment.
+
+    Raises:
+        SearchLimit: it is proven that there is no place, but not within the budget why.
+    """
+    reasons = [
+        resource
+        for resource in _asked_for(request)
+        if search.find(Problem(_alone(request, resource), supply), max_steps) is None
+    ]
     return tuple(reasons) or (ALIGNMENT,)
+
+
+def _asked_for(request: Request) -> Iterator[str]:
+    """The resources of a request, in the order of :data:`RESOURCES`."""
+    groups = request.groups
+    asked = {
+        "gpus": request.wants_gpus,
+        "cpus": bool(request.misc.count) or any(group.cpu_count() for group in groups),
+        "nic": any(group.nics for group in groups),
+        "hugepages": bool(request.hugepages) or any(group.hugepages for group in groups),
+    }
+    return (resource for resource in RESOURCES if asked[resource])
 
 
 def _alone(request: Request, resource: str) -> Request:

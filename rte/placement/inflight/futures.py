@@ -119,7 +119,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     # What a later container finds to reuse depends on what was picked for an earlier one.
     reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
     pinned = [name for name, holding in admission.holdings.items() if holding.memory]
-    if not _picks_always_succeed(state, rules, alone=alone):
+    if not picks_always_succeed(state, rules, alone=alone):
         return False
     if not alone and reuses:
         return False
@@ -127,7 +127,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
         return True
     if rules.policy == merge.NONE:
         return alone
-    if not alone and not (rules.pod_scope and _merge_sees_all(pod)):
+    if not alone and not (rules.pod_scope and merge_sees_all(pod)):
         return False
     return all(
         merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
@@ -144,12 +144,12 @@ def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
     followed. False where this reasoning does not apply.
     """
     rules = rules_of(state.config, state.kubelet_version)
-    if demand.is_pod_level(pod, rules) or not _goes_to_one_zone(state, rules):
+    if demand.is_pod_level(pod, rules) or not goes_to_one_zone(state, rules):
         return False
     asking = _asking(state, pod, rules)
     if any(container.kind is ContainerKind.INIT for container in asking):
         return False
-    if rules.pod_scope and not _merge_sees_all(pod):
+    if rules.pod_scope and not merge_sees_all(pod):
         return False
     units: list[Mapping[str, int]] = [
         _zonal_demand(state, pod, container, rules) for container in asking
@@ -257,13 +257,13 @@ def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, 
     return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
 
 
-def _goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
+def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
     return (
         rules.policy != merge.NONE
         and bool(state.topology.zones)
         and not (rules.cpu is not None and rules.cpu.align_by_socket)
-        and _picks_always_succeed(state, rules, alone=False)
+        and picks_always_succeed(state, rules, alone=False)
         and all(row.group == 1 << zone for zone, row in state.memory.items())
         and not any(
             zones is not None and zones & (zones - 1)
@@ -271,6 +271,16 @@ def _goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
             for zones in pool.zones
         )
     )
+
+
+def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
+    """Whether one merge places all that the pod asks for."""
+    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
+        return False
+    asking = _asking(state, pod, rules)
+    if rules.pod_scope:
+        return merge_sees_all(pod)
+    return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
 
 def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
@@ -315,7 +325,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _merge_sees_all(pod: Pod) -> bool:
+def merge_sees_all(pod: Pod) -> bool:
     """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
     asked = {name for box in pod.containers for name in memory.requested(box.requests)}
     return asked <= memory.pod_requested(pod).keys()
@@ -333,7 +343,7 @@ def _asking(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
     ]
 
 
-def _picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
+def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs."""
     if rules.cpu is None:
         return True

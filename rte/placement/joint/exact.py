@@ -7,17 +7,20 @@ every kind can go on in every way. Identical pods and identical nodes so cost no
 
 from __future__ import annotations
 
+from operator import ge
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rte.placement.inflight.orders import CutOff, plus
+from rte.placement.inflight.orders import CutOff, without
 from rte.placement.joint.field import Assignment
 
 if TYPE_CHECKING:
-    from rte.placement.inflight.orders import Bundle
+    from rte.placement.inflight.orders import Budget, Bundle
     from rte.placement.joint.field import Field
 
 #: Sets of pods that are followed at a time.
 MAX_SETS = 2000
+#: Comparisons that count as one step of the budget.
+LOOKS_PER_STEP = 100
 #: Kind -> pods placed.
 Counts: TypeAlias = tuple[int, ...]
 
@@ -45,21 +48,24 @@ def largest(ground: Field, beaten: int) -> Assignment | None:
         ]
         for place in places
     }
+    bundles = {place: _bundles(ground, place, capacities[place]) for place in places}
     left = [sum(capacities[place][kind] for place in places) for kind in range(len(counts))]
+    largest_left = sum(len(taken[0]) for taken in bundles.values())
     reached: dict[Counts, _Step | None] = {(0,) * len(counts): None}
     for place in places:
         left = [amount - here for amount, here in zip(left, capacities[place], strict=True)]
+        taken = bundles[place]
+        largest_left -= len(taken[0])
         found: dict[Counts, _Step | None] = {}
         for placed, step in reached.items():
-            room = [
-                min(here, count - done)
-                for here, count, done in zip(capacities[place], counts, placed, strict=True)
-            ]
-            for bundle in _bundles(ground, place, room):
+            room = [count - done for count, done in zip(counts, placed, strict=True)]
+            for bundle in _largest(taken, room):
                 after = _sum(placed, bundle)
-                if after not in found and _hope(after, left, counts) > beaten:
+                hope = min(_hope(after, left, counts), sum(after) + largest_left)
+                if after not in found and hope > beaten:
                     found[after] = _Step(place, bundle, step) if bundle else step
-        reached = _undominated(found)
+            ground.budget.spend(len(taken) // LOOKS_PER_STEP)
+        reached = _undominated(found, ground.budget)
     if not reached:
         return None
     best = max(reached, key=sum)
@@ -83,22 +89,43 @@ def _hope(placed: Counts, left: list[int], counts: Counts) -> int:
 
 
 def _bundles(ground: Field, place: int, room: list[int]) -> list[Bundle]:
-    """Every set that the node takes, of at most ``room`` pods of each kind."""
+    """Every set that the node takes, of at most ``room`` pods of each kind, the largest first."""
     site = ground.sites[place]
     out: list[Bundle] = [()]
     level: list[Bundle] = [()]
     while level:
         larger = {
-            plus(bundle, kind): None
+            (*bundle, kind): None
             for bundle in level
-            for kind, most in enumerate(room)
-            if bundle.count(kind) < most and (not bundle or kind >= bundle[-1])
+            for kind in range(bundle[-1] if bundle else 0, len(room))
+            if bundle.count(kind) < room[kind]
         }
         level = [bundle for bundle in larger if site.takes(bundle)]
         out += level
         if len(out) > MAX_SETS:
             raise CutOff
+    return out[::-1]
+
+
+def _largest(bundles: list[Bundle], room: list[int]) -> list[Bundle]:
+    """Those of at most ``room`` pods of each kind that are part of no other such one."""
+    out: list[Bundle] = []
+    covered: set[Bundle] = set()
+    for bundle in bundles:
+        if bundle in covered or any(bundle.count(kind) > room[kind] for kind in bundle):
+            continue
+        out.append(bundle)
+        _cover(bundle, covered)
     return out
+
+
+def _cover(bundle: Bundle, covered: set[Bundle]) -> None:
+    """Note all parts of a bundle."""
+    for kind in dict.fromkeys(bundle):
+        part = without(bundle, kind)
+        if part not in covered:
+            covered.add(part)
+            _cover(part, covered)
 
 
 def _sum(placed: Counts, bundle: Bundle) -> Counts:
@@ -108,13 +135,12 @@ def _sum(placed: Counts, bundle: Bundle) -> Counts:
     return tuple(after)
 
 
-def _undominated(found: dict[Counts, _Step | None]) -> dict[Counts, _Step | None]:
+def _undominated(found: dict[Counts, _Step | None], budget: Budget) -> dict[Counts, _Step | None]:
     """The sets that are part of no other one."""
     kept: dict[Counts, _Step | None] = {}
     for placed in sorted(found, key=sum, reverse=True):
-        if not any(
-            all(other >= own for other, own in zip(larger, placed, strict=True)) for larger in kept
-        ):
+        budget.spend(len(kept) // LOOKS_PER_STEP)
+        if not any(all(map(ge, larger, placed)) for larger in kept):
             kept[placed] = found[placed]
             if len(kept) > MAX_SETS:
                 raise CutOff

@@ -25,10 +25,17 @@ class Field:
 
     Args:
         totals_only: ask for node totals alone, as if kubelets had no managers.
+        sites: what the nodes can take, where that is known already (no two are shared then).
     """
 
     def __init__(
-        self, nodes: Sequence[Node], kinds: Kinds, budget: Budget, *, totals_only: bool = False
+        self,
+        nodes: Sequence[Node],
+        kinds: Kinds,
+        budget: Budget,
+        *,
+        totals_only: bool = False,
+        sites: Sequence[Site] | None = None,
     ) -> None:
         self.nodes = nodes
         self.kinds = kinds
@@ -39,11 +46,12 @@ class Field:
         class_of: list[int] = []
         table = NodeTable()
         shared: list[Site] = []
-        for node in nodes:
-            key = classes.key(node, kinds)
+        for place, node in enumerate(nodes):
+            key = place if sites else classes.key(node, kinds)
             number = numbers.setdefault(key, len(numbers))
             if number == len(shared):
-                shared.append(Site(node, kinds, budget, totals_only=totals_only))
+                known = sites[place] if sites else None
+                shared.append(known or Site(node, kinds, budget, totals_only=totals_only))
                 table.put(str(number), node.state)
             class_of.append(number)
             self.sites.append(shared[number])
@@ -94,6 +102,10 @@ class Assignment:
     def size(self) -> int:
         """Pods that have a place."""
         return sum(map(len, self.bundles))
+
+    def clear(self) -> None:
+        """Give back all places."""
+        self.bundles[:] = [()] * len(self.bundles)
 
     def names(self) -> dict[str, str]:
         """Pod UID -> node name; pods of a kind in the order given."""

@@ -45,6 +45,11 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     arriving: tuple[Pod, ...] = ()
 
+    @property
+    def room(self) -> dict[str, int]:
+        """What the totals leave, by resource."""
+        return {name: amount - self.used.get(name, 0) for name, amount in self.allocatable.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
@@ -130,9 +135,7 @@ class Site:
         self._kinds = kinds
         self._base: Bundle = tuple(range(len(kinds.pods), len(kinds.pods) + len(node.arriving)))
         self._orders = Orders(states or (node.state,), (*kinds.pods, *node.arriving), budget)
-        self._room = {
-            name: amount - node.used.get(name, 0) for name, amount in node.allocatable.items()
-        }
+        self._room = node.room
         self._known: dict[Bundle, Obstacle | None] = {}
 
     def takes(self, bundle: Bundle) -> bool:

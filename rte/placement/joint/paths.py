@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Nodes that one pod may look at on its way, pushes of others included.
 MAX_LOOKS = 20_000
+#: Times that all pods are placed anew, in another order.
+MAX_ROUNDS = 12
 #: Pushes on one path.
 MAX_DEPTH = 6
 
@@ -25,7 +27,8 @@ MAX_DEPTH = 6
 def place_by_paths(assignment: Assignment) -> None:
     """Place as many pods as are found a place for; the assignment is valid at every moment.
 
-    A quarter of the budget is left to others.
+    Kinds that found no place for all go first in the next round. A quarter of the budget is left
+    to others.
 
     Raises:
         CutOff: the budget is used up.
@@ -33,12 +36,30 @@ def place_by_paths(assignment: Assignment) -> None:
     ground = assignment.ground
     counts = ground.kinds.counts
     scarcity = [len(nodes) / count for nodes, count in zip(ground.candidates, counts, strict=True)]
-    for kind in sorted(range(len(counts)), key=lambda kind: (scarcity[kind], kind)):
-        for _ in range(counts[kind]):
-            if ground.budget.spent > ground.budget.steps * 3 // 4:
-                return
-            if not _Path(assignment).place(kind, 0):
+    order = sorted(range(len(counts)), key=lambda kind: (scarcity[kind], kind))
+    best = list(assignment.bundles)
+    try:
+        for _ in range(MAX_ROUNDS):
+            assignment.clear()
+            left_out = [kind for kind in order if not _place_kind(assignment, kind)]
+            if assignment.size > sum(map(len, best)):
+                best = list(assignment.bundles)
+            if not left_out or ground.budget.spent > ground.budget.steps * 3 // 4:
                 break
+            later = [kind for kind in order if kind not in left_out]
+            if [*left_out, *later] == order:
+                break
+            order = [*left_out, *later]
+    finally:
+        if assignment.size < sum(map(len, best)):
+            assignment.bundles[:] = best
+
+
+def _place_kind(assignment: Assignment, kind: int) -> bool:
+    """Whether all pods of a kind have found a place."""
+    return all(
+        _Path(assignment).place(kind, 0) for _ in range(assignment.ground.kinds.counts[kind])
+    )
 
 
 class _Path:

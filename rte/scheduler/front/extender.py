@@ -14,9 +14,7 @@ and its place there is its own from then on.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -28,45 +26,24 @@ from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Check
 from rte.scheduler.front import extender_args
 from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
+from rte.scheduler.front.wakeups import Wakeups
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.plugins import preemption, preferences
 from rte.scheduler.shell import binder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rte.kube.client import Client
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.shell.service import Scheduler
 
-logger = logging.getLogger(__name__)
-
-#: Touched to wake a pod that waits in kube-scheduler.
-WAKE_ANNOTATION = "topology.rte.dev/place-appeared"
-
 #: The highest priority that an extender may give (extender/v1 MaxExtenderPriority).
 MOST = 10
 
 #: A bind waits so long for the confirmation of a pod in front; kube-scheduler gives it 5 s.
 CONFIRMED_WITHIN_S = 3.0
-
-
-@dataclass
-class _Refusal:
-    """A pod that was refused here.
-
-    Attributes:
-        pod: as kube-scheduler sent it first.
-        seen: the cluster's sequence number at that time.
-        offered: nodes that kube-scheduler has offered for it since it was let through last.
-        unsettled: one of them whose pods in flight have to be confirmed before it can preempt.
-    """
-
-    pod: PodView
-    seen: int = 0
-    offered: set[str] = field(default_factory=set)
-    unsettled: str = ""
 
 
 class Extender:
@@ -89,10 +66,9 @@ class Extender:
         self._client = client
         self._clock = clock
         self._picks = Picks()
-        self._refused: dict[str, _Refusal] = {}
+        self._wakeups = Wakeups(scheduler, client, self._fits)
         self._binding: dict[str, asyncio.Task[binder.Bound]] = {}
         self._changed = asyncio.Event()
-        self._number = 0
 
     def routes(self) -> list[web.RouteDef]:
         """Routes of the verbs, as in ``manifests/extender/kube-scheduler.yaml``."""
@@ -125,9 +101,9 @@ class Extender:
                 failed |= others
                 passing = {chosen: passing[chosen]}
         if passing:
-            self._refused.pop(pod.uid, None)
+            self._wakeups.passed(pod.uid)
         else:
-            self._refuse(pod, offered)
+            self._wakeups.refused(pod, offered)
         nodes = args.get("Nodes")
         if nodes is not None:
             kept = [item for name, item in extender_args.items(nodes) if name in passing]
@@ -204,22 +180,22 @@ class Extender:
             pod, entry = cluster.pods.get(uid), cluster.nodes.get(name)
             if pod is None or entry is None:
                 return f"unknown pod {uid} or node {name}"
-            if pod.node:
-                return "" if pod.node == name else f"the pod is bound to {pod.node}"
+            where = pod.node or cluster.assumed.get(uid)
+            if where:
+                return "" if where == name else f"the pod is bound to {where}"
             if pod.shape.malformed:
                 return pod.shape.malformed
             promised = self._picks.node_of(uid) == name
-            check = entry.check(pod.shape)
-            if not promised and not check.reason:
-                check = self._beside_picks(entry, pod, check)[1]
+            own = entry.check(pod.shape)
+            check = own if promised else self._beside_picks(entry, pod, own)[1]
             if not check.reason:
                 break
             left = gives_up - self._clock()
             if not (promised and check.waits and left > 0):
-                self._refuse(pod, [name])
+                self._wakeups.refused(pod, [name])
                 return _text(check)
             await self._next_change(left)
-        task = self._scheduler.place(pod, Decision(node=name, check=entry.check(pod.shape)))
+        task = self._scheduler.place(pod, Decision(node=name, check=own))
         self._binding[uid] = task
         try:
             bound = await task
@@ -233,51 +209,10 @@ class Extender:
         """Touch pods that were refused here and fit now; to be called when something changed."""
         self._changed.set()
         self._changed = asyncio.Event()
-        cluster = self._scheduler.cluster
-        for promised in self._picks.pods():
-            if not self._waits(promised):
-                self._end_pick(promised.uid)
-        for uid, refusal in list(self._refused.items()):
-            if not self._waits(refusal.pod) or uid in cluster.assumed:
-                self._refused.pop(uid, None)
-                continue
-            pod = cluster.pods.get(uid, refusal.pod)
-            changed = cluster.changed_since(refusal.seen)
-            refusal.seen = cluster.sequence
-            if any(self._helps(pod, refusal, entry) for entry in changed):
-                self._refused.pop(uid, None)
-                self._scheduler.spawn(self._touch(pod))
-
-    def _waits(self, pod: PodView) -> bool:
-        """Whether the pod still waits for a node, or is newer than what the watch has told."""
-        known = self._scheduler.cluster.pods.get(pod.uid)
-        if known is None:
-            return self._scheduler.feeds.pods_seen < pod.version
-        return not (known.node or known.deleting)
-
-    def _helps(self, pod: PodView, refusal: _Refusal, entry: NodeEntry) -> bool:
-        """Whether that node is worth another attempt: kube-scheduler has offered it."""
-        if entry.name not in refusal.offered:
-            return False
-        found = self._check(entry.name, pod)
-        return found is not None and (
-            not found[1].reason
-            or (entry.name == refusal.unsettled and preemption.is_settled(entry))
-        )
-
-    async def _touch(self, pod: PodView) -> None:
-        self._number += 1
-        body = {"metadata": {"uid": pod.uid, "annotations": {WAKE_ANNOTATION: str(self._number)}}}
-        try:
-            await self._client.patch(PODS.path(pod.name, pod.namespace), body)
-        except errors.KubeError as error:
-            logger.debug("%s was not woken: %s", pod.key, error)
-
-    def _refuse(self, pod: PodView, offered: Iterable[str], unsettled: str = "") -> None:
-        refusal = self._refused.setdefault(pod.uid, _Refusal(pod))
-        refusal.seen = self._scheduler.cluster.sequence
-        refusal.offered.update(offered)
-        refusal.unsettled = unsettled or refusal.unsettled
+        for pod in self._picks.pods():
+            if not self._wakeups.is_waiting(pod):
+                self._end_pick(pod.uid)
+        self._wakeups.look()
 
     async def _next_change(self, seconds: float) -> None:
         """Until the cluster has changed, or the time is over."""
@@ -345,10 +280,10 @@ class Extender:
             return uids, violations
         if not entry.without(frozenset(uids)).check(pod.shape).reason:
             if not uids:  # a place has appeared since the filter
-                self._scheduler.spawn(self._touch(pod))
+                self._wakeups.wake(pod)
             return uids, violations
         if not preemption.is_settled(entry):
-            self._refuse(pod, [name], unsettled=name)
+            self._wakeups.refused(pod, [name], unsettled=name)
             return None
         plan = self._scheduler.plan_on(pod, entry)
         if plan is None:
@@ -361,6 +296,10 @@ class Extender:
         if entry is None or entry.info is None:
             return None
         return self._beside_picks(entry, pod, self._scheduler.cycle.check(entry, pod))
+
+    def _fits(self, name: str, pod: PodView) -> bool:
+        found = self._check(name, pod)
+        return found is not None and not found[1].reason
 
     def _pod(self, args: Mapping[str, Any]) -> PodView:
         pod = extender_args.as_object(args.get("Pod"), "Pod")

@@ -50,8 +50,8 @@ class Predictions:
 
     def expect(self, entry: NodeEntry, pod: PodView, check: Check) -> None:
         """The pod is about to be bound to the node; it is not among its pods yet."""
-        outlook = entry.outlook()
-        if outlook is None:
+        known = entry.outlook()
+        if known is None:
             return
         verdict = check.verdict
         expected: drift.Outcome | None = drift.Outcome()
@@ -60,7 +60,7 @@ class Predictions:
             after = verdict.after
             expected = drift.Outcome(parts=drift.parts_of(after, "")) if after else None
         prediction = drift.Prediction(
-            before=outlook.base,
+            before=known.base,
             pod=replace(pod.shape.as_pod(pod.kubelet_uid), namespace=pod.namespace, name=pod.name),
             expected=expected,
         )

@@ -1,6 +1,8 @@
 """``rte simulate`` and ``rte explain`` on files: what a user types and sees."""
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -27,7 +29,7 @@ def pod_yaml(name, *cpus, memory="1Gi", **spec):
     }
 
 
-def node_objects(name, held=()):
+def node_objects(name, held=(), version="v1.35.4"):
     """A Node of 2 zones x 8 CPUs and its NRT; ``held`` are CPU counts of pods that run there."""
     topology = Topology(
         cpus=tuple(
@@ -44,7 +46,7 @@ def node_objects(name, held=()):
         reserved_cpus=1,
         cpu_reservation_milli=1000,
     )
-    state = placement.initial_state(topology, config, {}, "v1.35.4")
+    state = placement.initial_state(topology, config, {}, version)
     pods, refs = [], []
     for place, count in enumerate(held):
         amounts = {"cpu": 1000 * count, "memory": GIB}
@@ -131,6 +133,38 @@ def test_explain_tells_what_a_restart_of_a_kubelet_would_do(write, capsys):
     assert "there is no node m" in capsys.readouterr().err
 
 
+def test_explain_marks_rules_that_are_assumed(write, capsys):
+    cluster = write(
+        "cluster.yaml", [*node_objects("new", version="v1.37.99"), *node_objects("old")]
+    )
+    pod = write("pod.yaml", [pod_yaml("p", 5)])
+    assert main(["explain", "-f", pod, "--from", cluster]) == 0
+    assert capsys.readouterr().out.count("kubelet v1.37.99 is taken for v1.37.") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", '{"rteCase": 7}', '{"rteCase": 1}'])
+def test_a_file_that_is_no_case_is_named(text, tmp_path, capsys):
+    path = tmp_path / "case.json"
+    path.write_text(text)
+    assert main(["explain", "--case", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "case.json" in error
+
+
+def test_explain_replays_cases_as_text_and_json(tmp_path, capsys):
+    samples = Path(__file__).parents[2] / "vectors/rte_case.jsonl.gz"
+    lines = gzip.decompress(samples.read_bytes()).decode().splitlines()[:3]
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    assert main(["explain", "--case", str(path)]) == 0
+    assert capsys.readouterr().out.count("not reproduced: this rte predicts") == 3
+    assert main(["explain", "--case", str(path), "-o", "json"]) == 0
+    answers = json.loads(capsys.readouterr().out)
+    assert [answer["reproduced"] for answer in answers] == [False] * 3
+    assert answers[0]["replayed"]["result"] == "exact"
+
+
 def test_simulate_compares_ways_of_deciding_under_the_kubelets_rules(write, capsys):
     """12 CPUs fit a node by totals, and no zone: only node totals sends the pod there."""
     files = write(
@@ -178,6 +212,7 @@ def test_simulate_replicas_on_a_fixture(write, capsys):
         (["explain"], "name a pod"),
         (["explain", "a", "-f", "b"], "one of the two"),
         (["explain", "a", "--restart", "n"], "--restart takes a node"),
+        (["explain", "--case", "{missing}"], "cannot read"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, words, capsys, tmp_path):

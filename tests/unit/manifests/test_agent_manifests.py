@@ -29,8 +29,12 @@ def documents(folder: str) -> list[dict[str, Any]]:
     ]
 
 
-def find(kind: str, folder: str = "agent") -> dict[str, Any]:
-    (found,) = (item for item in documents(folder) if item["kind"] == kind)
+def find(kind: str, folder: str = "agent", name: str = "") -> dict[str, Any]:
+    (found,) = (
+        item
+        for item in documents(folder)
+        if item["kind"] == kind and name in ("", item["metadata"]["name"])
+    )
     return found
 
 
@@ -188,6 +192,6 @@ def test_the_printer_columns_read_attributes_that_are_published():
 
 def test_the_podmonitor_selects_the_agents_pods():
     labels = find("DaemonSet")["spec"]["template"]["metadata"]["labels"]
-    spec = find("PodMonitor", "monitoring")["spec"]
+    spec = find("PodMonitor", "monitoring", "rte-agent")["spec"]
     assert spec["selector"]["matchLabels"] == labels
     assert labels == daemon.LEASE_LABELS

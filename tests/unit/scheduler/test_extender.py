@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rte.scheduler.front.extender import WAKE_ANNOTATION
+from rte.scheduler.front.wakeups import WAKE_ANNOTATION
 from rte.scheduler.plugins import preemption
 from tests.unit.scheduler.test_malformed import damaged
 from tests.unit.scheduler.town import until

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rte.scheduler.front import extender as extenders
 from rte.scheduler.front import picks as picking
-from rte.scheduler.front.extender import WAKE_ANNOTATION, Extender
+from rte.scheduler.front.extender import Extender
 from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
+from rte.scheduler.front.wakeups import WAKE_ANNOTATION
 from rte.scheduler.shell.binder import Bound, Outcome
 from tests.unit.scheduler.build import World, pod_object
 from tests.unit.scheduler.town import until

@@ -110,12 +110,9 @@ def test_how_well_rules_are_known_is_counted_and_an_unknown_release_is_logged_on
     world.look()
     counted = [world.value("kubelets", rules=rules) for rules in ("exact", "assumed", "unknown")]
     assert counted == [1, 1, 2]
-    assert caplog.messages == [
-        (
-            "no rules for kubelet v1.38.0: 1.34 to 1.37 are known; wait for the release of rte that "
-            "lists 1.38; its nodes are a last resort"
-        )
-    ]
+    (line,) = caplog.messages
+    assert line.startswith("no rules for kubelet v1.38.0: 1.34 to 1.37 are known; wait for")
+    assert line.endswith("that lists 1.38; its nodes are a last resort")
 
 
 # rte explain --restart

@@ -6,45 +6,23 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from rte import placement
 from rte.cli import explain
 from rte.nrt import case as cases
 from rte.placement import drift
-from rte.placement.drift import Result, case, possible
+from rte.placement.drift import Result
 from rte.scheduler.report.predictions import Predictions
 from tests.conformance.__main__ import main as conformance
+from tests.unit.placement.drift import wrong
 from tests.unit.scheduler.build import World
 from tests.unit.scheduler.town import Town, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from rte.model.node import NodeState
-    from rte.model.pod import Pod
+    import pytest
+
     from rte.scheduler.framework.objects import PodView
-
-
-def without_reservation(state: NodeState, pod: Pod) -> placement.Admission:
-    """Admission with one rule switched off: that reserved CPUs are given to nobody."""
-    admission = _ADMIT(replace(state, reserved=0), pod)
-    return replace(admission, state=replace(admission.state, reserved=state.reserved))
-
-
-_ADMIT = placement.admit
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Plants the wrong rule in all that predicts; kubelets follow the right ones on."""
-
-    def plant() -> None:
-        for module in (placement, case, possible):
-            monkeypatch.setattr(module, "admit", without_reservation)
-
-    return plant
 
 
 class Watched:
@@ -174,13 +152,13 @@ def test_a_bind_that_failed_is_forgotten() -> None:
 
 
 def test_a_wrong_rule_is_found_with_the_first_pod_and_its_case_reproduces_it(
-    tmp_path: Path, planted: Callable[[], None], capsys, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched()
     after = watched.world.kubelets["n"]
-    planted()
+    wrong.plant(monkeypatch)
     pod = watched.bind(cpu="3")
-    right = _ADMIT(after, pod.shape.as_pod(pod.uid))
+    right = wrong.right(after, pod.shape.as_pod(pod.uid))
     watched.world.kubelets["n"] = right.state
     watched.world.report("n")
     (judged,) = watched.predictions.reported(watched.entry)
@@ -208,7 +186,7 @@ def test_a_wrong_rule_is_found_with_the_first_pod_and_its_case_reproduces_it(
 
 
 async def test_the_alarm_counts_tells_once_and_keeps_the_case(
-    tmp_path: Path, planted: Callable[[], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Town(tmp_path) as town:
         await town.node("a", "2x8")
@@ -221,7 +199,7 @@ async def test_the_alarm_counts_tells_once_and_keeps_the_case(
 
             town.pod("right", "2")
             await until(lambda: count("exact") == 1)
-            planted()
+            wrong.plant(monkeypatch)
             for number in range(2):
                 town.pod(f"p{number}", "2")
                 await until(lambda number=number: town.phase(f"p{number}") == "Running")

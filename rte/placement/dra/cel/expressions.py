@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: ``CELSelectorExpressionMaxLength``.
 _MAX_LENGTH = 10 * 1024
 #: What an attribute may be, by the check of a derived attribute.
-_DERIVED = ("bool", "int", "string", "dyn", "kubernetes.Semver", "list")
+_DERIVED = ("bool", "int", "string", "dyn", "kubernetes.semver", "list")
 
 
 class CEL:
@@ -41,11 +41,12 @@ class CEL:
             try:
                 found = evaluate(expression, device.id.driver, device.device)
             except Refusal as refusal:
-                found = refusal
+                # Not the exception itself: it would keep the frames that it has passed.
+                found = (refusal.reason, str(refusal))
             device.evaluated[expression] = found
-        if isinstance(found, Refusal):
-            raise found
-        return bool(found)
+        if isinstance(found, tuple):
+            raise Refusal(*found)
+        return found
 
     def derive(self, expression: str, device: PoolDevice) -> Attribute:
         """The value of a derived attribute for a device.

@@ -89,11 +89,19 @@ class Search:
         self._ledger = ledger
         self._limit = limit
         devices = [device for pool in selection.pools for device in pool.devices]
+        self._unranked = devices
         if ranks is not None:
             order = {device: rank for device in devices if (rank := ranks(device)) is not None}
             devices = sorted(order, key=order.__getitem__)
         self._devices = devices
         self._allowed = None if ranks is None else frozenset(devices)
+        # Mode All takes its devices in a fixed order, and the first that a constraint refuses
+        # ends the allocation, unless another one fails before: there no device stands for another.
+        self._shortens = not any(
+            alternative.every is not None and claims[alternative.claim].spec.devices.constraints
+            for request in prepared
+            for alternative in request.alternatives
+        )
         self._kinds: dict[PoolDevice, Hashable] = {}
         self._failed: set[Hashable] = set()
 
@@ -124,9 +132,9 @@ class Search:
             return _End.DONE
         request = self._requests[place.request]
         situation = None
-        if place.alternative is None and not place.number and self.steps > _REMEMBER_AFTER:
+        if place.alternative is None and not place.number and self._shortens:
             situation = self._situation(place.request)
-            if situation in self._failed:
+            if situation is not None and situation in self._failed:
                 return _End.NO_DEVICE
         if place.alternative is None and request.is_choice:
             options = self._alternatives(place)
@@ -176,14 +184,15 @@ class Search:
     def _try_devices(self, place: _Place, alternative: Alternative) -> Iterator[_Place]:
         if alternative.every is not None:
             device = alternative.every[place.number]
-            if self._allowed is None or device in self._allowed:
+            if self._allowed is None or alternative.is_admin or device in self._allowed:
                 yield from self._try(place, alternative, device, 0)
             return
         repeats = self._selection.features.repeated_shares
         failed: set[Hashable] = set()
         last: PoolDevice | None = None
-        for start in range(place.start, len(self._devices)):
-            device = self._devices[start]
+        devices = self._unranked if alternative.is_admin else self._devices
+        for start in range(place.start, len(devices)):
+            device = devices[start]
             if not self._ledger.is_free(alternative, device):
                 continue
             self._count_step()
@@ -193,7 +202,7 @@ class Search:
                 alternative, device
             ):
                 continue
-            if last is not None:
+            if last is not None and self._shortens:
                 failed.add(self._kind(last))
             if failed and self._kind(device) in failed:
                 continue
@@ -230,8 +239,10 @@ class Search:
             found = self._kinds[device] = self._describe(device)
         return found
 
-    def _situation(self, request: int) -> Hashable:
-        """All that the success of this request and those after it depends on."""
+    def _situation(self, request: int) -> Hashable | None:
+        """All that the success of this and later requests depends on; None: not worth it."""
+        if self.steps <= _REMEMBER_AFTER:
+            return None
         claim = self._requests[request].claim
         return request, self._ledger.situation(claim, self._original_kind)
 

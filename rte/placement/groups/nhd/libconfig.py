@@ -1,9 +1,9 @@
 """The configuration format libconfig: parse and write.
 
-Groups are dicts, lists ``( )`` tuples, arrays ``[ ]`` lists; numbers with a point or an exponent are
-Decimals, so that ``12.5`` stays what it is. ``@include`` is refused: a file that came with a pod must
-not name files of this machine. Comments are not kept. Source: the libconfig manual, "Configuration
-files".
+Groups are dicts, lists ``( )`` tuples, arrays ``[ ]`` lists; numbers with a point or an exponent
+are Decimals, so that ``12.5`` stays what it is. ``@include`` is refused: a file that came with a
+pod must not name files of this machine. Comments are not kept. Source: the libconfig manual,
+"Configuration files".
 """
 
 from __future__ import annotations

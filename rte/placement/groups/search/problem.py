@@ -192,11 +192,12 @@ class Problem:
 
     @staticmethod
     def _with_twins(items: list[Item]) -> tuple[Item, ...]:
-        last: dict[Item, int] = {}
+        last: dict[tuple[object, ...], int] = {}
         joined = []
         for i, item in enumerate(items):
-            kind = replace(item, group=0)
-            joined.append(item if item.group is None else replace(item, twin=last.get(kind, -1)))
+            kind = item.cores, item.load, item.pages, item.regions, item.nics, item.scope
+            twin = last.get(kind, -1) if item.group is not None else -1
+            joined.append(item if twin < 0 else replace(item, twin=twin))
             last[kind] = i
         return tuple(joined)
 

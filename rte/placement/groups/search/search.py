@@ -10,46 +10,20 @@ in that order is the answer; it leaves out whatever cannot become better than th
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from rte.model import bits
-from rte.placement.groups.search.matching import Matching, cheapest
+from rte.placement.groups.search import bounds
+from rte.placement.groups.search.state import Cost, Solution, State
 
 if TYPE_CHECKING:
-    from rte.placement.groups.search.cores import Load
     from rte.placement.groups.search.problem import Item, Problem, Region
 
-#: The numbers of the preference, smallest first: zones, zones of groups, pages outside of them,
-#: GPUs apart from their group's NICs, NIC functions. With the strategy ``spread`` the first two
-#: are negative.
-Cost: TypeAlias = tuple[int, int, int, int, int]
 #: What it costs to look at a whole place, in steps.
 _STEPS_OF_A_PLACE = 20
-
-#: Function and back-up (-1 without one).
-Given: TypeAlias = tuple[int, int]
 
 
 class SearchLimit(Exception):  # noqa: N818 - an outcome, not an error
     """The budget of steps ran out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """A place for every item.
-
-    Attributes:
-        cost: its preference.
-        regions: item -> its region.
-        nics: item -> function and back-up of each NIC wish.
-        types: item -> GPU type of each GPU wish.
-    """
-
-    cost: Cost
-    regions: tuple[Region, ...]
-    nics: tuple[tuple[Given, ...], ...]
-    types: tuple[tuple[int, ...], ...]
 
 
 def find(problem: Problem, max_steps: int) -> Solution | None:
@@ -58,7 +32,7 @@ def find(problem: Problem, max_steps: int) -> Solution | None:
     Raises:
         SearchLimit: neither was found in so many steps.
     """
-    if not _enough(problem) or any(not item.regions for item in problem.items):
+    if bounds.floor(problem) is None:
         return None
     search = _Search(problem, max_steps)
     search.run()
@@ -73,56 +47,13 @@ def improve(problem: Problem, solution: Solution, max_steps: int) -> Solution:
     return search.best
 
 
-def _enough(problem: Problem) -> bool:
-    """Whether the node as a whole has the cores and the pages."""
-    supply = problem.supply
-    wanted = problem.cores_of(problem.free_load) if supply.threads else 0
-    if wanted + sum(item.cores for item in problem.items) > sum(map(sum, supply.stocks)):
-        return False
-    if not supply.threads and problem.free_load:
-        loads: list[Load] = [()] * len(supply.stocks)
-        if not supply.arithmetic.fits_all(supply.stocks, loads, problem.free_load):
-            return False
-    for size, name in enumerate(problem.sizes):
-        total = problem.pod_pages[size] + sum(
-            item.pages[size] for item in problem.items if item.pages
-        )
-        free = sum(max(count, 0) for count in problem.pages[size])
-        if total > min(free, supply.node_pages(name)):
-            return False
-    return True
-
-
-class _Search:
-    """The state of a search; every method that gives something takes it back before it returns."""
+class _Search(State):
+    """The first half: the item with the fewest regions first."""
 
     def __init__(self, problem: Problem, max_steps: int) -> None:
-        supply = problem.supply
-        self.problem = problem
-        self.supply = supply
-        self.items = problem.items
-        self.functions = supply.functions
+        super().__init__(problem)
         self.found: Solution | None = None
         self._steps_left = max_steps
-        self._cores = [sum(stock) for stock in supply.stocks]
-        self._loads: list[Load] = [()] * len(supply.zones)
-        self._pages = [list(pages) for pages in problem.pages]
-        self._rx = [function.rx for function in supply.functions]
-        self._tx = [function.tx for function in supply.functions]
-        self._port_rx = list(supply.port_rx)
-        self._port_tx = list(supply.port_tx)
-        self._zone_items = [0] * len(supply.zones)
-        self._zone_groups = [0] * len(supply.zones)
-        self._function_users = [0] * len(supply.functions)
-        self._port_users = [0] * len(supply.port_rx)
-        self._matching = Matching([len(kind.gpus) for kind in supply.types])
-        self._placed: list[int | None] = [None] * len(self.items)
-        self._given: list[list[Given]] = [[] for _ in self.items]
-        # Where a back-up must be on another port of the card, ports differ by their cards.
-        redundant = any(nic.redundant for item in self.items for nic in item.nics)
-        self._port_kind = (
-            list(range(len(supply.port_make))) if redundant else [-1 - m for m in supply.port_make]
-        )
 
     def run(self) -> bool:
         """Search on; True = stop, there is an answer."""
@@ -135,6 +66,7 @@ class _Search:
         twin = self._placed[item.twin] if item.twin >= 0 else None
         for number in range(twin or 0, len(item.regions)):
             region = item.regions[number]
+            self._step()
             if not self._enter(item, region):
                 continue
             self._placed[position] = number
@@ -178,15 +110,6 @@ class _Search:
                 return False
         return True
 
-    def _has(self, function: int, rx: int, tx: int) -> bool:
-        port = self.functions[function].port
-        return (
-            rx <= self._rx[function]
-            and tx <= self._tx[function]
-            and rx <= self._port_rx[port]
-            and tx <= self._port_tx[port]
-        )
-
     def _promising(self) -> bool:
         """Whether it is worth going on from here."""
         return True
@@ -195,68 +118,6 @@ class _Search:
         self._steps_left -= 1
         if self._steps_left < 0:
             raise SearchLimit
-
-    def _enter(self, item: Item, region: Region) -> bool:
-        """Take CPUs, pages and GPUs; False (and nothing taken) where something lacks."""
-        self._step()
-        zone = region.zone
-        if zone >= 0 and not self._take_of_zone(item, zone):
-            return False
-        for count, allowed in enumerate(region.types):
-            if not self._matching.add(allowed):
-                for _ in range(count):
-                    self._matching.pop()
-                if zone >= 0:
-                    self._return_to_zone(item, zone)
-                return False
-        return True
-
-    def _leave(self, item: Item, region: Region) -> None:
-        for _ in region.types:
-            self._matching.pop()
-        if region.zone >= 0:
-            self._return_to_zone(item, region.zone)
-
-    def _take_of_zone(self, item: Item, zone: int) -> bool:
-        if any(count > self._pages[size][zone] for size, count in enumerate(item.pages)):
-            return False
-        if self.supply.threads:
-            if item.cores > self._cores[zone]:
-                return False
-            self._cores[zone] -= item.cores
-        elif item.load:
-            before = self._loads[zone]
-            self._loads[zone] = tuple(sorted(before + item.load))
-            if not self._loads_fit(zone):
-                self._loads[zone] = before
-                return False
-        for size, count in enumerate(item.pages):
-            self._pages[size][zone] -= count
-        self._count_in_zone(item, zone, 1)
-        return True
-
-    def _return_to_zone(self, item: Item, zone: int) -> None:
-        for size, count in enumerate(item.pages):
-            self._pages[size][zone] += count
-        self._cores[zone] += item.cores
-        if item.load and not self.supply.threads:
-            load = list(self._loads[zone])
-            for need in item.load:
-                load.remove(need)
-            self._loads[zone] = tuple(load)
-        self._count_in_zone(item, zone, -1)
-
-    def _count_in_zone(self, item: Item, zone: int, sign: int) -> None:
-        self._zone_items[zone] += sign
-        if item.group is not None:
-            self._zone_groups[zone] += sign
-
-    def _loads_fit(self, zone: int) -> bool:
-        supply, free_load = self.supply, self.problem.free_load
-        arithmetic = supply.arithmetic
-        if not arithmetic.rests(supply.stocks[zone], self._loads[zone]):
-            return False
-        return not free_load or arithmetic.fits_all(supply.stocks, self._loads, free_load)
 
     def _give(self, item: Item, position: int, region: Region) -> bool:
         """Give the next NIC wish of an item its function, then go on."""
@@ -275,10 +136,10 @@ class _Search:
         for i in candidates:
             if i <= lowest or i in own or not self._has(i, wish.rx, wish.tx):
                 continue
-            state = self._state(i)
-            if state in seen:
+            likeness = self._likeness(i)
+            if likeness in seen:
                 continue
-            seen.add(state)
+            seen.add(likeness)
             self._step()
             self._hold(i, wish.rx, wish.tx, 1)
             backups = (
@@ -301,118 +162,9 @@ class _Search:
                 return True
         return False
 
-    def _state(self, function: int) -> tuple[int, ...]:
-        """Functions in the same state lead to the same answers."""
-        it = self.functions[function]
-        port = it.port if self._port_users[it.port] else self._port_kind[it.port]
-        users = min(self._function_users[function], 1)
-        return it.make, port, self._rx[function], self._tx[function], users
-
-    def _backups(
-        self, function: int, rx: int, tx: int, candidates: tuple[int, ...], own: list[int]
-    ) -> list[int]:
-        it = self.functions[function]
-        return [
-            i
-            for i in candidates
-            if self.functions[i].card == it.card
-            and self.functions[i].port != it.port
-            and i not in own
-            and self._has(i, rx, tx)
-        ]
-
-    def _hold(self, function: int, rx: int, tx: int, sign: int) -> None:
-        port = self.functions[function].port
-        self._rx[function] -= sign * rx
-        self._tx[function] -= sign * tx
-        self._port_rx[port] -= sign * rx
-        self._port_tx[port] -= sign * tx
-        self._function_users[function] += sign
-        self._port_users[port] += sign
-
-    # Where every item has its place.
-
     def _finish(self) -> bool:
         self.found = self._solution()
         return self.found is not None
-
-    def _solution(self) -> Solution | None:
-        pages_outside = self._pages_outside()
-        if pages_outside is None:
-            return None
-        if not self.supply.threads and self.problem.free_load:
-            arithmetic, supply = self.supply.arithmetic, self.supply
-            if not arithmetic.fits_all(supply.stocks, self._loads, self.problem.free_load):
-                return None
-        types, apart = self._match_gpus()
-        zones, group_zones, functions = self._counts()
-        sign = -1 if self.supply.policy.strategy == "spread" else 1
-        cost = (sign * zones, sign * group_zones, pages_outside, apart, functions)
-        return Solution(
-            cost=cost,
-            regions=tuple(self._region(position) for position in range(len(self.items))),
-            nics=tuple(map(tuple, self._given)),
-            types=types,
-        )
-
-    def _region(self, position: int) -> Region:
-        number = self._placed[position]
-        return self.items[position].regions[number or 0]
-
-    def _counts(self) -> tuple[int, int, int]:
-        """Zones of aligned groups and misc CPUs, zones of groups alone, functions."""
-        lists = self._zone_items, self._zone_groups, self._function_users
-        zones, group_zones, functions = (len(users) - users.count(0) for users in lists)
-        return zones, group_zones, functions
-
-    def _pages_outside(self) -> int | None:
-        """Pages of the pod that its zones have not; None where that may not be."""
-        problem = self.problem
-        zones = [zone for zone, items in enumerate(self._zone_items) if items]
-        outside = 0
-        for size, wanted in enumerate(problem.pod_pages):
-            free = self._pages[size]
-            inside = sum(max(free[zone], 0) for zone in zones)
-            if zones and wanted > inside:
-                if problem.request.strict_pages:
-                    return None
-                outside += wanted - inside
-        return outside
-
-    def _match_gpus(self) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """GPU types of each item, and how many GPUs are in no domain of their group's NICs."""
-        allowed: list[int] = []
-        preferred: list[int] = []
-        for position, item in enumerate(self.items):
-            near = self._near(item, position)
-            for types in self._region(position).types:
-                allowed.append(types)
-                preferred.append(types & near)
-        matched = cheapest([len(kind.gpus) for kind in self.supply.types], allowed, preferred)
-        if matched is None:
-            raise AssertionError("the matching was complete")
-        kinds, apart = matched
-        left = iter(kinds)
-        by_item = (
-            tuple(next(left) for _ in self._region(position).types)
-            for position in range(len(self.items))
-        )
-        return tuple(by_item), apart
-
-    def _near(self, item: Item, position: int) -> int:
-        """GPU types in a domain of the item's NICs; all of them where it has none."""
-        if not item.nics:
-            return -1
-        scope = item.scope
-        domains = {
-            self.functions[function].domains[scope]
-            for pair in self._given[position]
-            for function in pair
-            if function >= 0
-        }
-        return bits.of(
-            i for i, kind in enumerate(self.supply.types) if kind.domains[scope] in domains
-        )
 
 
 class _Improvement(_Search):
@@ -421,6 +173,9 @@ class _Improvement(_Search):
     def __init__(self, problem: Problem, solution: Solution, max_steps: int) -> None:
         super().__init__(problem, max_steps)
         self.best = solution
+        self._floor = bounds.floor(problem) or (0, 0, 0)
+        spread = self.supply.policy.strategy == "spread"
+        self._ideal: Cost = self._bound() if spread else (*self._floor[:2], 0, 0, self._floor[2])
         # The first answer of this half may be just as good: it is the first in order.
         self._ties = True
 
@@ -437,20 +192,22 @@ class _Improvement(_Search):
     def _bound(self) -> Cost:
         """No place that goes on from here costs less, number by number."""
         zones, group_zones, functions = self._counts()
+        least_zones, least_group_zones, least_functions = self._floor
+        functions = max(functions, least_functions)
         if self.supply.policy.strategy == "spread":
             left = sum(placed is None for placed in self._placed)
             most = len(self.supply.zones)
             return (
                 -min(most, zones + left), -min(most, group_zones + left), 0, 0, functions,
             )  # fmt: skip
-        return zones, group_zones, 0, 0, functions
+        return max(zones, least_zones), max(group_zones, least_group_zones), 0, 0, functions
 
     def _finish(self) -> bool:
         self._steps_left -= _STEPS_OF_A_PLACE
         found = self._solution()
-        if found is not None and (
-            found.cost < self.best.cost or (self._ties and found.cost == self.best.cost)
-        ):
+        if found is None or found.cost > self.best.cost:
+            return False
+        if found.cost < self.best.cost or self._ties:
             self.best = found
             self._ties = False
-        return False
+        return self.best.cost == self._ideal

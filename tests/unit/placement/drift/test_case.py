@@ -14,8 +14,9 @@ from rte.model import bits
 from rte.model.node import Holding
 from rte.placement import drift
 from rte.placement.drift import Meanwhile, Outcome, Part, Result, wording
+from rte.placement.kubelet.admission import takes_devices_at_start
 from tests.unit.placement import build
-from tests.unit.placement.build import GPU, container, filled, node, pod, pool, simple
+from tests.unit.placement.build import GIB, GPU, container, filled, node, pod, pool, simple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -246,3 +247,21 @@ def test_devices_of_one_zone_set_are_interchangeable():
     case = confirmed(before, each, replace(after, holdings={"p": held}))
     assert case.result is Result.OTHER_ZONE
     assert case.got.parts[Part("main", GPU)] == ((GPU, None, 1),)
+
+
+def test_devices_that_a_pod_takes_at_its_start_are_no_difference():
+    """Pod-level resources under pod scope: admitted as one piece, without its devices."""
+    before = node(
+        devices={GPU: pool(0, 1)},
+        version="v1.37.1",
+        topology_scope="pod",
+        feature_gates={"PodLevelResourceManagers": True},
+    )
+    stanza = {"cpu": 4000, "memory": 2 * GIB}
+    each = pod("p", container(cpus=2, memory=1, gpus=1), pod_requests=stanza, pod_limits=stanza)
+    assert takes_devices_at_start(before, each)
+    admission = placement.admit(before, each)
+    assert admission.admitted
+    after = placement.start(admission.state, each)
+    assert Part("main", GPU) in drift.parts_of(after, "p")
+    assert confirmed(before, each, after).result is Result.EXACT

@@ -1,0 +1,198 @@
+"""Devices of DRA beside the CPUs and memory of their pod.
+
+The kubelet decides on CPUs and memory, and we know what it will decide; the scheduler decides on
+devices of DRA. So they are chosen to match: in the zones that the kubelet will give.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.placement.dra.structured.allocator import MAX_STEPS, allocate
+from rte.placement.dra.structured.pools import DeviceID
+from rte.placement.dra.verdict import Reason, Verdict
+from rte.placement.dra.zones import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rte.model.bits import ZoneSet
+    from rte.model.node import NodeState
+    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.objects import AllocationResult, ResourceClaim
+    from rte.placement.dra.structured.allocator import Supply
+    from rte.placement.dra.structured.pools import PoolDevice
+    from rte.placement.dra.zones import Places
+    from rte.placement.inflight.certainty import ExpectedZones
+
+#: Pod annotation: how much its devices have to be where its CPUs and memory are.
+ANNOTATION = "topology.rte.dev/device-alignment"
+
+
+class Wish(StrEnum):
+    """The values of the annotation."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+    NONE = "none"
+
+
+class Alignment(StrEnum):
+    """Where the devices of a pod are."""
+
+    ALIGNED = "aligned"  #: all in the zones of its CPUs and memory
+    ACROSS = "across"  #: one of them, or more, elsewhere
+    UNKNOWN = "unknown"  #: cannot be told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligned:
+    """The answer for a pod on a node.
+
+    Attributes:
+        verdict: the allocation, or why there is none.
+        alignment: what the allocation comes to (without one: UNKNOWN).
+        reason: why it is not aligned; empty if it is.
+        expected: the zones that the kubelet will give to CPUs and memory.
+    """
+
+    verdict: Verdict
+    alignment: Alignment
+    reason: str = ""
+    expected: ExpectedZones
+
+
+def align(
+    node: Node,
+    claims: Sequence[ResourceClaim],
+    supply: Supply,
+    expected: ExpectedZones,
+    places: Places,
+    wish: Wish = Wish.PREFERRED,
+    *,
+    new_share_id: Callable[[], str] | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Aligned:
+    """Devices for the claims of a pod, in the zones of its CPUs and memory.
+
+    ``required``: only devices in zones that the kubelet is certain to give; else refused with the
+    reason. ``preferred``: such devices first, then those of which no zone is known, then the
+    others. Devices taken with admin access are not steered and do not count.
+    """
+    zones = expected.zones
+    if wish is Wish.REQUIRED and not (zones and expected.certain):
+        text = "the zones that the kubelet will give are not certain yet"
+        if not zones:
+            text = "the pod gets no CPUs or memory of its own to align devices with"
+        return _refused(text, expected)
+    ranks = None
+    if wish is not Wish.NONE and zones:
+        ranks = _ranks(places, zones, required=wish is Wish.REQUIRED)
+    verdict = allocate(
+        node, claims, supply, ranks=ranks, new_share_id=new_share_id, max_steps=max_steps
+    )
+    if verdict.reason is Reason.NO_FIT and wish is Wish.REQUIRED:
+        text = f"no free devices in the zones of its CPUs and memory ({_named(zones)})"
+        return _refused(text, expected)
+    if not verdict.fits:
+        return Aligned(
+            verdict=verdict,
+            alignment=Alignment.UNKNOWN,
+            reason=verdict.message,
+            expected=expected,
+        )
+    given = [c.status.allocation for c in claims if c.status.allocation is not None]
+    located = locate_all((*given, *verdict.allocations.values()), supply, places)
+    alignment, reason = judge(zones, located)
+    if wish is Wish.REQUIRED and alignment is not Alignment.ALIGNED:
+        return _refused(reason, expected)
+    return Aligned(verdict=verdict, alignment=alignment, reason=reason, expected=expected)
+
+
+def judge(zones: ZoneSet, devices: Mapping[DeviceID, Location]) -> tuple[Alignment, str]:
+    """Whether devices are in the zones of the CPUs and memory, and why not.
+
+    One device elsewhere is enough for ACROSS; else one of unknown place for UNKNOWN.
+    """
+    if not zones:
+        return Alignment.UNKNOWN, "no CPUs or memory of its own"
+    unknown = ""
+    for device, location in devices.items():
+        name = "/".join(device)
+        if location.zone is None:
+            unknown = unknown or f"{name}: {location.missing}"
+        elif not zones >> location.zone & 1:
+            text = f"{name} is in zone {location.zone}, CPUs and memory in {_named(zones)}"
+            return Alignment.ACROSS, text
+    return (Alignment.UNKNOWN, unknown) if unknown else (Alignment.ALIGNED, "")
+
+
+def locate_all(
+    allocations: Iterable[AllocationResult], supply: Supply, places: Places
+) -> dict[DeviceID, Location]:
+    """The places of all devices of allocations, those with admin access left out."""
+    known = {
+        device.id: device for pool in supply.pools for device in (*pool.devices, *pool.elsewhere)
+    }
+    found = {}
+    for allocation in allocations:
+        for result in allocation.devices.results:
+            if result.admin_access:
+                continue
+            name = DeviceID(result.driver, result.pool, result.device)
+            device = known.get(name)
+            if device is None:
+                found[name] = Location(None, "no slice of the node has it")
+            else:
+                found[name] = places.locate(name.driver, device.device)
+    return found
+
+
+def score(state: NodeState, supply: Supply, places: Places) -> int:
+    """0 to 100: how well CPUs and devices of the node run out together (after a placement).
+
+    100 where in no zone a greater share of the devices is free than of the CPUs; less by every
+    device that is left without CPUs of its zone.
+    """
+    free: Counter[int] = Counter()
+    total: Counter[int] = Counter()
+    for pool in supply.pools:
+        for device in pool.devices:
+            zone = (
+                None if device in pool.away else places.locate(device.id.driver, device.device).zone
+            )
+            if zone is not None:
+                total[zone] += 1
+                free[zone] += not supply.usage.is_allocated(device.id)
+    lost = 0.0
+    for zone, devices in total.items():
+        assignable = places.cpu_zones[zone] & ~state.reserved
+        unused = assignable & state.shared
+        cpus = unused.bit_count() / assignable.bit_count() if assignable else 0.0
+        lost += devices * max(0.0, free[zone] / devices - cpus)
+    return round(100 * (1 - lost / total.total())) if total else 100
+
+
+def _ranks(places: Places, zones: ZoneSet, *, required: bool) -> Callable[[PoolDevice], int | None]:
+    def rank(device: PoolDevice) -> int | None:
+        zone = places.locate(device.id.driver, device.device).zone
+        if zone is not None and zones >> zone & 1:
+            return 0
+        if required:
+            return None
+        return 1 if zone is None else 2
+
+    return rank
+
+
+def _refused(text: str, expected: ExpectedZones) -> Aligned:
+    verdict = Verdict(reason=Reason.NOT_ALIGNED, message=text, allocations={})
+    return Aligned(verdict=verdict, alignment=Alignment.UNKNOWN, reason=text, expected=expected)
+
+
+def _named(zones: ZoneSet) -> str:
+    return f"zone {bits.format_list(zones)}" if zones else "no zone"

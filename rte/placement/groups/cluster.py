@@ -1,0 +1,219 @@
+"""Many nodes: what pods with groups hold on each, and which node takes the next one.
+
+State comes from the pods' records alone, so that after a restart it is what it was before. The
+caller tells the time; nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from rte.placement.groups import holdings
+from rte.placement.groups.inventory import NOTHING_USED
+from rte.placement.groups.place import SEARCH_LIMIT, Decision, place_on, unfit
+from rte.placement.groups.search.supply import Supply
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.inventory import Inventory, NodeFacts, Policy, Used
+    from rte.placement.groups.record import Record
+    from rte.placement.groups.request import Request
+
+#: How many node states, and requests, are remembered; all are forgotten when there are more.
+MAX_STATES = 8192
+MAX_REQUESTS = 256
+#: So many searches of one decision may be cut off; the nodes after them get a short one only.
+MAX_CUT_OFF = 3
+SHORT_SEARCH = 1000
+
+#: Nodes of one state give the same answers.
+State: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a pod goes.
+
+    Attributes:
+        node: name of the node, None where none takes it.
+        decision: the answer of that node.
+        refusals: node -> why not, of all nodes that were asked before.
+    """
+
+    node: str | None = None
+    decision: Decision | None = None
+    refusals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Node:
+    name: str
+    inventory: Inventory
+    policy: Policy
+    facts: NodeFacts
+    shape: int
+    changed_at: float | None = None
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    used: Used = NOTHING_USED
+    state: State = -1
+    free_cores: int = 0
+
+
+class Cluster:
+    """The nodes and the pods with groups on them."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        #: Records of pods on nodes that are not known (yet).
+        self._waiting: dict[str, dict[str, Allocation]] = {}
+        self._node_of: dict[str, str] = {}
+        self._shapes: dict[Hashable, int] = {}
+        self._states: dict[Hashable, State] = {}
+        self._supplies: dict[State, Supply] = {}
+        self._answers: dict[Request, dict[State, Decision]] = {}
+
+    def set_node(self, name: str, inventory: Inventory, facts: NodeFacts, policy: Policy) -> None:
+        """A node is there, or something about it has changed."""
+        old = self._nodes.get(name)
+        node = _Node(
+            name=name,
+            inventory=inventory,
+            policy=policy,
+            facts=facts,
+            shape=self._shapes.setdefault((inventory.shape, policy), len(self._shapes)),
+            changed_at=None if old is None else old.changed_at,
+            allocations=self._waiting.pop(name, {}) if old is None else old.allocations,
+        )
+        self._nodes[name] = node
+        self._count(node)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; what its pods hold is kept in case that it comes back."""
+        node = self._nodes.pop(name, None)
+        if node is not None and node.allocations:
+            self._waiting[name] = node.allocations
+
+    def hold(self, uid: str, node: str, record: Record, at: float | None = None) -> bool:
+        """A pod on a node (or on its way there) has a record; False = the record is not its own.
+
+        Args:
+            uid: of the pod.
+            node: its ``spec.nodeName``, or the node that it is being bound to.
+            record: from its annotation.
+            at: when it started there, in the caller's time; None = not known.
+        """
+        if not record.holds_for(uid, node):
+            return False
+        if self._node_of.get(uid, node) != node:
+            self.release(uid)
+        self._node_of[uid] = node
+        known = self._nodes.get(node)
+        if known is None:
+            self._waiting.setdefault(node, {})[uid] = record.allocation
+            return True
+        if known.allocations.get(uid) != record.allocation:
+            known.allocations[uid] = record.allocation
+            self._count(known)
+        self._change(known, at)
+        return True
+
+    def release(self, uid: str, at: float | None = None) -> None:
+        """A pod is gone or over, or its bind has failed: all that it held is free again."""
+        name = self._node_of.pop(uid, None)
+        if name is None:
+            return
+        node = self._nodes.get(name)
+        if node is None:
+            waiting = self._waiting[name]
+            del waiting[uid]
+            if not waiting:
+                del self._waiting[name]
+            return
+        del node.allocations[uid]
+        self._count(node)
+        self._change(node, at)
+
+    def used(self, node: str) -> Used:
+        """What pods hold on a node."""
+        return self._nodes[node].used
+
+    def conflicts(self, node: str) -> tuple[str, ...]:
+        """What two pods hold there that only one can; both keep it, nobody else gets it."""
+        return tuple(holdings.conflicts(self._nodes[node].allocations))
+
+    def choose(self, request: Request, now: float) -> Choice:
+        """The node for a pod.
+
+        Pods without GPUs go to nodes without any if they can; then the fullest node comes first
+        (strategy ``pack``) or the emptiest (``spread``), then the name decides.
+        """
+        refusals: dict[str, tuple[str, ...]] = {}
+        answers = self._answers_to(request)
+        cut_off = 0
+        for node in sorted(self._nodes.values(), key=lambda it: _rank(request, it)):
+            reasons = unfit(request, _facts_at(node, now), node.policy)
+            if not reasons:
+                decision = answers.get(node.state)
+                if decision is None:
+                    short = cut_off >= MAX_CUT_OFF
+                    limit = SHORT_SEARCH if short else None
+                    decision = place_on(request, self._supply(node), limit)
+                    if not (short and decision.reasons == (SEARCH_LIMIT,)):
+                        answers[node.state] = decision
+                    cut_off += decision.reasons == (SEARCH_LIMIT,)
+                if decision.allocation is not None:
+                    return Choice(node.name, decision, refusals)
+                reasons = decision.reasons
+            refusals[node.name] = reasons
+        return Choice(refusals=refusals)
+
+    def _answers_to(self, request: Request) -> dict[State, Decision]:
+        if request not in self._answers and len(self._answers) >= MAX_REQUESTS:
+            self._answers.clear()
+        return self._answers.setdefault(request, {})
+
+    def _supply(self, node: _Node) -> Supply:
+        supply = self._supplies.get(node.state)
+        if supply is None:
+            supply = Supply(node.inventory, node.used, node.policy)
+            self._supplies[node.state] = supply
+        return supply
+
+    def _count(self, node: _Node) -> None:
+        """Sum up what is held on a node."""
+        node.used = holdings.used_by(node.allocations)
+        taken = node.inventory.reserved_cpus | node.used.cpus
+        node.free_cores = sum(not mask & taken for mask in node.inventory.core_masks)
+        if len(self._states) >= MAX_STATES:
+            self._forget()
+        node.state = self._state(node)
+
+    def _state(self, node: _Node) -> State:
+        return self._states.setdefault((node.shape, node.used.key), len(self._states))
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._supplies.clear()
+        self._answers.clear()
+        for node in self._nodes.values():
+            node.state = self._state(node)
+
+    @staticmethod
+    def _change(node: _Node, at: float | None) -> None:
+        if at is not None:
+            node.changed_at = at if node.changed_at is None else max(node.changed_at, at)
+
+
+def _facts_at(node: _Node, now: float) -> NodeFacts:
+    if node.changed_at is None:
+        return node.facts
+    return replace(node.facts, seconds_since_change=max(now - node.changed_at, 0.0))
+
+
+def _rank(request: Request, node: _Node) -> tuple[bool, int, str]:
+    avoided = bool(node.inventory.gpus) and not request.wants_gpus
+    sign = -1 if node.policy.strategy == "spread" else 1
+    return avoided, sign * node.free_cores, node.name

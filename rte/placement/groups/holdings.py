@@ -1,0 +1,80 @@
+"""What the pods of one node hold, summed up from their records."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from rte.model import bits
+from rte.placement.groups.inventory import NICUse, Used
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rte.placement.groups.allocation import Allocation
+
+
+def used_by(allocations: Mapping[str, Allocation]) -> Used:
+    """All that is held, by whom does not matter: what two hold is offered to nobody."""
+    cpus = 0
+    gpus: set[str] = set()
+    rx: Counter[str] = Counter()
+    tx: Counter[str] = Counter()
+    exclusive: dict[str, bool] = {}
+    pages: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for allocation in allocations.values():
+        cpus |= _cpus(allocation)
+        for group in allocation.groups:
+            gpus.update(group.gpus)
+            for nic in group.nics:
+                for address in nic.addresses():
+                    rx[address] += nic.rx
+                    tx[address] += nic.tx
+                    exclusive[address] = exclusive.get(address, False) or nic.exclusive
+        for of_size in (allocation.pages, *(group.pages for group in allocation.groups)):
+            for size, by_zone in of_size.items():
+                for zone, count in by_zone.items():
+                    pages[zone][size] += count
+    return Used(
+        cpus=cpus,
+        gpus=frozenset(gpus),
+        nics={
+            address: NICUse(rx[address], tx[address], alone)
+            for address, alone in sorted(exclusive.items())
+        },
+        pages={zone: dict(counts) for zone, counts in sorted(pages.items())},
+    )
+
+
+def conflicts(allocations: Mapping[str, Allocation]) -> Iterator[str]:
+    """What two pods hold that only one can: one line for each such thing."""
+    for holders, what in _exclusively_held(allocations):
+        if len(holders) > 1:
+            yield f"{what} is held by pods {', '.join(sorted(holders))}"
+
+
+def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[set[str], str]]:
+    cpus: defaultdict[int, set[str]] = defaultdict(set)
+    gpus: defaultdict[str, set[str]] = defaultdict(set)
+    nics: defaultdict[str, set[str]] = defaultdict(set)
+    alone: set[str] = set()
+    for uid, allocation in allocations.items():
+        for cpu in bits.members(_cpus(allocation)):
+            cpus[cpu].add(uid)
+        for group in allocation.groups:
+            for gpu in group.gpus:
+                gpus[gpu].add(uid)
+            for nic in group.nics:
+                for address in nic.addresses():
+                    nics[address].add(uid)
+                    alone.update({address} if nic.exclusive else ())
+    yield from ((holders, f"CPU {cpu}") for cpu, holders in sorted(cpus.items()))
+    yield from ((holders, f"GPU {gpu}") for gpu, holders in sorted(gpus.items()))
+    yield from ((nics[address], f"NIC {address}") for address in sorted(alone))
+
+
+def _cpus(allocation: Allocation) -> bits.CPUSet:
+    mask = bits.of(allocation.misc)
+    for group in allocation.groups:
+        mask |= bits.of(group.cpus())
+    return mask

@@ -1,0 +1,203 @@
+"""The shipped images, built from the Dockerfile without a registry; and what runs them.
+
+The base is made of Debian packages (mmdebstrap), the Python packages are fetched by the lock, the
+images are built by buildah and leave as one OCI archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from tests.cluster import builder
+from tests.cluster.processes import ClusterError, note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+PAUSE = Path(__file__).parent / "pause"
+#: Debian packages of the field lane: command -> package.
+TOOLS = {
+    "buildah": "buildah", "containerd": "containerd", "ctr": "containerd",
+    "mmdebstrap": "mmdebstrap", "runc": "runc",
+}  # fmt: skip
+#: The base holds Python and nothing else that the images need.
+BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-pip")
+SUITE = "bookworm"
+TARGETS = ("agent", "scheduler")
+PAUSE_IMAGE = "localhost/pause:1"
+#: What the images are made from.
+_SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "rte",
+            "manifests/crd")  # fmt: skip
+
+
+def names() -> dict[str, str]:
+    """Target -> the image's name as the manifests give it."""
+    found = {}
+    for target in TARGETS:
+        text = (ROOT / "manifests" / target / "kustomization.yaml").read_text()
+        (image,) = yaml.safe_load(text)["images"]
+        found[target] = f"{image['newName']}:{image['newTag']}"
+    return found
+
+
+def archive() -> Path:
+    """The OCI archive of this tree's images, built where the cache lacks it.
+
+    Raises:
+        ClusterError: a tool is missing or a step fails.
+    """
+    folder = builder.cache_dir() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{_digest()}.tar"
+    with builder.locked(folder / ".lock"):
+        if not target.exists():
+            for old in folder.glob("*.tar"):  # one tree's images are 200 MB
+                old.unlink()
+            build(target)
+    return target
+
+
+def build(out: Path) -> None:
+    """Build the images into an OCI archive (a minute or two).
+
+    Raises:
+        ClusterError: a tool is missing or a step fails.
+    """
+    missing = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
+    if missing:
+        raise ClusterError(f"the images need {', '.join(missing)}: apt-get install them")
+    base, wheels = _base(), _wheels()
+    note("building the images ...")
+    with tempfile.TemporaryDirectory(prefix="rte-images-") as name:
+        work = Path(name)
+        store = ["--root", work / "store", "--runroot", work / "run", "--storage-driver", "vfs"]
+
+        def buildah(command: str, *args: str | Path) -> str:
+            return _run("buildah", *store, command, *args)
+
+        container = buildah("from", "scratch").strip()
+        buildah("add", "-q", container, base, "/")
+        buildah("commit", "-q", "--rm", container, "localhost/base:1")
+        for target, image in names().items():
+            buildah(
+                "bud", "-q", "--isolation", "chroot", "--layers=false", "--target", target,
+                "--build-arg", "BASE=localhost/base:1", "--build-arg", "PIP_NO_INDEX=1",
+                "--build-arg", "PIP_FIND_LINKS=/wheels", "--volume", f"{wheels}:/wheels:ro",
+                "--tag", image, ROOT,
+            )  # fmt: skip
+            buildah("push", "-q", image, f"oci:{work / 'layout'}:docker.io/library/{image}")
+        _build_pause(work / "pause")
+        container = buildah("from", "scratch").strip()
+        buildah("copy", "-q", container, work / "pause", "/pause")
+        buildah("config", "--entrypoint", '["/pause"]', container)
+        buildah("commit", "-q", "--rm", container, PAUSE_IMAGE)
+        buildah("push", "-q", PAUSE_IMAGE, f"oci:{work / 'layout'}:{PAUSE_IMAGE}")
+        partial = out.with_name(f".{out.name}.partial")
+        with tarfile.open(partial, "w") as tar:
+            for entry in sorted((work / "layout").iterdir()):
+                tar.add(entry, entry.name)
+        partial.replace(out)
+
+
+def _base() -> Path:
+    """A tree of Debian packages as a tar, made where the cache lacks it."""
+    key = hashlib.sha256(" ".join((SUITE, *BASE_PACKAGES)).encode()).hexdigest()[:12]
+    target = builder.cache_dir() / f"base-{key}.tar"
+    if not target.exists():
+        note("making the base image from Debian packages ...")
+        partial = target.with_name(f"partial-{target.name}")
+        sources = [
+            str(path)
+            for path in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").iterdir())
+            if path.exists() and path.suffix in (".list", ".sources")
+        ]
+        unneeded = [
+            f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")
+        ]
+        _run(
+            "mmdebstrap", "--quiet", "--variant=minbase", *unneeded,
+            f"--include={','.join(BASE_PACKAGES)}", SUITE, partial, *sources,
+        )  # fmt: skip
+        partial.replace(target)
+    return target
+
+
+def _wheels() -> Path:
+    """The locked packages as wheels."""
+    folder = builder.cache_dir() / "wheels"
+    folder.mkdir(exist_ok=True)
+    for name in ("requirements.txt", "requirements-agent.txt", "requirements-build.txt"):
+        _run(
+            sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes",
+            "--only-binary", ":all:", "--requirement", ROOT / name, "--dest", folder,
+        )  # fmt: skip
+    return folder
+
+
+def _build_pause(target: Path) -> None:
+    settings = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
+    _run("go", "build", "-ldflags", "-s -w", "-o", target, ".", cwd=PAUSE, env=settings)
+
+
+def _digest() -> str:
+    digest = hashlib.sha256()
+    paths = [ROOT / name for name in _SOURCES] + sorted(ROOT.glob("requirements*.txt"))
+    files = [
+        file
+        for path in [*paths, PAUSE]
+        for file in ([path] if path.is_file() else sorted(path.rglob("*")))
+        if file.is_file() and "__pycache__" not in file.parts
+    ]
+    for file in files:
+        digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _run(*command: str | Path, **options: object) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-20:])
+        raise ClusterError(f"{' '.join(words[:4])} ... failed:\n{last}")
+    return str(done.stdout)
+
+
+def containerd_config(folder: Path) -> str:
+    """containerd's configuration for a node's folder."""
+    return f"""\
+version = 2
+root = "{folder}/containerd/root"
+state = "{folder}/containerd/state"
+[grpc]
+  address = "{folder}/cri.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  # Raising the score of a sandbox is not allowed here.
+  restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+  conf_dir = "{folder}/cni"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  BinaryName = "{Path(__file__).parent / "runc-unpinned"}"
+"""
+
+
+#: Enough for a node to be Ready; pods of the lane are on the network of their node.
+CNI = """{"cniVersion": "0.4.0", "name": "lane", "plugins": [{"type": "loopback"}]}"""
+
+
+def import_command(folder: Path, images: Path) -> Sequence[str | Path]:
+    """Hands an archive to the containerd of a node's folder."""
+    return ["ctr", "-a", folder / "cri.sock", "-n", "k8s.io", "images", "import", images]

@@ -1,0 +1,170 @@
+"""The shipped images and manifests on a real container runtime, as the documentation tells a user.
+
+The one thing that differs from a user's cluster: the pods are on the network of their node, because
+the test bed has none for pods.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from rte.model import bits
+from tests.cluster import agents, images, processes
+from tests.cluster.test_layouts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.api import Object
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.node import Node
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = agents.NAMESPACE
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+def on_the_nodes_network(workload: Object, cluster: Cluster) -> Object:
+    """A DaemonSet or Deployment that finds the API server where the test bed has it."""
+    changed = deepcopy(workload)
+    pod = changed["spec"]["template"]["spec"]
+    pod["hostNetwork"] = True
+    host, port = cluster.server.removeprefix("https://").split(":")
+    for container in pod["containers"]:
+        container.setdefault("env", []).extend(
+            [
+                {"name": "KUBERNETES_SERVICE_HOST", "value": host},
+                {"name": "KUBERNETES_SERVICE_PORT", "value": port},
+            ]
+        )
+    return changed
+
+
+def install(cluster: Cluster, folder: str) -> list[Object]:
+    """``kubectl apply -k manifests/FOLDER``, on the nodes' network."""
+    objects = [
+        on_the_nodes_network(obj, cluster) if obj["kind"] in ("DaemonSet", "Deployment") else obj
+        for obj in render(folder)
+    ]
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
+    return objects
+
+
+def running(cluster: Cluster, name: str, seconds: float = 60) -> Object:
+    """The Ready pod of a workload."""
+    selector = f"app.kubernetes.io/name={name}"
+
+    found: list[Object] = []
+
+    def look() -> bool:
+        found[:] = [
+            pod
+            for pod in cluster.api.get(PODS, labelSelector=selector)["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+            and {"type": "Ready", "status": "True"}.items()
+            <= next(
+                (c for c in pod["status"].get("conditions", ()) if c["type"] == "Ready"), {}
+            ).items()
+        ]
+        return bool(found)
+
+    processes.wait_until(look, seconds, f"a Ready pod of {name}", every=0.5)
+    return found[0]
+
+
+@pytest.fixture(params=["1.35", "1.37"])
+def node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node]:
+    """A node with real containers and a kubelet that signs its own certificate."""
+    agents.install_crd(cluster)
+    cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
+    node = cluster.add_node(shape="2x8", version=request.param, images=images.archive())
+    yield node
+    for folder in ("scheduler", "default"):
+        names = yaml.safe_dump_all(render(folder))
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=names)
+    node.remove()
+    cluster.stop_role("scheduler")
+
+
+def in_agent(node: Node, pod: Object, script: str) -> Any:
+    """Run Python in the agent's container, with its mounts, user and rights; JSON comes back."""
+    (status,) = pod["status"]["containerStatuses"]
+    container = status["containerID"].removeprefix("containerd://")
+    done = node.run(
+        ["ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io", "tasks", "exec", "--exec-id", "probe",
+         container, "/opt/rte/bin/python", "-c", script],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+#: All that a compromised agent could reach below the kubelet's directory.
+PROBE = """
+import json, os, socket
+seen = {"files": [], "sockets": [], "writable": []}
+for folder, folders, files in os.walk("/var/lib/kubelet"):
+    if os.access(folder, os.W_OK):
+        seen["writable"].append(folder)
+    for name in files:
+        path = os.path.join(folder, name)
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+            seen["sockets"].append(path)
+        except OSError:
+            try:
+                open(path, "rb").close()
+                seen["files"].append(path)
+            except OSError:
+                pass
+print(json.dumps(seen))
+"""
+
+
+def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
+    cluster: Cluster, node: Node
+) -> None:
+    install(cluster, "default")
+    agent = running(cluster, "rte-agent")
+    report = agents.wait_published(node)
+    assert {zone["name"] for zone in report["zones"]} == {"node-0", "node-1"}
+
+    install(cluster, "scheduler")
+    running(cluster, "rte-scheduler")
+    pinned = cluster.create_pod(
+        {
+            "metadata": {"name": "pinned"},
+            "spec": {
+                "schedulerName": "rte-scheduler",
+                "hostNetwork": True,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": images.PAUSE_IMAGE,
+                        "imagePullPolicy": "Never",
+                        "resources": {"limits": {"cpu": "4", "memory": "64Mi"}},
+                    }
+                ],
+            },
+        }
+    )
+    cluster.wait_pod(pinned, lambda pod: pod is not None and pod["status"]["phase"] == "Running")
+    entries = node.state_file("cpu_manager_state")["entries"]
+    (cpus,) = (held["main"] for held in entries.values())
+    assert bits.parse_list(cpus).bit_count() == 4
+
+    reachable = in_agent(node, agent, PROBE)
+    allowed = {"/var/lib/kubelet/pod-resources/kubelet.sock",
+               "/var/lib/kubelet/device-plugins/kubelet.sock"}  # fmt: skip
+    assert set(reachable["sockets"]) <= allowed
+    assert not [path for path in reachable["files"] if "/pods/" in path or "/plugins" in path]
+    assert "/var/lib/kubelet/pki/kubelet.key" not in reachable["files"]
+    assert reachable["writable"] == ["/var/lib/kubelet/pki"]
+    cluster.delete_pod(pinned)

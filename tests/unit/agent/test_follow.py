@@ -1,0 +1,106 @@
+"""What tells of changes in the kubelet's directories, also where the kernel has no watch left."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import asyncinotify
+import pytest
+
+from rte.agent import follow
+from rte.agent.follow import Change, FileFollower, Signals
+from rte.telemetry.metrics import AgentMetrics
+from tests.unit.agent.kubelets import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class Stingy(asyncinotify.Inotify):
+    """As a kernel whose user has used up fs.inotify.max_user_watches."""
+
+    left = 0
+
+    def add_watch(self, path: Path, mask: Any) -> Any:
+        if Stingy.left <= 0 and path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        watch = super().add_watch(path, mask)
+        Stingy.left -= 1
+        return watch
+
+
+@asynccontextmanager
+async def following(directory: Path) -> AsyncIterator[Signals]:
+    signals = Signals(AgentMetrics())
+    follower = FileFollower(signals, state_dir=directory, socket=None, retry_s=0.02, poll_s=0.01)
+    task = asyncio.create_task(follower.run())
+    try:
+        yield signals
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def told(signals: Signals) -> Change:
+    assert await signals.wait(5)
+    return signals.take()[0]
+
+
+async def test_without_watches_it_polls_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(follow, "Inotify", Stingy)
+    Stingy.left = 0
+    caplog.set_level("INFO")
+    async with following(tmp_path) as signals:
+        for _ in range(5):
+            assert Change.FILES in await told(signals)
+        (line,) = [record.message for record in caplog.records]
+        assert "max_user_watches" in line
+        assert str(tmp_path) in line
+        Stingy.left = 10
+        async with asyncio.timeout(5):
+            while len(caplog.records) < 2:
+                await told(signals)
+        signals.take()  # what may have changed before the watch began
+        assert not await signals.wait(0.1)
+        (tmp_path / "cpu_manager_state").write_text("{}")
+        assert await told(signals) == Change.FILES
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("cpu/online", "0-14\n"),
+        ("node/node1/hugepages/hugepages-2048kB/nr_hugepages", "7\n"),
+    ],
+)
+async def test_cpus_and_huge_pages_change_at_run_time(tmp_path: Path, file: str, text: str):
+    sysfs = tmp_path / "sys"
+    shutil.copytree(FIXTURES / "16-2s-hugepages/sys", sysfs, symlinks=True)
+    signals = Signals(AgentMetrics())
+    task = asyncio.create_task(
+        follow.follow_machine(signals, lambda: follow.hardware(sysfs), every_s=0.01)
+    )
+    assert not await signals.wait(0.05)
+    (sysfs / "devices/system" / file).write_text(text)
+    assert await told(signals) == Change.MACHINE
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_one_directory_without_a_watch_is_enough_to_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "device-plugins").mkdir()
+    monkeypatch.setattr(follow, "Inotify", Stingy)
+    Stingy.left = 1
+    async with following(tmp_path) as signals:
+        for _ in range(5):
+            assert await told(signals)

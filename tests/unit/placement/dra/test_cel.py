@@ -1,0 +1,151 @@
+"""CEL as Kubernetes has it; tests/vectors holds what its own environment answered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rte.placement.dra import Reason, decode
+from rte.placement.dra.cel import expressions, values
+from rte.placement.dra.verdict import Refusal
+
+DEVICE = decode.device(
+    {
+        "name": "gpu-0",
+        "attributes": {
+            "model": {"string": "H100"},
+            "index": {"int": 3},
+            "driverVersion": {"version": "580.105.8+build"},
+            "zones": {"ints": [1, 2]},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:17"},
+        },
+        "capacity": {"memory": {"value": "80Gi"}, "share": {"value": "1500m"}},
+        "allowMultipleAllocations": True,
+    }
+)
+OWN = 'device.attributes["gpu.example"]'
+SIZE = 'device.capacity["gpu.example"]'
+
+#: A hundred thousand sums.
+FOREVER = "a + b + c + d + e > 0"
+for name in "edcba":
+    FOREVER = f"[1,2,3,4,5,6,7,8,9,10].all({name}, {FOREVER})"
+
+
+def answer(expression: str) -> bool | Reason:
+    try:
+        return expressions.evaluate(expression, "gpu.example", DEVICE)
+    except Refusal as refusal:
+        assert "\n" not in str(refusal)
+        return refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (f'{OWN}.model == "H100" && device.allowMultipleAllocations', True),
+        ('device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci")', True),
+        # A domain that is not there is an empty map where it is looked up, and only there.
+        ('has(device.attributes["other"].x)', False),
+        ('device.attributes["other"].?x.orValue(7) == 7', True),
+        ('"other" in device.attributes', False),
+        ('"other" in device.attributes || device.attributes["other"].x == 1', Reason.CEL_RUNTIME),
+        ("device.attributes[device.driver].index == 3", True),
+        ('["a", "gpu.example"].exists(d, has(device.attributes[d].index))', True),
+        (f"{OWN}.absent == 1", Reason.CEL_RUNTIME),
+        # Quantities.
+        (f'{SIZE}.memory.isGreaterThan(quantity("40Gi"))', True),
+        (f'{SIZE}.memory == quantity("81920Mi")', True),
+        (f'{SIZE}.memory in [quantity("80Gi")]', True),
+        (f'{SIZE}.memory > quantity("40Gi")', Reason.CEL_COMPILE),
+        (f"{SIZE}.memory", Reason.CEL_COMPILE),
+        (f'{SIZE}.memory.sub(quantity("79Gi")).asInteger() == 1073741824', True),
+        (f"{SIZE}.share.asInteger() == 1", Reason.CEL_RUNTIME),
+        ('quantity("nonsense").isInteger()', Reason.CEL_RUNTIME),
+        # Versions.
+        (f'{OWN}.driverVersion.isLessThan(semver("580.105.8"))', False),
+        (f'{OWN}.driverVersion == semver("580.105.8")', True),
+        (f'{OWN}.driverVersion == "580.105.8"', Reason.CEL_RUNTIME),
+        (f'"580.105.8" == {OWN}.driverVersion', False),
+        ('semver("1.2.3-rc.1").isLessThan(semver("1.2.3"))', True),
+        ('semver("v1.02", true).minor() == 2', True),
+        ('isSemver("1.2")', False),
+        # Types.
+        (f"{OWN}.index == 3.0", True),
+        (f'{OWN}.index == "3"', False),
+        (f"{OWN}.model", Reason.CEL_RUNTIME),
+        ('[1, "a"].size() == 2', Reason.CEL_COMPILE),
+        ("device.fans == 2", Reason.CEL_COMPILE),
+        ('"abc".reverse() == "cba"', Reason.CEL_COMPILE),
+        # Lists and libraries.
+        (f"{OWN}.zones.includes(2) && {OWN}.index.includes(3)", True),
+        (f"{OWN}.zones.exists(z, z == 1)", True),
+        ('sets.contains(["a", "b"], ["a"])', True),
+        ("[3, 1, 2].sort() == [1, 2, 3] && [1, 2].max() == 2", True),
+        ('cidr("10.0.0.0/8").containsIP("10.1.2.3") && ip("::1").isLoopback()', True),
+        ('isIP("::ffff:1.2.3.4")', False),
+        ('url("https://a.example:80/b?c=1").getPort() == "80"', True),
+        (f"cel.bind(own, {OWN}, own.index + 1 == 4)", True),
+        # What goes on for ever does not.
+        (FOREVER, Reason.CEL_RUNTIME),
+        ("true" + " " * 10_240, Reason.CEL_COMPILE),
+        ("", Reason.CEL_COMPILE),
+        ("(" * 500 + "true" + ")" * 500, Reason.CEL_COMPILE),
+    ],
+)
+def test_expressions(expression: str, expected: bool | Reason) -> None:
+    assert answer(expression) is expected
+
+
+def test_an_attribute_that_is_no_version_fails_and_is_not_false() -> None:
+    broken = decode.device({"name": "d", "attributes": {"v": {"version": "1.2"}}})
+
+    with pytest.raises(Refusal):
+        expressions.evaluate("false", "gpu.example", broken)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (f"{OWN}.index + 1", {"int": 4}),
+        (f'{OWN}.model == "H100"', {"bool": True}),
+        (f'{OWN}.model.substring(0, 1) + "-class"', {"string": "H-class"}),
+        (f"{OWN}.driverVersion", {"version": "580.105.8"}),
+        (f"{OWN}.zones.map(z, z * 2)", {"ints": [2, 4]}),
+        (f"[{OWN}.model]", {"strings": ["H100"]}),
+    ],
+)
+def test_derived_attributes(expression: str, expected: dict) -> None:
+    derived = expressions.derive(expression, "gpu.example", DEVICE)
+
+    assert derived == decode.device({"name": "d", "attributes": {"x": expected}}).attributes["x"]
+
+
+def test_a_derived_attribute_is_a_scalar_or_a_list_of_them() -> None:
+    for expression in ("{1: 2}", '[[1], ["a"]]', f"{SIZE}.memory"):
+        with pytest.raises(Refusal):
+            expressions.derive(expression, "gpu.example", DEVICE)
+
+
+PARTS = st.lists(st.integers(0, 30).map(str) | st.sampled_from(("a", "rc", "x-1")), max_size=3)
+
+
+@given(st.lists(st.tuples(st.tuples(*[st.integers(0, 12)] * 3), PARTS), min_size=2, max_size=6))
+def test_versions_are_ordered_as_semver_says(found) -> None:
+    """Release after pre-release, numbers by value and before words, more parts after fewer."""
+
+    def key(version) -> tuple:
+        numbers, parts = version
+        words = [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts]
+        return numbers, not parts, words
+
+    def text(version) -> str:
+        numbers, parts = version
+        return ".".join(map(str, numbers)) + ("-" + ".".join(parts) if parts else "")
+
+    wrapped = [values.semver_of(text(one)) for one in found]
+    for one, left in zip(found, wrapped, strict=True):
+        for other, right in zip(found, wrapped, strict=True):
+            order = (key(one) > key(other)) - (key(one) < key(other))
+            assert values.order(left, right) == order
