@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from bench.subjects import NRTS, OURS, Subject, one_node, quantile
 from rte import nrt
 from rte.model import bits
-from tests.cluster import pods
+from tests.cluster import builder, pods
 from tests.cluster.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def main() -> None:
     )
     parser.add_argument("--floor", type=int, default=20, help="admissions for the ideal writer")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--version", default=builder.DEFAULT_VERSION, help="Kubernetes version")
     args = parser.parse_args()
     baseline: float | None = None
-    with one_node(shape=args.shape, kubelet={"policy": args.policy}) as node:
+    kubelet = {"policy": args.policy}
+    with one_node(version=args.version, shape=args.shape, kubelet=kubelet) as node:
         for subject in args.subject or [Subject.parse(OURS)]:
             result = measure(subject, node, args)
             p50 = result["admission"]["p50_ms"]

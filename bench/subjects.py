@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from tests.cluster import agents
+from tests.cluster import agents, builder
 from tests.cluster.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class Subject:
 
 
 @contextmanager
-def one_node(**options: Any) -> Iterator[Node]:
-    """A cluster with the CRD and one node."""
-    cluster = Cluster.start()
+def one_node(*, version: str = builder.DEFAULT_VERSION, **options: Any) -> Iterator[Node]:
+    """A cluster of some Kubernetes version with the CRD and one node."""
+    cluster = Cluster.start(version=version)
     try:
         agents.install_crd(cluster)
         yield cluster.add_node(**options)

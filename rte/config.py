@@ -189,6 +189,14 @@ def glob(value: str) -> str:
     return value
 
 
+def nic_speed(value: str) -> tuple[str, int]:
+    """``NAME=MBPS``."""
+    interface, _, mbps = value.partition("=")
+    if not interface or not (mbps.isascii() and mbps.isdigit() and 0 < int(mbps[:9]) < 10**8):
+        raise ValueError("expected INTERFACE=MBPS, e.g. ens1f0=100000")
+    return interface, int(mbps)
+
+
 def listen(value: str) -> str:
     """``HOST:PORT``, ``:PORT``, or ``off``."""
     if not value or value.lower() in _NO:
@@ -333,6 +341,23 @@ OPTIONS = (
         value="true|false",
         help="publish container placement under topology policy single-numa-node",
         default="true",
+    ),
+    Option(
+        name="group-inventory",
+        field="agent.group_inventory",
+        parse=switch,
+        value="true|false",
+        help="publish the hardware that processing groups are placed on",
+        default="false",
+    ),
+    Option(
+        name="nic-speeds",
+        field="agent.nic_speeds",
+        parse=nic_speed,
+        value="NAME=MBPS",
+        help="speeds of interfaces that tell none while their link is down (several)",
+        default="none",
+        several=True,
     ),
     Option(
         name="reference-container",

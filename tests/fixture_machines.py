@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,14 +184,14 @@ def _gpu_server() -> tuple[Device, ...]:
                 mac=f"02:00:00:00:0b:0{i}",
                 speed=25000,
                 links={"physfn": "../0000:02:00.0"},
-                details={"pf": "0000:02:00.0"},
+                details={"pf": "0000:02:00.0", "vf": str(i)},
             )
         )
-    # The board's own VGA: a platform that does not say where it is.
+    # The board's own VGA is no GPU.
     devices.append(
         Device(
             address="0000:00:02.0",
-            kind="gpu",
+            kind="",
             pci_class="0x030000",
             vendor="0x1a03",
             device="0x2000",
@@ -211,6 +211,137 @@ def _gpu_server() -> tuple[Device, ...]:
             )
         )
     return tuple(devices)
+
+
+def _interface(name: str, port: int, **more: Any) -> dict[str, Any]:
+    empty = {"mac": "", "mbps": None, "link": "", "port_name": "", "bond": ""}
+    return {"name": name, **empty, "port": port, **more}
+
+
+def _group_server() -> tuple[Device, ...]:
+    """What processing groups need: models of GPUs, ports, VFs, a bond, several RDMA devices."""
+    nvidia = Device(
+        address="0000:13:00.0",
+        kind="gpu",
+        pci_class="0x030000",
+        vendor="0x10de",
+        device="0x20b2",
+        zone=0,
+        path=_switched(0x10, 0),
+        links={"driver": "../../../../bus/pci/drivers/nvidia"},
+        details={
+            "driver": "nvidia",
+            "model": "NVIDIA A100-SXM4-80GB",
+            "uuid": "GPU-5ea1ed00-0000-4000-8000-000000000000",
+            "memory_bytes": str(80 * GIB),
+            "index": "0",
+            "health": "ok",
+        },
+    )
+    amd = Device(
+        address="0000:93:00.0",
+        kind="gpu",
+        pci_class="0x038000",
+        vendor="0x1002",
+        device="0x740f",
+        zone=1,
+        path=_switched(0x90, 0),
+        files={
+            "mem_info_vram_total": str(64 * GIB),
+            "product_name": "AMD Instinct MI210",
+            "unique_id": "5ea1ed0000000001",
+            "drm/card1/dev": "226:1",
+            "drm/renderD129/dev": "226:129",
+        },
+        links={"driver": "../../../../bus/pci/drivers/amdgpu"},
+        details={
+            "driver": "amdgpu",
+            "model": "AMD Instinct MI210",
+            "uuid": "5ea1ed0000000001",
+            "memory_bytes": str(64 * GIB),
+            "index": "1",
+        },
+    )
+    vga = Device(
+        address="0000:10:02.0", kind="", pci_class="0x030000", vendor="0x1a03", device="0x2000",
+        zone=-1, links={"driver": "../../../bus/pci/drivers/ast"},
+    )  # fmt: skip
+    functions = tuple(f"0000:14:01.{i}" for i in range(2))
+    ports = [
+        _nic(
+            f"0000:14:00.{port}",
+            0,
+            f"ens1f{port}np{port}",
+            path=_switched(0x10, 1),
+            mac=f"02:00:00:00:14:0{port}",
+            speed=100_000,
+            files={f"net/ens1f{port}np{port}/phys_port_name": f"p{port}"},
+            links={
+                f"net/ens1f{port}np{port}/master": "../../../../../../../virtual/net/bond0",
+                **({f"virtfn{i}": f"../{vf}" for i, vf in enumerate(functions)} if port else {}),
+            },
+            details={"vfs": ",".join(functions)} if port else {},
+        )
+        for port in range(2)
+    ]
+    ports = [
+        replace(
+            nic,
+            more={
+                "interfaces": [
+                    {
+                        "name": f"ens1f{port}np{port}",
+                        "mac": f"02:00:00:00:14:0{port}",
+                        "mbps": 100_000,
+                        "link": "up",
+                        "port": None,
+                        "port_name": f"p{port}",
+                        "bond": "bond0",
+                    }
+                ]
+            },
+        )
+        for port, nic in enumerate(ports)
+    ]
+    vfs = [
+        _nic(
+            function,
+            0,
+            f"ens1f1v{i}",
+            path=_switched(0x10, 1),
+            mac=f"02:00:00:00:14:1{i}",
+            speed=-1,
+            link="down",
+            links={"physfn": "../0000:14:00.1"},
+            details={"pf": "0000:14:00.1", "vf": str(i)},
+        )
+        for i, function in enumerate(functions)
+    ]
+    two_ports = Device(
+        address="0000:94:00.0",
+        kind="nic",
+        pci_class="0x020700",
+        vendor="0x15b3",
+        device="0x1003",
+        zone=1,
+        path=_switched(0x90, 1),
+        files={
+            **{f"net/ib{port}/dev_port": str(port) for port in range(2)},
+            "net/ib0/speed": "56000",
+            "infiniband/mlx4_0/node_type": "1: CA",
+            "infiniband/mlx4_1/node_type": "1: CA",
+        },
+        details={"interface": "ib0", "rdma": "mlx4_0", "speed_mbps": "56000"},
+        more={
+            "interfaces": [_interface("ib0", 0, mbps=56_000), _interface("ib1", 1)],
+            "rdma": ["mlx4_0", "mlx4_1"],
+        },
+    )
+    return (nvidia, amd, vga, *ports, *vfs, two_ports)
+
+
+def _pages_in_use(truth: dict[str, Any]) -> None:
+    truth["zones"][0]["free_hugepages"] = {str(GIB): 5}
 
 
 def _nps4_distance(a: int, b: int) -> int:
@@ -473,6 +604,35 @@ FIXTURES: dict[str, Fixture] = {
             pools={2 * MIB: (0,), GIB: (16,)},
             devices=_gpu_server(),
         )
+    ),
+    "16-2s-groups": Fixture(
+        shape=Shape(
+            about="GPUs of two makers, a BMC's VGA, a bond, VFs, isolated CPUs, pages in use.",
+            sockets=2,
+            cores=4,
+            threads=2,
+            memory=(64 * GIB,),
+            pools={GIB: (8,)},
+            devices=_group_server(),
+            cpuid=(6, 0x6A, 6),
+            files={
+                "sys/devices/system/cpu/isolated": "2-3,6-7,10-11,14-15",
+                "sys/devices/system/cpu/nohz_full": "(null)",
+                "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/free_hugepages": "5",
+                "proc/driver/nvidia/gpus/0000:13:00.0/information": (
+                    "Model: \t\t NVIDIA A100-SXM4-80GB\n"
+                    "IRQ:   \t\t 300\n"
+                    "GPU UUID: \t GPU-5ea1ed00-0000-4000-8000-000000000000\n"
+                    "Video BIOS: \t 92.00.36.00.01\n"
+                    "Bus Type: \t PCIe\n"
+                    "Bus Location: \t 0000:13:00.0\n"
+                    "Device Minor: \t 0\n"
+                    "GPU Excluded:\t No"
+                ),
+            },
+            more={"cpu_arch": "icelake", "isolated": "2-3,6-7,10-11,14-15"},
+        ),
+        adjust=_pages_in_use,
     ),
     "64-2s": Fixture(
         shape=Shape(

@@ -30,7 +30,8 @@ Row = dict[str, Any]
 class Device:
     """A PCI function: what its files say (``files``) and what a reader must find (``details``).
 
-    ``path`` is the chain of bridges above it; bridges are written as well.
+    ``path`` is the chain of bridges above it; bridges are written as well. ``more`` are further
+    keys of the document.
     """
 
     address: str
@@ -43,6 +44,7 @@ class Device:
     files: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,9 @@ class Shape:
         node_dir: False = a kernel without NUMA.
         vendor, model: of /proc/cpuinfo.
         devices: PCI functions.
+        cpuid: family, model and stepping that /proc/cpuinfo tells.
+        files: more files, by path below the machine's directory.
+        more: what these files add to the document.
         distance: zone position, zone position -> distance; None = 12 within a socket, else 21.
     """
 
@@ -104,6 +109,9 @@ class Shape:
     vendor: str = "GenuineIntel"
     model: str = "Simulated CPU"
     devices: tuple[Device, ...] = ()
+    cpuid: tuple[int, int, int] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
     distance: Callable[[int, int], int] | None = None
 
     @property
@@ -243,6 +251,7 @@ def expected(shape: Shape) -> dict[str, Any]:
         "sockets": len(
             {r["kernel_socket"] for r in rows if r["online"] and r["kernel_socket"] >= 0}
         ),
+        **shape.more,
         "cpus": cpus,
         "zones": zones,
         "pci": [
@@ -254,6 +263,7 @@ def expected(shape: Shape) -> dict[str, Any]:
                 "zone": d.zone if d.zone >= 0 else None,
                 "path": list(d.path),
                 "details": dict(sorted(d.details.items())),
+                **d.more,
             }
             for d in sorted(shape.devices, key=lambda d: d.address)
             if d.kind
@@ -324,6 +334,8 @@ def generate(shape: Shape, out_dir: Path, *, full: bool = False) -> None:
     _write_proc(out, shape, rows, zones)
     for device in shape.devices:
         _write_device(out, shape, device)
+    for path, content in shape.files.items():
+        out.file(path, content)
 
 
 def _write_cpus(out: _Writer, shape: Shape, rows: Sequence[Row], *, full: bool) -> None:
@@ -499,6 +511,9 @@ def _write_proc(out: _Writer, shape: Shape, rows: Sequence[Row], zones: Sequence
 def _cpuinfo_block(shape: Shape, row: Row) -> str:
     lines = [f"processor\t: {row['id']}"]
     lines += [f"vendor_id\t: {shape.vendor}", f"model name\t: {shape.model}"]
+    if shape.cpuid is not None:
+        family, model, stepping = shape.cpuid
+        lines += [f"cpu family\t: {family}", f"model\t\t: {model}", f"stepping\t: {stepping}"]
     if row["kernel_socket"] >= 0:
         lines += [f"physical id\t: {row['kernel_socket']}", f"core id\t\t: {row['core']}"]
     return "\n".join(lines)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         ListedPod,
         NodePod,
     )
-    from rte.model.node import MemoryBlock
+    from rte.model.node import ClaimedDevice, MemoryBlock
 
 #: Namespace and name.
 Name: TypeAlias = "tuple[str, str]"
@@ -65,6 +65,18 @@ def read_listing(view: KubeletView, reference: tuple[str, str, str] | None) -> L
         ),
         shared,
     )
+
+
+def claimed_devices(
+    view: KubeletView, uids: Mapping[Name, str]
+) -> dict[str, dict[str, tuple[ClaimedDevice, ...]]]:
+    """UID -> container -> its devices of DRA, as podresources lists them."""
+    found: dict[str, dict[str, tuple[ClaimedDevice, ...]]] = {}
+    for pod in view.pods or ():
+        held = {one.name: one.claimed for one in pod.containers if one.claimed}
+        if held and (pod.namespace, pod.name) in uids:
+            found[uids[pod.namespace, pod.name]] = held
+    return found
 
 
 def uids_of(

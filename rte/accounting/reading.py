@@ -139,6 +139,7 @@ def build_reading(
         ),
         disagreements=tuple(notes),
         excluded=excluded,
+        claimed=listed.claimed_devices(view, uids),
     )
 
 

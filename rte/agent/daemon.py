@@ -63,7 +63,7 @@ class Tempo:
     Attributes:
         clocks: of the observer.
         pace: of the writer.
-        machine: between looks at the list of on-line CPUs.
+        machine: between looks at on-line CPUs and pools of huge pages.
         list_pods: between podresources lists where pods may not be watched.
         lease: between renewals of the Lease.
     """
@@ -146,6 +146,7 @@ class _Agent:
         self._sink: KubeSink | None = None
         self._heartbeat: Heartbeat | None = None
         self._socket: Path | None = None
+        self._told = ""
         self._observer: Observer
 
     @classmethod
@@ -208,7 +209,9 @@ class _Agent:
         settings, tempo, signals = self._settings, self._tempo, self._signals
         tasks: dict[str, Coroutine[Any, Any, None]] = {
             "observe": self._observer.run(),
-            "machine": follow.follow_machine(signals, self._online, every_s=tempo.machine),
+            "machine": follow.follow_machine(
+                signals, lambda: follow.hardware(settings.sysfs), every_s=tempo.machine
+            ),
         }
         if settings.asks_kubelet:
             files = FileFollower(signals, state_dir=settings.state_dir, socket=self._socket)
@@ -256,13 +259,6 @@ class _Agent:
         except TimeoutError:
             logger.warning("the API server does not answer: the last state may not be published")
 
-    def _online(self) -> str:
-        path = self._settings.sysfs / "devices/system/cpu/online"
-        try:
-            return path.read_text()
-        except OSError:
-            return ""
-
     async def _learn(self, memory_bytes: int) -> tuple[KubeletConfig, learn.NodeFacts]:
         """Ask until there is an answer."""
         complained = False
@@ -289,6 +285,7 @@ class _Agent:
                     self._client,
                     node,
                     patient=tried < _PATIENCE,  # a kubelet's sockets open one after the other
+                    tell=self._tell,
                 )
                 if config is None:
                     # A guess would be published as the truth, and pods placed by it.
@@ -298,6 +295,12 @@ class _Agent:
                     )
                 return config, learn.node_facts(node or {})
         raise AssertionError("retrying does not end")
+
+    def _tell(self, problem: str) -> None:
+        """A line that is told again when it is another one: a better source is asked for long."""
+        if problem != self._told:
+            self._told = problem
+            logger.warning("%s", problem)
 
     async def _renew_owner(self) -> None:
         """Learn who the Node is now: with the old one our object may have been collected."""

@@ -35,7 +35,7 @@ class Change(enum.Flag):
     DEVICES = enum.auto()  #: the device manager's checkpoint: plugins come and go, health
     SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
     PODS = enum.auto()  #: a pod of this node began or ended in the API
-    MACHINE = enum.auto()  #: CPUs came on-line or went off-line
+    MACHINE = enum.auto()  #: CPUs came on-line or went off-line, huge pages were made or freed
     LEARNT = enum.auto()  #: the kubelet's configuration and its Node are known anew
     POLL = enum.auto()  #: nothing known; look again at what has no notification
 
@@ -225,10 +225,24 @@ class FileFollower:
                 self._signals.add(change)
 
 
+def hardware(sysfs: Path) -> str:
+    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages."""
+    system = sysfs / "devices/system"
+    pools = sorted(system.glob("node/node*/hugepages/*/nr_hugepages"))
+    return "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 async def follow_machine(
     signals: Signals, read: Callable[[], str], *, every_s: float = 5.0
 ) -> None:
-    """Tell when ``read()`` (the list of on-line CPUs) gives another text; sysfs has no inotify."""
+    """Tell when ``read()`` (what changes at run time) gives another text; sysfs has no inotify."""
     known = read()
     while True:
         await asyncio.sleep(every_s)

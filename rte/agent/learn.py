@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.kube import retry
 from rte.kubelet import config as kubelet_config
 from rte.model import quantity
+from rte.model.node import ConfigSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
@@ -33,12 +35,14 @@ _KUBELET_CONFIG = "config.yaml"
 class NodeFacts:
     """What the Node object says; empty where the API is not asked.
 
-    ``capacity`` is by resource, millicores and base units.
+    ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
+    reported (Unix time).
     """
 
     uid: str = ""
     version: str = ""
     capacity: Mapping[str, int] = field(default_factory=dict)
+    heard: float | None = field(default=None, compare=False)
 
 
 def no_such_node(name: str, error: errors.KubeError) -> errors.KubeError:
@@ -54,7 +58,7 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
     """Read a Node object.
 
     Raises:
-        errors.ParseError: a capacity is not a quantity.
+        errors.ParseError: a capacity is not a quantity, or a time is none.
     """
     status = node.get("status") or {}
     capacity = status.get("capacity") or {}
@@ -62,7 +66,22 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
         uid=str((node.get("metadata") or {}).get("uid") or ""),
         version=str((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
         capacity={name: quantity.parse_resource(name, text) for name, text in capacity.items()},
+        heard=max(
+            (
+                _unix_time(condition["lastHeartbeatTime"])
+                for condition in status.get("conditions") or ()
+                if condition.get("type") == "Ready" and condition.get("lastHeartbeatTime")
+            ),
+            default=None,
+        ),
     )
+
+
+def _unix_time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise errors.ParseError("time of a Node", text, str(error)) from error
 
 
 async def read_kubelet_config(
@@ -72,37 +91,44 @@ async def read_kubelet_config(
     node: Mapping[str, Any] | None = None,
     *,
     patient: bool = False,
+    tell: Callable[[str], None] = logger.warning,
 ) -> KubeletConfig | None:
     """From the named file; else the kubelet itself, by the API; else this host; None: unknown.
+
+    ``tell`` hears why the kubelet itself gave no answer.
 
     Raises:
         errors.KubeletError: the configuration found cannot be used.
         errors.KubeError: ``patient``, and the kubelet does not answer (yet).
     """
     if settings.kubelet_config_file or settings.kubelet_config_dir:
-        return kubelet_config.from_files(
+        named = kubelet_config.from_files(
             settings.kubelet_config_file, settings.kubelet_config_dir, memory_bytes=memory_bytes
         )
+        return replace(named, source=ConfigSource.NAMED_FILE)
     if client is not None and node is not None:
         from rte.kube.node import read_configz  # without an API server no HTTP client is loaded
 
         certificate = settings.state_dir / _KUBELET_CERTIFICATE if settings.state_dir else None
         try:
             answer = await read_configz(client, node, kubelet_certificate=certificate)
-            return kubelet_config.from_configz(answer, memory_bytes=memory_bytes)
+            asked = kubelet_config.from_configz(answer, memory_bytes=memory_bytes)
+            return replace(asked, source=ConfigSource.CONFIGZ)
         except errors.KubeError as error:
             if patient and retry.is_transient(error):
                 raise
-            logger.warning("the kubelet's configuration is looked for on this host: %s", error)
+            tell(f"the kubelet's configuration is looked for on this host: {error}")
     return _host_config(settings, memory_bytes)
 
 
 def _host_config(settings: AgentSettings, memory_bytes: int) -> KubeletConfig | None:
-    if settings.sysfs_root is None:
-        flags = kubelet_config.find_command_line(settings.procfs)
+    if settings.sysfs_root is None and settings.state_dir is not None:
+        flags = kubelet_config.find_command_line(settings.procfs, settings.state_dir)
         if flags is not None:
-            return kubelet_config.from_flags(flags, memory_bytes=memory_bytes)
+            started = kubelet_config.from_flags(flags, memory_bytes=memory_bytes)
+            return replace(started, source=ConfigSource.COMMAND_LINE)
     usual = settings.state_dir / _KUBELET_CONFIG if settings.state_dir else None
     if usual is not None and usual.is_file():
-        return kubelet_config.from_files(usual, memory_bytes=memory_bytes)
+        assumed = kubelet_config.from_files(usual, memory_bytes=memory_bytes)
+        return replace(assumed, source=ConfigSource.USUAL_FILE)
     return None

@@ -19,7 +19,7 @@ from rte.agent.kubesink import Observation
 from rte.agent.learn import NodeFacts
 from rte.kubelet import reading as kubelet_reading
 from rte.model.kubelet import KubeletView
-from rte.model.node import NodeReading
+from rte.model.node import ConfigSource, NodeReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +70,9 @@ class Clocks:
         resync: between looks at a restarted kubelet until it has re-admitted its pods.
         resync_most: a kubelet that runs this long has re-admitted what it ever will.
         stale: after so long without a sound reading the last one is not to be trusted.
-        relearn: a kubelet has told the API what is new about it this much later.
+        relearn: a kubelet has told the API what is new about it this much later; also the first
+            wait before a better source of its configuration is asked again, which doubles.
+        relearn_most: longest such wait.
     """
 
     admission: float = 0.1
@@ -85,6 +87,7 @@ class Clocks:
     resync_most: float = 120.0
     stale: float = 30.0
     relearn: float = 15.0
+    relearn_most: float = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +155,7 @@ class Observer:
         self._learnt = False
         self._learning = True
         self._config: KubeletConfig | None = None
+        self._config_epoch = ""
         self._node = NodeFacts()
         self._machine: Machine | None = None
         self._files: StateFiles | None = None
@@ -208,13 +212,53 @@ class Observer:
     # Configuration and Node
 
     async def _keep_learning(self) -> None:
+        wait_s = self._clocks.relearn
         while True:
             await self._must_learn.wait()
             self._must_learn.clear()
             assert self._machine is not None  # noqa: S101 - run() reads it first
-            self._config, self._node = await self._learn(self._machine.memory_bytes)
-            self._learnt, self._learning = True, self._must_learn.is_set()
-            self._signals.add(Change.LEARNT)
+            epoch, before = self._restart.epoch, (self._config, self._node)
+            config, self._node = await self._learn(self._machine.memory_bytes)
+            if epoch != self._restart.epoch:
+                continue  # what one kubelet said of itself says nothing about the next
+            if epoch != self._config_epoch:
+                self._config, self._config_epoch = None, epoch
+                wait_s = self._clocks.relearn
+            self._take_config(config)
+            waited_for, self._learnt = not self._learnt, True
+            is_late = self._restart.is_before(self._node.heard, time.time())
+            if is_late:
+                self._learn_later(self._clocks.source)
+            self._learning = self._must_learn.is_set() or is_late
+            if waited_for or before != (self._config, self._node):
+                self._signals.add(Change.LEARNT)
+            if config.source.rank < self._best_source.rank:
+                self._learn_later(wait_s)
+                wait_s = min(2 * wait_s, self._clocks.relearn_most)
+
+    def _take_config(self, config: KubeletConfig) -> None:
+        """Take a configuration, but none of a weaker source than that of the same kubelet."""
+        known = self._config
+        if known is not None and config.source.rank < known.source.rank:
+            return
+        self._config = config
+        if known is None or config.source is not known.source:
+            for source in ConfigSource:
+                if source:
+                    self._metrics.config_source.labels(source).set(source is config.source)
+            say = logger.warning if config.is_assumed else logger.info
+            say(
+                "the kubelet's configuration is taken from: %s%s",
+                config.source or "nowhere",
+                " (its flags are not known; allow get on nodes/configz)"
+                if config.is_assumed
+                else "",
+            )
+
+    @property
+    def _best_source(self) -> ConfigSource:
+        """What can be had at best: without an API server nobody can be asked."""
+        return ConfigSource.CONFIGZ if self._pods is not None else ConfigSource.UNKNOWN
 
     # Looking
 
@@ -297,7 +341,7 @@ class Observer:
             return
         # The former kubelet's answers say nothing about this one.
         self._view = self._listed_files = None
-        self._learning = True
+        self._learnt, self._learning = False, True
         self._must_learn.set()
         if known:
             self._distrust()
@@ -306,8 +350,9 @@ class Observer:
             self._machine = await asyncio.to_thread(self._read_machine)
             self._learn_later()
 
-    def _learn_later(self) -> None:
-        asyncio.get_running_loop().call_later(self._clocks.relearn, self._must_learn.set)
+    def _learn_later(self, wait_s: float | None = None) -> None:
+        wait_s = self._clocks.relearn if wait_s is None else wait_s
+        asyncio.get_running_loop().call_later(wait_s, self._must_learn.set)
 
     def _take_files(self, files: StateFiles) -> None:
         known = self._files
@@ -498,12 +543,15 @@ class Restart:
     """
 
     _JUST_STARTED_S = 10.0
+    #: A kubelet may report first and make its socket afterwards, and tells whole seconds.
+    _SLACK_S = 10.0
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self.epoch = ""
         self.synced = False
         self._began = 0.0
+        self._started: float | None = None
         self._expected: frozenset[tuple[str, str]] = frozenset()
         self._listed: frozenset[tuple[str, str]] = frozenset()
         self._complete = 0
@@ -516,7 +564,7 @@ class Restart:
         if not epoch or epoch == self.epoch:
             return False
         self._expected = self._listed
-        self.epoch, self._began = epoch, now
+        self.epoch, self._began, self._started = epoch, now, started
         just_started = started is None or now - started < self._JUST_STARTED_S
         self._complete = 0 if just_started else 1
         self.synced = False
@@ -525,6 +573,16 @@ class Restart:
     def is_young(self, now: float) -> bool:
         """Whether the start was noticed a moment ago, and the kubelet is about to answer."""
         return bool(self.epoch) and not self.synced and now - self._began < self._JUST_STARTED_S
+
+    def is_before(self, heard: float | None, now: float) -> bool:
+        """Whether a report from that moment (Unix time) is still the former kubelet's.
+
+        A starting kubelet reports at once (syncNodeStatus in pkg/kubelet/kubelet_node_status.go);
+        ``most_s`` after the start nothing more is waited for.
+        """
+        if heard is None or self._started is None or now - self._began > self._most_s:
+            return False
+        return heard < self._started - self._SLACK_S
 
     def check(
         self,

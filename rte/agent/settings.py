@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rte.kubelet import DEFAULT_ROOT_DIR
 from rte.nrt import Method, Options
 
-KUBELET_STATE_DIR = Path("/var/lib/kubelet")
 #: Below the kubelet's state directory.
 PODRESOURCES_SOCKET = Path("pod-resources/kubelet.sock")
 
@@ -57,6 +57,8 @@ class AgentSettings:
         fingerprint: which pods the published fingerprint covers; None: no fingerprint.
         koordinator_annotations: publish Koordinator's annotations.
         numaplacement: publish placement data under policy single-numa-node.
+        group_inventory: publish the hardware that processing groups are placed on.
+        nic_speeds: (interface, Mb/s) where its driver tells none while the link is down.
         reference_container: namespace, pod and container that show the shared pool.
         exclude_pods: (namespace glob, name glob) of pods that are not accounted for.
         exclude_resources: globs of resources that no zone shows.
@@ -82,6 +84,8 @@ class AgentSettings:
     fingerprint: Method | None = Method.EXCLUSIVE
     koordinator_annotations: bool = True
     numaplacement: bool = True
+    group_inventory: bool = False
+    nic_speeds: tuple[tuple[str, int], ...] = ()
     reference_container: tuple[str, str, str] | None = None
     exclude_pods: tuple[tuple[str, str], ...] = ()
     exclude_resources: tuple[str, ...] = ()
@@ -116,7 +120,7 @@ class AgentSettings:
         """The kubelet's directory; this host's by default, None beside foreign hardware."""
         if self.kubelet_state_dir is not None:
             return self.kubelet_state_dir
-        return KUBELET_STATE_DIR if self._host_kubelet else None
+        return DEFAULT_ROOT_DIR if self._host_kubelet else None
 
     @property
     def socket(self) -> str | None:
@@ -134,5 +138,7 @@ class AgentSettings:
             fingerprint=self.fingerprint,
             koordinator=self.koordinator_annotations,
             numaplacement=self.numaplacement,
+            groups=self.group_inventory,
+            nic_speeds=dict(self.nic_speeds),
             exclude_resources=self.exclude_resources,
         )

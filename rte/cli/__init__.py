@@ -6,23 +6,30 @@ import argparse
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rte import __version__, errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: command -> help; ``rte.cli.<command>`` defines ``configure(parser)`` and ``run(args) -> int``.
+#: command -> help; its module defines ``configure(parser)`` and ``run(args) -> int``.
 COMMANDS = {
     "demo": "show a whole cluster in this process; needs nothing installed",
     "run": "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
     "scheduler": "place pods so that no kubelet rejects them (scheduler and extender)",
     "topology": "show the machine as the agent sees it (text, JSON or SVG)",
     "explain": "tell per node and zone whether a pod fits, and why not in the kubelet's words",
+    "fit": "count how many of a pod fit now, or whether a gang does, and what is missing",
+    "defrag": "find the smallest set of moves that opens a place for a pod, and make them",
     "simulate": "place pods onto nodes offline, from files or fixtures",
+    "import": "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
+    "render": "write the ids of an allocation into the application's own file",
     "snapshot": "capture this node's sysfs, procfs and kubelet files as a fixture",
 }
+
+#: Modules that cannot be called what their command is.
+_MODULES = {"import": "imports"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == wanted:
-            importlib.import_module(f"rte.cli.{name}").configure(sub)
+            _module(name).configure(sub)
     args = parser.parse_args(args_list)
     try:
-        return int(importlib.import_module(f"rte.cli.{args.command}").run(args))
+        return int(_module(args.command).run(args))
     except errors.UsageError as error:
         print(f"rte {args.command}: {error}", file=sys.stderr)
         return 2
@@ -50,3 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _module(command: str) -> Any:
+    return importlib.import_module(f"rte.cli.{_MODULES.get(command, command)}")

@@ -148,6 +148,9 @@ def describe_device(device: PCIDevice) -> str:
     if speed := details.get("speed_mbps"):
         words.append(f"{int(speed) / 1000:g} Gb/s")
     words += [details.get("link", ""), details.get("model", "")]
+    words += (f"bond {it.bond}" for it in device.interfaces[:1] if it.bond)
+    if device.kind == "gpu" and details.get("health") == "excluded":
+        words.append("excluded by its driver")
     if "pf" in details:
         words.append(f"VF of {details['pf']}")
     elif details.get("vfs"):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, replays, restarts
+from rte.cli import alignment, inputs, live, replays, restarts
 from rte.cli.drawing import format_bytes
-from rte.kube import credentials, resources
+from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
@@ -20,14 +19,10 @@ from rte.scheduler.loop.cycle import Cycle
 if TYPE_CHECKING:
     import argparse
 
+    from rte.kube.resources import Resource
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
-_LISTS = {
-    "Node": resources.NODES,
-    "NodeResourceTopology": resources.NRTS,
-    "Pod": resources.PODS,
-}
 #: Nodes that are shown in full, unless --all.
 MAX_SHOWN = 20
 
@@ -69,7 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="tell instead what a restart of this node's kubelet would do to its pods (without "
         "NODE: all nodes that would take harm); 0 when it does none",
     )
-    add("--all", action="store_true", help="show every node")
+    add(
+        "--all",
+        action="store_true",
+        help="show every node; without a pod: for every running pod with DRA devices, the zones of "
+        "its CPUs, memory and devices (exit code 1 where one lies across zones)",
+    )
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
@@ -77,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     """Explain; 0 when the pod fits somewhere (or runs), 1 when it fits nowhere."""
     if args.case:
         return replays.show(args.case, args.output)
+    if args.all and not args.pod and not args.file:
+        return alignment.show(_objects(args, live.CLUSTER | live.DRA), args.output)
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
@@ -93,11 +95,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
+    return inputs.build_cluster(_objects(args, live.CLUSTER), time.monotonic())
+
+
+def _objects(args: argparse.Namespace, lists: dict[str, Resource]) -> list[dict[str, Any]]:
     if args.sources:
-        items = inputs.load_objects(args.sources)
-    else:
-        items = asyncio.run(_read_cluster(args.kubeconfig))
-    return inputs.build_cluster(items, time.monotonic())
+        return inputs.load_objects(args.sources)
+    return asyncio.run(live.read_cluster(args.kubeconfig, lists))
 
 
 def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
@@ -135,20 +139,6 @@ async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> PodA
 def _key(args: argparse.Namespace) -> str:
     pod = str(args.pod or "")
     return pod if "/" in pod else f"{args.namespace}/{pod}"
-
-
-async def _read_cluster(kubeconfig: Path | None) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    async with Client(credentials.load(kubeconfig, os.environ), timeout_s=60) as client:
-        for kind, resource in _LISTS.items():
-            try:
-                document = await client.get(resource.path())
-            except errors.KubeError as error:
-                if kind == "NodeResourceTopology" and error.status == 404:
-                    continue
-                raise
-            items.extend({**item, "kind": kind} for item in document.get("items") or ())
-    return items
 
 
 def render(answer: PodAnswer, limit: int | None = None) -> str:

@@ -123,6 +123,7 @@ def describe(reading: NodeReading) -> Iterator[str]:
     machine = reading.machine
     yield machine.model or machine.vendor or "Machine"
     yield drawing.summarize(machine)
+    yield from _describe_cpus(machine)
     sockets: dict[frozenset[int], list[Zone]] = {}
     for zone in machine.zones:
         sockets.setdefault(_sockets(machine, zone), []).append(zone)
@@ -147,18 +148,31 @@ def _sockets(machine: Machine, zone: Zone) -> frozenset[int]:
     return frozenset(cpu.socket for cpu in machine.cpus if zone.cpus >> cpu.id & 1)
 
 
+def _describe_cpus(machine: Machine) -> Iterator[str]:
+    told = {"isolated": machine.isolated, "without tick": machine.nohz_full}
+    words = [f"{what} {bits.format_list(cpus)}" for what, cpus in told.items() if cpus]
+    if machine.cpu_arch:
+        words.insert(0, machine.cpu_arch)
+    if words:
+        yield " · ".join(words)
+
+
+def _describe_pool(zone: Zone, size: int) -> str:
+    count = zone.hugepages[size]
+    if not count:
+        return f"{drawing.format_page(size)}: none"
+    text = f"{drawing.format_page(size)}: {count:,} = {drawing.format_bytes(size * count)}"
+    free = zone.free_hugepages.get(size, count)
+    return text if free == count else f"{text} ({free:,} free)"
+
+
 def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
     if zone.cpus:
         what = f"{zone.cpus.bit_count()} CPUs {bits.format_list(zone.cpus)}"
     else:
         what = "memory only" if zone.memory_bytes else "no CPUs, no memory"
     yield f"  Zone {zone.id}: {what}, {drawing.format_bytes(zone.memory_bytes)}"
-    pools = [
-        f"{drawing.format_page(size)}: {count:,} = {drawing.format_bytes(size * count)}"
-        if count
-        else f"{drawing.format_page(size)}: none"
-        for size, count in sorted(zone.hugepages.items())
-    ]
+    pools = [_describe_pool(zone, size) for size in sorted(zone.hugepages)]
     if pools:
         yield f"    huge pages {', '.join(pools)}"
     caches: dict[int | None, list[CPU]] = {}

@@ -38,4 +38,7 @@ NRTS: Final = Resource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologi
 NODES: Final = Resource("", "v1", "nodes")
 PODS: Final = Resource("", "v1", "pods", namespaced=True)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices")
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", namespaced=True)
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rte import errors
+from rte.kubelet import DEFAULT_ROOT_DIR
 from rte.model import bits, quantity
 from rte.model.node import KubeletConfig
 
@@ -121,8 +122,11 @@ def from_flags(flags: Sequence[str], *, memory_bytes: int, root: Path = Path("/"
     )
 
 
-def find_command_line(procfs_root: Path) -> tuple[str, ...] | None:
-    """The arguments of the kubelet that runs under this procfs, None where none is visible."""
+def find_command_line(procfs_root: Path, root_dir: Path) -> tuple[str, ...] | None:
+    """The arguments of the kubelet of that ``--root-dir``; None where none such is visible.
+
+    There may be several, and other processes of that name, so one of another root is none of ours.
+    """
     for comm in sorted(procfs_root.glob("[0-9]*/comm")):
         try:
             if comm.read_text().strip() != "kubelet":
@@ -130,8 +134,10 @@ def find_command_line(procfs_root: Path) -> tuple[str, ...] | None:
             words = comm.with_name("cmdline").read_bytes().split(b"\0")
         except OSError:  # the process has ended, or is not ours to read
             continue
-        if len(words) > 1:
-            return tuple(word.decode(errors="replace") for word in words[1:] if word)
+        flags = tuple(word.decode(errors="replace") for word in words[1:] if word)
+        given = dict(_pairs(flags, frozenset({"root-dir"})))
+        if flags and Path(given.get("root-dir") or DEFAULT_ROOT_DIR) == root_dir:
+            return flags
     return None
 
 
@@ -378,13 +384,13 @@ def _merge_patch(target: object, patch: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The flags that matter here, as name and value; both ``--a=b`` and ``--a b``."""
+def _pairs(flags: Sequence[str], wanted: frozenset[str] = _FLAGS) -> Iterator[tuple[str, str]]:
+    """The flags that are wanted, as name and value; both ``--a=b`` and ``--a b``."""
     words = iter(flags)
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
         name = name.replace("_", "-")  # WordSepNormalizeFunc
-        if word.startswith("--") and name in _FLAGS:
+        if word.startswith("--") and name in wanted:
             yield name, value if equals else next(words, "")
 
 

@@ -16,12 +16,11 @@ from rte.kubelet.checkpoints import MOST_BYTES
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,
-    ClaimedDevice,
     DeviceHolding,
     ListedContainer,
     ListedPod,
 )
-from rte.model.node import MemoryBlock
+from rte.model.node import ClaimedDevice, MemoryBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

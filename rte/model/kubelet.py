@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rte.model.bits import CPUSet, ZoneSet
-from rte.model.node import MemoryBlock
+from rte.model.node import ClaimedDevice, MemoryBlock
 
 if TYPE_CHECKING:
     from rte.model.node import KubeletConfig, ZoneMemory
@@ -83,29 +83,6 @@ class DeviceCheckpoint:
 
     entries: Mapping[str, Mapping[str, tuple[DeviceHolding, ...]]] = field(default_factory=dict)
     registered: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-
-class ClaimedDevice(Struct, frozen=True):
-    """A device that a resource claim (DRA) gave to a container.
-
-    Attributes:
-        namespace: of the claim, which is the pod's.
-        claim: name of the ResourceClaim.
-        driver: with ``pool`` and ``device``, what names the device; ``device`` may be empty.
-        pool: of the driver.
-        device: within the pool.
-        share: id of a share of a device that several claims may have; empty where it is whole.
-        cdi: CDI names (``vendor/class=name``) that put it into the container, as the kubelet lists
-            them: with those of the driver's devices before it in the claim (up to 1.37).
-    """
-
-    namespace: str
-    claim: str
-    driver: str
-    pool: str
-    device: str
-    share: str = ""
-    cdi: tuple[str, ...] = ()
 
 
 class ListedContainer(Struct, frozen=True):

@@ -54,6 +54,8 @@ class Zone:
         cpus: on-line CPUs.
         memory_bytes: MemTotal of the zone, huge pages included.
         hugepages: page size in bytes -> number of pages in the pool.
+        free_hugepages: how many of them nobody uses at the moment; two readings that differ in
+            nothing else are equal.
         distances: zone id -> ACPI SLIT distance (10 = local).
     """
 
@@ -61,7 +63,29 @@ class Zone:
     cpus: CPUSet
     memory_bytes: int
     hugepages: Mapping[int, int] = field(default_factory=dict)
+    free_hugepages: Mapping[int, int] = field(default_factory=dict, compare=False)
     distances: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interface:
+    """A network interface of a PCI function; one function may have several.
+
+    Attributes:
+        mbps: speed, None while the link is down or where the driver does not tell.
+        link: ``operstate``, ``""`` where it is not told.
+        port: ``dev_port``: which port of the function it is.
+        port_name: ``phys_port_name``, e.g. ``p0`` or ``pf0vf3``.
+        bond: the bond that it belongs to.
+    """
+
+    name: str
+    mac: str = ""
+    mbps: int | None = None
+    link: str = ""
+    port: int | None = None
+    port_name: str = ""
+    bond: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +100,11 @@ class PCIDevice:
         zone: NUMA zone, None where the platform does not say (-1).
         path: addresses of the bridges above it, root port first; devices under one switch share a
             prefix of length two or more.
-        details: ``interface``, ``mac``, ``speed_mbps``, ``link``, ``driver``, ``pf``/``vfs`` where
-            known, as text.
+        details: where known, as text: ``driver``; of a NIC its first interface (``interface``,
+            ``mac``, ``speed_mbps``, ``link``), ``pf`` and ``vf`` (its number) of a VF, ``vfs`` of a
+            PF; of a GPU ``model``, ``uuid``, ``memory_bytes``, ``index``, ``health``.
+        interfaces: all network interfaces, by name.
+        rdma: all RDMA devices.
     """
 
     address: str
@@ -87,6 +114,8 @@ class PCIDevice:
     zone: int | None
     path: tuple[str, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
+    interfaces: tuple[Interface, ...] = ()
+    rdma: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,16 +136,21 @@ class PCIZones:
         return self.roots.get(root)
 
     def of_function(self, address: str) -> int | None:
-        """The zone of a function (``0000:17:00.0``), None where it is not known.
+        """The zone of a function (``0000:17:00.0``), None where it is not known."""
+        if address in self.functions:
+            return self.functions[address]
+        root = self.root_of(address)
+        return None if root is None else self.roots[root]
+
+    def root_of(self, address: str) -> str | None:
+        """The root of a function, None where it is not known.
 
         The buses of a root go on from its own number to the next root's.
         """
-        if address in self.functions:
-            return self.functions[address]
         domain, _, rest = address.partition(":")
         bus = rest.partition(":")[0]
         above = [root for root in self.roots if root[3:-3] == domain and root[-2:] <= bus]
-        return self.roots[max(above)] if bus and above else None
+        return max(above) if bus and above else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +161,8 @@ class Machine:
         sockets: how many the platform reports (cadvisor counts the different ``physical id`` lines
             of /proc/cpuinfo, which on simulated hardware are the real machine's); 0 = count them.
         l3_ids_told: whether the kernel gives L3 caches ids; else ``CPU.l3`` are numbers of ours.
+        isolated, nohz_full: CPUs that the kernel keeps free of its scheduler, and of its tick.
+        cpu_arch: the microarchitecture by the compilers' name (``icelake``), ``""`` if not known.
         pci_zones: zones of all PCI functions, those too that ``pci`` leaves out.
         warnings: one line for each file that was missing or unreadable and what stood in for it.
     """
@@ -140,6 +176,9 @@ class Machine:
     pci_zones: PCIZones = PCIZones()
     vendor: str = ""
     model: str = ""
+    cpu_arch: str = ""
+    isolated: CPUSet = 0
+    nohz_full: CPUSet = 0
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,6 +83,25 @@ class Topology:
         return mask
 
 
+class ConfigSource(StrEnum):
+    """Where a kubelet's configuration was learnt, the weakest first.
+
+    Flags of the command line win over files (kubeletConfigFlagPrecedence in cmd/kubelet/app), so
+    what the usual file says alone is only assumed to be in force.
+    """
+
+    UNKNOWN = ""
+    USUAL_FILE = "config.yaml"
+    COMMAND_LINE = "command-line"
+    CONFIGZ = "configz"
+    NAMED_FILE = "named-file"
+
+    @property
+    def rank(self) -> int:
+        """The higher, the better."""
+        return list(ConfigSource).index(self)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KubeletConfig:
     """The effective kubelet configuration, as far as admission depends on it.
@@ -91,7 +111,8 @@ class KubeletConfig:
     ``cpu_reservation_milli`` is that amount (system + kube reserved), or the size of the list.
     ``reserved_memory`` (of the memory manager) is zone id -> resource -> bytes,
     as configured for the memory manager. ``node_reserved`` is what is taken off node totals:
-    system + kube reserved (and hard eviction for memory), milli/bytes.
+    system + kube reserved (and hard eviction for memory), milli/bytes. ``source`` is where all this
+    was learnt; it is unknown where nobody asked a running kubelet.
     """
 
     topology_policy: str = "none"
@@ -106,6 +127,12 @@ class KubeletConfig:
     node_reserved: Mapping[str, int] = field(default_factory=dict)
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     max_pods: int = 110
+    source: ConfigSource = ConfigSource.UNKNOWN
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the running kubelet may go by something else."""
+        return self.source is ConfigSource.USUAL_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +254,37 @@ class PodRef(Struct, frozen=True):
     exclusive: bool = False
 
 
+class ClaimedDevice(Struct, frozen=True):
+    """A device that a resource claim (DRA) gave to a container.
+
+    Attributes:
+        namespace: of the claim, which is the pod's.
+        claim: name of the ResourceClaim.
+        driver: with ``pool`` and ``device``, what names the device; ``device`` may be empty.
+        pool: of the driver.
+        device: within the pool.
+        share: id of a share of a device that several claims may have; empty where it is whole.
+        cdi: CDI names (``vendor/class=name``) that put it into the container, as the kubelet lists
+            them: with those of the driver's devices before it in the claim (up to 1.37).
+    """
+
+    namespace: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    share: str = ""
+    cdi: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeReading:
     """One consistent reading of a node: what gets published.
 
     ``state`` is None when no kubelet was asked (bare machine). ``disagreements`` names sources that
     contradict each other, one line each. ``excluded`` are UIDs whose holdings do not count in the
-    zones, by configuration (the state knows them all the same).
+    zones, by configuration (the state knows them all the same). ``claimed`` are devices of DRA by
+    UID and container.
     """
 
     node_name: str
@@ -242,3 +293,4 @@ class NodeReading:
     pods: tuple[PodRef, ...] = ()
     disagreements: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
+    claimed: Mapping[str, Mapping[str, tuple[ClaimedDevice, ...]]] = field(default_factory=dict)

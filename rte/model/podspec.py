@@ -35,7 +35,8 @@ def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
 
     Args:
         obj: the object.
-        defaults: apply the API server's default for requests (the limit), as YAML needs it.
+        defaults: apply the API server's defaults for resources, as YAML needs them; those of the
+            pod-level stanza are Kubernetes 1.37's, and only for a pod that no server has stored.
 
     Raises:
         errors.ParseError: a field has another type than the API's, or a quantity is malformed.
@@ -54,14 +55,17 @@ def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
         _container(item, ContainerKind.APP, defaults=defaults)
         for item in _items(spec.get("containers"), "containers")
     ]
-    pod_requests, pod_limits = _resources(spec.get("resources"), defaults=defaults)
+    pod_requests, pod_limits = _resources(spec.get("resources"), defaults=False)
     has_stanza = spec.get("resources") is not None
     status = _mapping(obj.get("status"), "status")
+    recorded = _recorded_qos(status)
+    if defaults and recorded is None:
+        pod_requests, pod_limits = _complete_stanza(containers, pod_requests, pod_limits)
     return Pod(
         uid=kubelet_uid(metadata),
         namespace=str(metadata.get("namespace") or "default"),
         name=str(metadata.get("name") or ""),
-        qos=_recorded_qos(status) or qos_class(containers, pod_requests, pod_limits),
+        qos=recorded or qos_class(containers, pod_requests, pod_limits),
         containers=tuple(containers),
         overhead=_amounts(spec.get("overhead"), "overhead"),
         pod_requests=pod_requests if has_stanza else None,
@@ -132,6 +136,42 @@ def _resources(stanza: object, *, defaults: bool) -> tuple[dict[str, int], dict[
     limits = _amounts(table.get("limits"), "limits")
     requests = _amounts(table.get("requests"), "requests")
     return ({**limits, **requests} if defaults else requests), limits
+
+
+def _complete_stanza(
+    containers: Sequence[Container], requests: dict[str, int], limits: dict[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The pod-level stanza as the API server of 1.37 stores it (KEP-2837; DefaultPodLevelResources
+    in pkg/api/pod/util.go): huge pages are limited to what the containers are, requests follow
+    those of the containers and then the limits, limits follow where all containers have one.
+    """
+    if not requests and not limits:
+        return requests, limits
+    container_limits = _together([(item.kind, item.limits) for item in containers])
+    pages = {name: n for name, n in container_limits.items() if name.startswith("hugepages-")}
+    limits = {name: n for name, n in pages.items() if name not in requests} | limits
+    asked = _together([(item.kind, item.requests) for item in containers])
+    overcommitted = {name: asked[name] for name in ("cpu", "memory") if name in asked}
+    requests = limits | overcommitted | requests
+    for name in requests.keys() - limits.keys():
+        if all(name in item.limits for item in containers):
+            limits[name] = max(container_limits[name], requests[name])
+    return requests, limits
+
+
+def _together(parts: Sequence[tuple[ContainerKind, Mapping[str, int]]]) -> dict[str, int]:
+    """What containers, given in admission order, come to at their peak (KEP-753): app containers
+    and sidecars together, or an ordinary init container with the sidecars before it.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for kind, amounts in parts:
+        for name, amount in amounts.items():
+            total = running.get(name, 0) + amount
+            peak[name] = max(peak.get(name, 0), total)
+            if kind is not ContainerKind.INIT:
+                running[name] = total
+    return peak
 
 
 def _amounts(value: object, what: str) -> dict[str, int]:

@@ -19,6 +19,7 @@ from msgspec import structs
 from rte import errors
 from rte.model import bits
 from rte.model.node import (
+    ConfigSource,
     CPUInfo,
     DevicePool,
     Holding,
@@ -56,6 +57,7 @@ _CONFIG_KEYS = {
     "nodeReserved": "node_reserved",
     "featureGates": "feature_gates",
     "maxPods": "max_pods",
+    "source": "source",
 }
 
 
@@ -174,7 +176,16 @@ def _decode_config(document: _Node) -> KubeletConfig:
         node_reserved=document["nodeReserved"].table(_Node.integer),
         feature_gates=document["featureGates"].table(_Node.flag),
         max_pods=document["maxPods"].integer(),
+        source=_decode_source(document["source"].text() if "source" in document else ""),
     )
+
+
+def _decode_source(text: str) -> ConfigSource:
+    """One that this release does not know is as good as one that nobody tells."""
+    try:
+        return ConfigSource(text)
+    except ValueError:
+        return ConfigSource.UNKNOWN
 
 
 # Topology

@@ -15,8 +15,8 @@ from rte.nrt.fingerprint import ATTRIBUTE, METHOD_ATTRIBUTE, Method
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rte.model.machine import PCIZones
     from rte.model.node import NodeState
+    from rte.nrt.device_zones import DeviceZones
 
 _T = TypeVar("_T")
 
@@ -43,7 +43,8 @@ class NRT:
         policy: of the Topology Manager.
         scope: of the Topology Manager.
         state: the kubelet's state, None where the object has none that can be read.
-        pci_zones: zones of PCI functions, None where the object has none that can be read.
+        device_zones: zones of PCI functions and holders of DRA devices, None where the object has
+            none that can be read.
         problems: one line for each part that was left out because it is malformed, the reason why
             ``state`` is None among them (unless the exporter is a foreign one).
     """
@@ -54,7 +55,7 @@ class NRT:
     policy: str = "none"
     scope: str = "container"
     state: NodeState | None = None
-    pci_zones: PCIZones | None = None
+    device_zones: DeviceZones | None = None
     problems: tuple[str, ...] = ()
 
     def attribute(self, name: str) -> str | None:
@@ -105,7 +106,7 @@ def decode(obj: Mapping[str, Any]) -> NRT:
         policy=policy,
         scope=scope,
         state=_read(metadata, node_state.ANNOTATION, node_state.decode, problems),
-        pci_zones=_read(metadata, device_zones.ANNOTATION, device_zones.decode, problems),
+        device_zones=_read(metadata, device_zones.ANNOTATION, device_zones.decode, problems),
         problems=tuple(problems),
     )
 

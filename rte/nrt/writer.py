@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte.accounting import globs, zone_resources
@@ -10,6 +10,7 @@ from rte.model import bits
 from rte.nrt import (
     device_zones,
     fingerprint,
+    group_inventory,
     koordinator,
     node_state,
     numaplacement,
@@ -28,14 +29,22 @@ KIND = "NodeResourceTopology"
 
 #: Attribute for the printer column: free whole CPUs per zone, ``node-0:12 node-1:30``.
 FREE_CPUS_ATTRIBUTE = "freeCPUs"
+#: Where the kubelet's configuration was learnt (:class:`rte.model.node.ConfigSource`).
+CONFIG_SOURCE_ATTRIBUTE = "kubeletConfigSource"
 
 #: Annotations that an rte object carries (some of them not always); all others are foreign.
-ANNOTATIONS = (node_state.ANNOTATION, device_zones.ANNOTATION, *koordinator.ANNOTATIONS)
+ANNOTATIONS = (
+    node_state.ANNOTATION,
+    device_zones.ANNOTATION,
+    group_inventory.ANNOTATION,
+    *koordinator.ANNOTATIONS,
+)
 #: What goes first when the annotations would be too large; prediction's own goes last of all.
 _DROP_ORDER = (
     koordinator.POD_CPU_ALLOCS,
     koordinator.CPU_TOPOLOGY,
     koordinator.CPU_SHARED_POOLS,
+    group_inventory.ANNOTATION,
     device_zones.ANNOTATION,
     node_state.ANNOTATION,
 )
@@ -50,6 +59,8 @@ class Options:
         fingerprint: which pods the fingerprint covers; None leaves it out.
         koordinator: write the four annotations of Koordinator.
         numaplacement: write placement data under policy single-numa-node.
+        groups: write the inventory for processing groups.
+        nic_speeds: interface -> Mb/s, where its driver tells none while the link is down.
         exclude_resources: globs of resource names that no zone shows; ``*`` stops at a slash.
         max_annotation_bytes: bound of all annotations together, keys included.
     """
@@ -58,6 +69,8 @@ class Options:
     fingerprint: fingerprint.Method | None = fingerprint.Method.EXCLUSIVE
     koordinator: bool = True
     numaplacement: bool = True
+    groups: bool = False
+    nic_speeds: Mapping[str, int] = field(default_factory=dict)
     exclude_resources: tuple[str, ...] = ()
     max_annotation_bytes: int = 200 * 1024
 
@@ -186,6 +199,8 @@ def _attributes(
         config = reading.state.config
         values[policies.POLICY_ATTRIBUTE] = config.topology_policy
         values[policies.SCOPE_ATTRIBUTE] = config.topology_scope
+        if config.source:
+            values[CONFIG_SOURCE_ATTRIBUTE] = config.source
         if policies.MAX_ZONES_OPTION in config.topology_options:
             most = config.topology_options[policies.MAX_ZONES_OPTION]
             values[policies.MAX_ZONES_ATTRIBUTE] = most
@@ -214,6 +229,10 @@ def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str]
         annotations[node_state.ANNOTATION] = node_state.encode(reading.state)
     if (text := device_zones.encode(reading)) is not None:
         annotations[device_zones.ANNOTATION] = text
+    if options.groups:
+        inventory = group_inventory.published(reading, options.nic_speeds)
+        if (text := group_inventory.encode(inventory)) is not None:
+            annotations[group_inventory.ANNOTATION] = text
     dropped: list[str] = []
     for key in _DROP_ORDER:
         size = sum(len(key) + len(value.encode()) for key, value in annotations.items())

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.pod import ContainerKind
 from rte.placement.fleet import scores
+from rte.placement.kubelet import demand, devices
 from rte.placement.kubelet.admission import admit, settle
+from rte.placement.kubelet.outcome import Verdict
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +71,14 @@ def explain(state: NodeState, pod: Pod) -> Explanation:
     admission = admit(state, pod)
     container = admission.failed_container or _largest(state, pod)
     wanted = _wanted(pod, container)
+    if container == "*" and admission.verdict is not Verdict.UNCERTAIN:
+        rules = rules_of(state.config, state.kubelet_version)
+        if demand.is_one_piece(pod, rules):
+            wanted = {
+                "cpu": demand.cpus_of_pod(pod, rules),
+                **demand.memory_of_pod(pod, rules),
+                **devices.pod_requested(pod, state.devices),
+            }
     seen = state if admission.admitted or container == "*" else admission.state
     answers = []
     for free in scores.free_by_zone(seen):
@@ -94,8 +105,8 @@ def lands(state: NodeState, admission: Admission) -> dict[str, tuple[int, ...]]:
         )
         for block in holding.memory:
             mask |= block.zones
-        for resource, devices in holding.devices.items():
-            for position in bits.members(devices):
+        for resource, held in holding.devices.items():
+            for position in bits.members(held):
                 mask |= state.devices[resource].zones[position] or 0
         out[name] = tuple(bits.members(mask))
     return out

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.sysfs import groups
 from rte.sysfs.cpus import BOOK_FILES, CORE_FILES, DIE_FILES, L3_FILES, SOCKET_FILES, numbered
+from rte.sysfs.gpus import INFORMATION
 from rte.sysfs.pci import ADDRESS, BUS, find_devices, kind_of
 from rte.sysfs.tree import Notes, Tree
 
@@ -28,6 +29,8 @@ _FILES = (
     "devices/system/cpu/offline",
     "devices/system/cpu/possible",
     "devices/system/cpu/present",
+    "devices/system/cpu/isolated",
+    "devices/system/cpu/nohz_full",
     "devices/system/cpu/cpu[0-9]*/online",
     "devices/system/cpu/cpu[0-9]*/cpu_capacity",
     "devices/system/node/has_cpu",
@@ -38,6 +41,7 @@ _FILES = (
     "devices/system/node/node[0-9]*/distance",
     "devices/system/node/node[0-9]*/meminfo",
     "devices/system/node/node[0-9]*/hugepages/hugepages-*/nr_hugepages",
+    "devices/system/node/node[0-9]*/hugepages/hugepages-*/free_hugepages",
     "devices/cpu_core/cpus",
     "devices/cpu_atom/cpus",
     "kernel/mm/hugepages/hugepages-*/nr_hugepages",
@@ -56,6 +60,7 @@ _LINKS = (
     "devices/system/cpu/cpu[0-9]*/node[0-9]*",
     "devices/system/node/node[0-9]*/cpu[0-9]*",
 )
+_INTERFACE_FILES = ("address", "dev_port", "operstate", "phys_port_name", "speed")
 _DEVICE_FILES = (
     "class",
     "device",
@@ -63,23 +68,23 @@ _DEVICE_FILES = (
     "sriov_numvfs",
     "sriov_totalvfs",
     "vendor",
-    "net/*/address",
-    "net/*/operstate",
-    "net/*/speed",
+    "mem_info_vram_total",
+    "product_name",
+    "unique_id",
     "nvme/nvme*/model",
-    "virtio*/net/*/address",
-    "virtio*/net/*/operstate",
-    "virtio*/net/*/speed",
+    *(f"{parent}net/*/{name}" for parent in ("", "virtio*/") for name in _INTERFACE_FILES),
 )
-_DEVICE_LINKS = ("driver", "physfn", "virtfn[0-9]*")
-_DEVICE_DIRECTORIES = ("infiniband/*", "net/*", "virtio*/net/*")
+_DEVICE_LINKS = ("driver", "physfn", "virtfn[0-9]*", "net/*/master", "virtio*/net/*/master")
+_DEVICE_DIRECTORIES = ("drm/renderD*", "infiniband/*", "net/*", "virtio*/net/*")
 _MEMINFO_LINES = re.compile(
     r"^(?:Node\s+\d+\s+)?(?:MemTotal|SwapTotal|HugePages_Total|Hugepagesize):"
 )
 _CPUINFO_LINES = re.compile(
-    r"^(?:$|processor|cpu number|vendor|model|cpu model|cpu\s*:|family|machine|physical id|core id|"
-    r"package|core\s*:|book id|drawer id|CPU (?:implementer|part)|CPU\d+|Model|uarch)"
+    r"^(?:$|processor|cpu number|vendor|model|stepping|cpu model|cpu family|cpu\s*:|family|"
+    r"machine|physical id|core id|package|core\s*:|book id|drawer id|"
+    r"CPU (?:implementer|part)|CPU\d+|Model|uarch)"
 )
+_GPU_LINES = re.compile(r"^(?:Model|GPU UUID|Device Minor|GPU Excluded):")
 _STAT_LINES = re.compile(r"^cpu\d+ ")
 
 
@@ -180,6 +185,15 @@ def _capture_proc(proc: Tree) -> Iterator[Captured]:
             # Which CPUs are listed is all that counts; the numbers change all the time.
             kept = [line.split()[0] + " 0" for line in kept]
         yield Captured(f"proc/{name}", text="".join(f"{line}\n" for line in kept))
+    yield from _capture_gpus(proc)
+
+
+def _capture_gpus(proc: Tree) -> Iterator[Captured]:
+    for path in _expand(proc, "", f"{INFORMATION}/*/information"):
+        text = proc.read(path)
+        if text is not None:
+            kept = [line for line in text.splitlines() if _GPU_LINES.match(line)]
+            yield Captured(f"proc/{path}", text="".join(f"{line}\n" for line in kept))
 
 
 def _files(sys: Tree, base: str, pattern: str) -> Iterator[Captured]:

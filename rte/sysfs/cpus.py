@@ -137,6 +137,12 @@ def numbered(names: Iterable[str], prefix: str) -> bits.Mask:
     return mask
 
 
+def read_mask(sys: Tree, name: str) -> CPUSet:
+    """A set that the kernel lists (``isolated``, ``nohz_full``); empty where it does not."""
+    # nohz_full holds "(null)" where the kernel was booted without.
+    return parse(sys.read(f"devices/system/cpu/{name}"), bits.parse_list) or 0
+
+
 def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
     """Which CPUs are present and on-line. ``in_zones``: all CPUs that the zones' lists name."""
     sys, root, notes = sources.sys, sources.root, sources.notes

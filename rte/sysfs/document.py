@@ -22,6 +22,7 @@ def build_document(read: machine.Machine) -> Document:
         "model": read.model,
         "memory_bytes": read.memory_bytes,
         "sockets": read.sockets,
+        **_told_of_cpus(read),
         "cpus": [
             {
                 "id": cpu.id,
@@ -43,6 +44,7 @@ def build_document(read: machine.Machine) -> Document:
                 "cpus": bits.format_list(zone.cpus),
                 "memory_bytes": zone.memory_bytes,
                 "hugepages": {str(size): zone.hugepages[size] for size in sorted(zone.hugepages)},
+                **_free_pages(zone),
                 "distances": {str(to): zone.distances[to] for to in sorted(zone.distances)},
             }
             for zone in read.zones
@@ -56,11 +58,44 @@ def build_document(read: machine.Machine) -> Document:
                 "zone": device.zone,
                 "path": list(device.path),
                 "details": dict(sorted(device.details.items())),
+                **_interfaces(device),
             }
             for device in read.pci
         ],
         "warnings": list(read.warnings),
     }
+
+
+def _told_of_cpus(read: machine.Machine) -> Document:
+    told = {
+        "cpu_arch": read.cpu_arch,
+        "isolated": bits.format_list(read.isolated),
+        "nohz_full": bits.format_list(read.nohz_full),
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def _free_pages(zone: machine.Zone) -> Document:
+    """Only where some are in use: else it is what ``hugepages`` says."""
+    if not zone.free_hugepages or zone.free_hugepages == zone.hugepages:
+        return {}
+    return {"free_hugepages": {str(s): zone.free_hugepages[s] for s in sorted(zone.free_hugepages)}}
+
+
+def _interfaces(device: machine.PCIDevice) -> Document:
+    """All interfaces and RDMA devices; ``details`` has the first of each."""
+    document: Document = {}
+    if any(it.port or it.port_name or it.bond for it in device.interfaces) or (
+        len(device.interfaces) > 1
+    ):
+        document["interfaces"] = [
+            {"name": it.name, "mac": it.mac, "mbps": it.mbps, "link": it.link, "port": it.port,
+             "port_name": it.port_name, "bond": it.bond}
+            for it in device.interfaces
+        ]  # fmt: skip
+    if len(device.rdma) > 1:
+        document["rdma"] = list(device.rdma)
+    return document
 
 
 def _told_otherwise(cpu: machine.CPU) -> Document:

@@ -1,4 +1,8 @@
-"""PCI functions that matter to placement: GPUs and accelerators, NICs, NVMe drives."""
+"""PCI functions that matter to placement: GPUs and accelerators, NICs, NVMe drives.
+
+A GPU is a 3D controller, a processing accelerator, or whatever a GPU's driver is bound to: the VGA
+controller of a board's management processor is none.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from rte.model import bits, machine
-from rte.sysfs import cpus
-from rte.sysfs.tree import parse, parse_int
+from rte.sysfs import cpus, gpus, nics
+from rte.sysfs.tree import parse, parse_int, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +21,15 @@ if TYPE_CHECKING:
 #: The name of a PCI function: domain:bus:device.function.
 ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 #: PCI class (base and sub-class, else base alone) -> kind. 12: processing accelerators.
-_KINDS = {"03": "gpu", "12": "gpu", "02": "nic", "0108": "nvme"}
-#: While the link is down the kernel answers an error or -1, once as a number of 16 or 32 bits.
-_SPEEDS_UNKNOWN = {0xFFFF, 0xFFFFFFFF}
+_KINDS = {"0302": "gpu", "12": "gpu", "02": "nic", "0108": "nvme"}
+#: Display controllers, which are GPUs if one of their drivers is bound to them.
+_DISPLAY = "03"
 #: Where every PCI function has a link.
 BUS = "bus/pci/devices"
 
 
 def read_devices(
-    sys: Tree, zones: Sequence[machine.Zone], notes: Notes
+    sys: Tree, proc: Tree, zones: Sequence[machine.Zone], notes: Notes
 ) -> tuple[machine.PCIDevice, ...]:
     """All GPUs, NICs and NVMe drives by address.
 
@@ -46,6 +50,11 @@ def read_devices(
         if zone is not None and zone not in known:
             notes.add(f"{BUS}/*/numa_node", "names a zone that is not there; zone unknown", address)
             zone = None
+        interfaces = tuple(nics.read_interfaces(sys, place)) if kind == "nic" else ()
+        rdma = tuple(sys.names(f"{place}/infiniband")) if kind == "nic" else ()
+        details = dict(_details(sys, place, kind)) | _first(interfaces, rdma)
+        if kind == "gpu":
+            details |= gpus.read_facts(sys, proc, place, details.get("driver", ""))
         devices.append(
             machine.PCIDevice(
                 address=address,
@@ -54,7 +63,9 @@ def read_devices(
                 device=_id(sys, place, "device"),
                 zone=zone,
                 path=tuple(part for part in place.split("/")[:-1] if ADDRESS.match(part)),
-                details=dict(sorted(_details(sys, place, kind))),
+                details=dict(sorted(details.items())),
+                interfaces=interfaces,
+                rdma=rdma,
             )
         )
     return tuple(devices)
@@ -65,6 +76,8 @@ def kind_of(sys: Tree, place: str) -> str | None:
     pci_class = _hex_id(sys.read(f"{place}/class"), 6)
     if pci_class is None:
         return None
+    if pci_class.startswith(_DISPLAY) and gpus.is_driver(_driver(sys, place)):
+        return "gpu"
     return _KINDS.get(pci_class[:4], _KINDS.get(pci_class[:2], ""))
 
 
@@ -133,48 +146,51 @@ def _id(sys: Tree, place: str, file: str) -> str:
     return "" if found is None else f"0x{found}"
 
 
-def _text(sys: Tree, path: str) -> str:
-    text = (sys.read(path) or "").strip(" \t\r\n\0")
-    return text if text.isprintable() else ""
+def _driver(sys: Tree, place: str) -> str:
+    return (sys.link(f"{place}/driver") or "").rpartition("/")[2]
 
 
 def _details(sys: Tree, place: str, kind: str) -> Iterator[tuple[str, str]]:
-    if driver := (sys.link(f"{place}/driver") or "").rpartition("/")[2]:
+    if driver := _driver(sys, place):
         yield "driver", driver
     if physical := (sys.link(f"{place}/physfn") or "").rpartition("/")[2]:
         yield "pf", physical
+        yield from _vf_number(sys, place)
     names = sys.names(place)
     virtual = [(sys.link(f"{place}/{n}") or "").rpartition("/")[2] for n in _virtual(names)]
     if any(virtual):
         yield "vfs", ",".join(filter(None, virtual))
     elif parse(sys.read(f"{place}/sriov_totalvfs"), parse_int):
         yield "vfs", ""
-    if kind == "nic":
-        yield from _interface(sys, place, names)
     if kind == "nvme":
         for controller in filter(re.compile(r"nvme\d+$").match, sys.names(f"{place}/nvme")):
             yield "controller", controller
-            if model := _text(sys, f"{place}/nvme/{controller}/model"):
+            if model := text_of(sys, f"{place}/nvme/{controller}/model"):
                 yield "model", model
+
+
+def _vf_number(sys: Tree, place: str) -> Iterator[tuple[str, str]]:
+    """Its number among the VFs of its PF."""
+    address = place.rpartition("/")[2]
+    for name in _virtual(sys.names(f"{place}/physfn")):
+        if (sys.link(f"{place}/physfn/{name}") or "").rpartition("/")[2] == address:
+            yield "vf", name.removeprefix("virtfn")
+
+
+def _first(interfaces: Sequence[machine.Interface], rdma: Sequence[str]) -> dict[str, str]:
+    """The first interface and the first RDMA device of a NIC."""
+    details: dict[str, str] = {}
+    for interface in interfaces[:1]:
+        told = {
+            "interface": interface.name,
+            "mac": interface.mac,
+            "speed_mbps": "" if interface.mbps is None else str(interface.mbps),
+            "link": interface.link,
+        }
+        details |= {key: value for key, value in told.items() if value}
+    return details | ({"rdma": rdma[0]} if rdma else {})
 
 
 def _virtual(names: Sequence[str]) -> list[str]:
     numbers = cpus.numbered(names, "virtfn")
     return [f"virtfn{number}" for number in bits.members(numbers)]
-
-
-def _interface(sys: Tree, place: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    # virtio puts a device of its own between the PCI function and the interface.
-    parents = [place, *(f"{place}/{name}" for name in names if name.startswith("virtio"))]
-    found = [(f"{parent}/net/{n}", n) for parent in parents for n in sys.names(f"{parent}/net")]
-    for path, interface in found[:1]:
-        yield "interface", interface
-        if mac := _text(sys, f"{path}/address"):
-            yield "mac", mac
-        speed = parse(sys.read(f"{path}/speed"), parse_int) or 0
-        if speed > 0 and speed not in _SPEEDS_UNKNOWN:
-            yield "speed_mbps", str(speed)
-        if state := _text(sys, f"{path}/operstate"):
-            yield "link", state
-    for rdma in sys.names(f"{place}/infiniband")[:1]:
-        yield "rdma", rdma

@@ -60,11 +60,17 @@ class Identity:
     """What /proc/cpuinfo says of the whole machine, ``""`` and 0 where it does not.
 
     ``sockets`` counts the different ``physical id`` lines, as cadvisor does (machine.GetSockets).
+    ``family``, ``number`` and ``stepping`` tell the microarchitecture on x86, ``part`` on arm64;
+    -1 and ``""`` where they are not told.
     """
 
     vendor: str
     model: str
     sockets: int
+    family: int = -1
+    number: int = -1
+    stepping: int = -1
+    part: str = ""
 
 
 def read_identity(proc: Tree) -> Identity:
@@ -79,7 +85,15 @@ def read_identity(proc: Tree) -> Identity:
         vendor=next((found[key] for key in _VENDOR if found.get(key)), ""),
         model=next((found[key] for key in _MODEL if found.get(key)), ""),
         sockets=len(sockets),
+        family=_number(found.get("cpu family")),
+        number=_number(found.get("model")),
+        stepping=_number(found.get("stepping")),
+        part=found.get("CPU part", ""),
     )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 4 else -1
 
 
 def _skim(fd: int) -> tuple[bytes, set[bytes]]:

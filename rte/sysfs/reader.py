@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rte import errors
 from rte.model import machine
-from rte.sysfs import cpus, pci, pci_zones, procfs, zones
+from rte.sysfs import architecture, cpus, pci, pci_zones, procfs, zones
 from rte.sysfs.tree import Notes, Tree
 
 logger = logging.getLogger(__name__)
@@ -46,12 +46,15 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
         cpus=cpus.build_cpus(sources, presence, topology, placed.zone_of),
         zones=all_zones,
         memory_bytes=memory_bytes,
-        pci=pci.read_devices(sys_tree, all_zones, notes),
+        pci=pci.read_devices(sys_tree, proc_tree, all_zones, notes),
         pci_zones=pci_zones.read_pci_zones(sys_tree, all_zones, notes),
         sockets=identity.sockets,
         l3_ids_told=topology.l3_ids_told,
         vendor=identity.vendor,
         model=identity.model,
+        cpu_arch=architecture.name_of(identity),
+        isolated=cpus.read_mask(sys_tree, "isolated"),
+        nohz_full=cpus.read_mask(sys_tree, "nohz_full"),
         warnings=notes.lines(),
     )
     for line in result.warnings:

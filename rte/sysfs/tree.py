@@ -216,6 +216,12 @@ def parse_int(text: str) -> int:
     return int(bare)
 
 
+def text_of(tree: Tree, path: str) -> str:
+    """The text of a file without what surrounds it; ``""`` for one that cannot be shown."""
+    text = (tree.read(path) or "").strip(" \t\r\n\0")
+    return text if text.isprintable() else ""
+
+
 def pieces(fd: int) -> Iterator[bytes]:
     """An open file's first 16 MiB, in pieces that end anywhere."""
     left = MAX_FILE_BYTES

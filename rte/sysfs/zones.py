@@ -26,7 +26,7 @@ from rte.sysfs import cpus, procfs
 from rte.sysfs.tree import parse, parse_int
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.bits import CPUSet, ZoneSet
     from rte.sysfs.tree import Notes, Tree
@@ -138,6 +138,16 @@ class NodeFiles:
     def read_zone_pools(self, zone: int) -> dict[int, int | None]:
         """The zone's huge-page pools: size in bytes -> pages, None where unreadable."""
         return self.read_pool_dir(f"{self.root}/node{zone}/hugepages")
+
+    def read_free_pages(self, zone: int, sizes: Iterable[int]) -> dict[int, int]:
+        """Page size in bytes -> pages that nobody uses, those told."""
+        free = {}
+        for size in sizes:
+            file = f"hugepages/hugepages-{size >> 10}kB/free_hugepages"
+            pages = parse(self.read(zone, file), parse_int)
+            if pages is not None and pages >= 0:
+                free[size] = pages
+        return free
 
     def read_pool_dir(self, path: str) -> dict[int, int | None]:
         """The huge-page pools in a directory: size in bytes -> pages, None where unreadable."""
@@ -294,6 +304,7 @@ def read_zones(
             cpus=members[zone] & placed.online,
             memory_bytes=memory[zone],
             hugepages=pools[zone],
+            free_hugepages=files.read_free_pages(zone, pools[zone]),
             distances=distances[zone],
         )
         for zone in zone_ids

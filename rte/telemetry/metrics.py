@@ -101,6 +101,12 @@ class AgentMetrics:
             "1 while another permanent writer keeps us to our own annotations, else 0.",
             registry=registry,
         )
+        self.config_source = Gauge(
+            "rte_kubelet_config_source",
+            "1 for the source of the kubelet's configuration that is in force, else 0.",
+            ["source"],
+            registry=registry,
+        )
         self.left_out = Gauge(
             "rte_annotation_left_out",
             "1 while an annotation is left out because the object would be too large.",

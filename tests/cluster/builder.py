@@ -53,8 +53,8 @@ _PATCHES = {
         "func (m *podContainerManagerNoop) GetPodCgroupConfig(_ *v1.Pod, _ v1.ResourceName) "
         "(*ResourceConfig, error) {\n\treturn nil, nil\n",
         "func (m *podContainerManagerNoop) GetPodCgroupConfig(_ *v1.Pod, _ v1.ResourceName) "
-        "(*ResourceConfig, error) {\n\tmemory, quota, shares := int64(0), int64(-1), uint64(2)\n"
-        "\treturn &ResourceConfig{Memory: &memory, CPUQuota: &quota, CPUShares: &shares}, nil\n",
+        "(*ResourceConfig, error) {\n\treturn &ResourceConfig{Memory: new(int64), "
+        "CPUQuota: new(int64), CPUPeriod: new(uint64), CPUShares: new(uint64)}, nil\n",
     ),
 }
 

@@ -31,7 +31,7 @@ class FreshNode(Protocol):
     def __call__(self, name: str = "", **options: Any) -> Node: ...
 
 
-#: Releases of which CI builds the kubelet: the newest, and one with other rules.
+#: Releases of which CI (``.ci/run``) builds the kubelet: the newest, and one with other rules.
 CI_RELEASES = ("1.35", "1.37")
 #: Run side by side with the other cluster tests under ``pytest --dist=loadgroup``: about half of
 #: the time that all of them take.
@@ -43,11 +43,12 @@ _SECOND_LANE = {
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        release = item.callspec.params.get("release") if hasattr(item, "callspec") else None
-        if release:
-            item.add_marker("releases")
-        if "cluster" in getattr(item, "fixturenames", ()) and release in (None, *CI_RELEASES):
-            item.add_marker("cluster")
+        if "cluster" in getattr(item, "fixturenames", ()):
+            release = item.callspec.params.get("release") if hasattr(item, "callspec") else None
+            if release:
+                item.add_marker("releases")
+            if release in (None, *CI_RELEASES):
+                item.add_marker("cluster")
         if item.get_closest_marker("cluster") or item.get_closest_marker("releases"):
             second = item.path.stem in _SECOND_LANE
             item.add_marker(pytest.mark.xdist_group("cluster-2" if second else "cluster-1"))

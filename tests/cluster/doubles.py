@@ -9,166 +9,30 @@ CPU by CPU and byte by byte, and on all that the kubelet tells in files and over
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-import re
-from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors, placement, sysfs
-from rte.kubelet import statefiles
-from rte.kubelet.podresources import PodResources
-from rte.model import bits, podspec
-from rte.model.node import DevicePool
-from rte.placement.kubelet import admission as kubelet_admission
+from rte.model import podspec
 from rte.placement.kubelet import outcome
 from rte.sim.apiserver import API
-from rte.sim.kubelet import Kubelet, views
-from tests.cluster import pods, random_pods
+from rte.sim.kubelet import Kubelet
+from tests.cluster import pods, processes, random_pods
+from tests.cluster.pairs import Pair, asked, listed, pool_of, told, verdict
+from tests.cluster.processes import ClusterError
 from tests.cluster.test_differential_api import comparable, unlike
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from rte.model.kubelet import CPUManagerState, DeviceCheckpoint, ListedPod, MemoryManagerState
-    from rte.model.node import NodeState
     from rte.model.pod import Pod
     from rte.placement import Admission
     from tests.cluster.api import Object
     from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
 
-#: Reasons of the managers; all others come from the kubelet's predicates, after the managers.
-_BY_MANAGERS = {
-    outcome.TOPOLOGY_AFFINITY_ERROR,
-    outcome.SMT_ALIGNMENT_ERROR,
-    outcome.UNEXPECTED_ADMISSION_ERROR,
-    "EmptyPodSharedPoolError",
-}
 _BREAKS = {outcome.KUBELET_HANGS, outcome.KUBELET_PANICS}
-_MEMORY_TYPE = re.compile(r"(?<=container )hugepages-\w+(?= requests)|(?<=no )hugepages-\w+")
-#: Executions that are looked through for the one that a real kubelet has chosen.
-_MOST_EXECUTIONS = 2000
-
-#: How many devices of each resource and zones a container has: which of them is a matter of chance.
-Classes = Counter[tuple[str, object]]
-
-
-@dataclass
-class Pair:
-    """A real node and its double, and the pods that both have.
-
-    Attributes:
-        alive: admitted pods by name, as the real API server shows them.
-        names: UID on either side -> pod name.
-        counts: of pods, refusals and predictions that were uncertain.
-        differences: what they did not agree on; after the first one their ways part.
-        history: what became of each pod, one line each.
-    """
-
-    real: Node
-    chooser: random.Random
-    devices: Mapping[str, DevicePool]
-    double: Kubelet = field(init=False)
-    alive: dict[str, Object] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    differences: list[str] = field(default_factory=list)
-    history: list[str] = field(default_factory=list)
-    #: What the real kubelet has made of the pod that the double is to admit next.
-    _admitted: bool = False
-    _classes: Mapping[str, Classes] = field(default_factory=dict)
-
-    def execute(self, state: NodeState, pod: Pod) -> Admission:
-        """The double's answer: the possible one with the devices that the real kubelet picked."""
-        first = placement.execute(state, pod)
-        tried = itertools.islice(kubelet_admission._executions(state, pod), _MOST_EXECUTIONS)
-        for admission, _ in tried:
-            got = {
-                name: self.classes_of(held.devices)
-                for name, held in admission.holdings.items()
-                if held.devices
-            }
-            if admission.admitted == self._admitted and got == self._classes:
-                return admission
-        return first
-
-    def follow(self, real: Object) -> None:
-        """Take note of what the real kubelet did with a pod."""
-        path = self.real.root / "device-plugins/kubelet_internal_checkpoint"
-        entries = statefiles.parse_device_checkpoint(path.read_bytes()).entries
-        held = entries.get(real["metadata"]["uid"], {})
-        self._admitted = real["status"].get("reason", "") not in _BY_MANAGERS
-        self._classes = {
-            name: sum((self._classes_by_id(h.resource, h.devices) for h in holdings), Counter())
-            for name, holdings in held.items()
-        }
-
-    def classes_of(self, masks: Mapping[str, int]) -> Classes:
-        return Counter(
-            (resource, self.devices[resource].zones[place])
-            for resource, mask in masks.items()
-            for place in bits.members(mask)
-        )
-
-    def _classes_by_id(self, resource: str, ids: Mapping[str, object]) -> Classes:
-        pool = self.devices[resource]
-        return Counter((resource, pool.zones[pool.ids.index(device)]) for device in ids)
-
-    def plainly(
-        self,
-        cpu: CPUManagerState,
-        memory: MemoryManagerState,
-        checkpoint: DeviceCheckpoint,
-        listed: Sequence[ListedPod],
-    ) -> Object:
-        """What a kubelet holds and tells, comparable between the two."""
-        named = self.names
-        return {
-            "shared": bits.format_list(cpu.default),
-            "cpus": {
-                named[uid]: {name: bits.format_list(cpus) for name, cpus in held.items()}
-                for uid, held in cpu.entries.items()
-            },
-            "pod cpus": {
-                named[uid]: bits.format_list(cpus) for uid, cpus in cpu.pod_entries.items()
-            },
-            "rows": dict(memory.zones),
-            # The kubelet walks a Go map: the order of a container's blocks means nothing.
-            "blocks": {
-                named[uid]: {name: sorted(blocks, key=str) for name, blocks in held.items()}
-                for uid, held in memory.entries.items()
-            },
-            "pod blocks": {
-                named[uid]: sorted(blocks, key=str) for uid, blocks in memory.pod_entries.items()
-            },
-            "devices": {
-                named[uid]: {
-                    name: sum((self._classes_by_id(h.resource, h.devices) for h in got), Counter())
-                    for name, got in held.items()
-                }
-                for uid, held in checkpoint.entries.items()
-                # Others are gone; the device manager writes for the next pod with a device only.
-                if named.get(uid) in self.alive
-            },
-            "podresources": {
-                pod.name: {"": (bits.format_list(pod.cpus), sorted(pod.memory, key=str))}
-                | {
-                    item.name: (
-                        bits.format_list(item.cpus),
-                        sorted(item.memory, key=str),
-                        sum(
-                            (self._classes_by_id(h.resource, h.devices) for h in item.devices),
-                            Counter(),
-                        ),
-                    )
-                    for item in pod.containers
-                }
-                for pod in listed
-            },
-        }
 
 
 class Doubles:
@@ -183,8 +47,8 @@ class Doubles:
 
     @property
     def agreeing(self) -> list[Pair]:
-        """Pairs without a difference so far."""
-        return [pair for pair in self.pairs if not pair.differences]
+        """Pairs without a difference so far whose kubelets run."""
+        return [pair for pair in self.pairs if not pair.differences and not pair.start_error]
 
     def round(self, number: int) -> None:
         """One more pod for each node, after some others have gone."""
@@ -195,16 +59,110 @@ class Doubles:
         for pair, *_ in arrived:
             self._compare(pair, f"after {number}")
 
+    def restart(self) -> None:
+        """All kubelets start again on their own files; what becomes of their pods is compared.
+
+        Pods with devices end before: whether the device plugins are back when the pods are admitted
+        again is a matter of chance, and until then the device manager has no opinion on zones, and
+        no devices for init containers that have ended.
+        """
+        pairs = self.agreeing
+        self._end(
+            [
+                (pair, name)
+                for pair in pairs
+                for name, pod in sorted(pair.alive.items())
+                if _asks_for_devices(pod)
+            ]
+        )
+        before = {pair.real.name: pair.real.heartbeat() for pair in pairs}
+        for pair in pairs:
+            pair.real.stop_kubelet()
+            pair.real.start_kubelet()
+            pair.refusals = len(pair.double.refusals)
+            try:
+                self.runner.run(pair.double.restart())
+            except errors.KubeletStartError as error:
+                pair.start_error = error.text
+        for pair in pairs:
+            if pair.start_error:
+                self._expect_start_error(pair)
+                continue
+            pair.real.wait_ready(60, after=before[pair.real.name])
+            self._wait_devices(pair.real)
+        for pair in pairs:
+            if not pair.start_error:
+                self._compare_fates(pair)
+
+    def _expect_start_error(self, pair: Pair) -> None:
+        """The real kubelet ends with the double's words; neither takes part any more."""
+        node, words = pair.real, pair.start_error.partition(": ")[2]
+        try:
+            processes.wait_until(
+                lambda: not self.cluster.pids(f"{node.name}/kubelet"), 30, f"end of {node.name}"
+            )
+        except ClusterError as error:
+            pair.differences.append(f"{error}; its double did not start: {pair.start_error}")
+            return
+        pair.counts.update(start_errors=1)
+        if words not in node.log("kubelet"):
+            pair.differences.append(
+                f"{node.name} did not start, for another reason than {words!r}:\n"
+                + processes.tail(node.kubelet_log)
+            )
+
+    def _compare_fates(self, pair: Pair) -> None:
+        """What became of the pods that ran when the kubelets ended: a refused one is stopped, and
+        only an event tells why.
+        """
+        refused = dict(pair.double.refusals[pair.refusals :])
+        for name, pod in sorted(pair.alive.items()):
+            pair.counts.update(restarted=1, refused_at_restart=name in refused)
+            if name not in refused:
+                continue
+            del pair.alive[name]
+            self._settle(name, _has_ended)
+            try:
+                self.cluster.wait_pod(pod, _has_ended, seconds=40)
+            except ClusterError as error:
+                pair.differences.append(f"{error}; its double refused it: {refused[name]}")
+                continue
+            if refused[name] not in (reasons := self._warnings(pod)):
+                pair.differences.append(f"{name}: real {reasons}, double {refused[name]}")
+
+    def _warnings(self, pod: Object) -> list[str]:
+        """Reasons of the events that warn of a pod."""
+        selector = f"involvedObject.uid={pod['metadata']['uid']},type=Warning"
+        path = "/api/v1/namespaces/default/events"
+        found = self.cluster.api.get(path, fieldSelector=selector)["items"]
+        return [event["reason"] for event in found]
+
+    def _wait_devices(self, node: Node) -> None:
+        """Wait until the device plugins are back."""
+        counts = {name: str(len(listed)) for name, listed in node.devices().items()}
+        self.cluster.api.wait(
+            "/api/v1/nodes", node.name,
+            lambda obj: obj is not None and counts.items() <= obj["status"]["allocatable"].items(),
+            seconds=30,
+        )  # fmt: skip
+
     def _let_go(self) -> None:
-        leaving = [
-            (pair, pair.alive.pop(pair.chooser.choice(sorted(pair.alive))))
-            for pair in self.agreeing
-            if len(pair.alive) > 4 and pair.chooser.random() < 0.6
-        ]
-        for _, pod in leaving:
+        """Some pods of crowded nodes end."""
+        self._end(
+            [
+                (pair, pair.chooser.choice(sorted(pair.alive)))
+                for pair in self.agreeing
+                if len(pair.alive) > 4 and pair.chooser.random() < 0.6
+            ]
+        )
+
+    def _end(self, leaving: Sequence[tuple[Pair, str]]) -> None:
+        """Delete pods, and wait until both kubelets have let go of them."""
+        gone = [pair.alive.pop(name) for pair, name in leaving]
+        for pod in gone:
             self.cluster.api.delete(pods.path(pod))
             self.api.delete("pods", pod["metadata"]["name"], "default")
-        for _, pod in leaving:
+        for pod in gone:
             self.cluster.wait_pod(pod, lambda obj: obj is None)
             self._settle(pod["metadata"]["name"], lambda obj: obj is None)
 
@@ -240,35 +198,27 @@ class Doubles:
         if verdict(real) != verdict(double):
             found.append(f"    real {verdict(real)}, double {verdict(double)}")
         expected = (predicted.verdict, predicted.reason)
-        got = ("admitted", "") if pair._admitted else ("refused", real["status"].get("reason"))
+        got = ("admitted", "") if pair.admitted else ("refused", real["status"].get("reason"))
         if predicted.verdict != "uncertain" and expected != got:
             found.append(f"    real {got}, predicted {expected}: {predicted.message}")
         if not refused and not found:
             pair.alive[name] = self.cluster.wait_pod(real, _all_started)
             self._settle(name, _all_started)
-        pair.history.append(f"{name}: {verdict(real)} {_asked(created)}")
+        pair.history.append(f"{name}: {verdict(real)} {asked(created)}")
         if found:
             pair.differences += [*pair.history[-3:], *found]
 
     def _compare(self, pair: Pair, when: str) -> None:
         if pair.differences:
             return
-        root, double = pair.real.root, pair.double
-        real_tells = pair.plainly(
-            statefiles.parse_cpu_state((root / statefiles.CPU_STATE).read_bytes()),
-            statefiles.parse_memory_state((root / statefiles.MEMORY_STATE).read_bytes()),
-            statefiles.parse_device_checkpoint(
-                (root / "device-plugins/kubelet_internal_checkpoint").read_bytes()
-            ),
-            self.runner.run(_listed(pair.real)),
-        )
-        double_tells = pair.plainly(
-            views.cpu_state(double.state),
-            views.memory_state(double.state),
-            views.device_checkpoint(double.state),
-            double.listed(),
-        )
+        real_tells = pair.real_tells(self.runner.run(listed(pair.real)))
+        double_tells = pair.double_tells()
         found = [
+            f"{name} {when} has ended, its double runs: {self._warnings(pod)} {asked(pod)}"
+            for name, pod in sorted(pair.alive.items())
+            if _has_ended(self.cluster.api.get(pods.path(pod)))
+        ]
+        found += [
             f"{pair.real.name} {when}: {part}:\n    real   {real_tells[part]}\n"
             f"    double {double_tells[part]}"
             for part in real_tells
@@ -295,7 +245,7 @@ def doubles(
     """Doubles of nodes while they run."""
     pairs = []
     for node in nodes:
-        pools = {name: _pool(listed) for name, listed in node.devices().items()}
+        pools = {name: pool_of(devices) for name, devices in node.devices().items()}
         pairs.append(Pair(node, random.Random(f"{seed} {node.name}"), pools))
     both = Doubles(cluster, pairs, kinds)
     with both.runner:
@@ -318,19 +268,13 @@ def doubles(
                 both.runner.run(pair.double.stop())
 
 
-def told(pod: Object | None) -> bool:
-    """Whether a kubelet has said yes or no to a pod."""
-    return pod is not None and "startTime" in pod["status"]
+def _asks_for_devices(pod: Object) -> bool:
+    containers = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+    return any("/" in name for item in containers for name in item["resources"].get("limits", ()))
 
 
-def verdict(pod: Object) -> tuple[str, str, str]:
-    """Admitted or refused, reason and text."""
-    shown = pod["status"]
-    if shown.get("phase") != "Failed":
-        return "admitted", "", ""
-    # Which type of memory it names first depends on the order of a Go map.
-    text = _MEMORY_TYPE.sub("memory", shown.get("message", ""))
-    return "refused", shown.get("reason", ""), text
+def _has_ended(pod: Object | None) -> bool:
+    return pod is not None and pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _all_started(pod: Object | None) -> bool:
@@ -347,39 +291,8 @@ def _kept(stored: Object) -> Object:
     return comparable(parts | {"qosClass": stored["status"]["qosClass"]})
 
 
-def _asked(pod: Object) -> str:
-    """What a pod asks for, container by container."""
-    spec = pod["spec"]
-    parts = [f"pod {spec['resources']}"] if spec.get("resources") else []
-    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
-        kind = " sidecar" if container.get("restartPolicy") else ""
-        parts.append(f"{container['name']}{kind} {container['resources']}")
-    return "; ".join([pod["status"]["qosClass"], *parts])
-
-
 def _starves(predicted: Admission, pod: Pod) -> bool:
     """Whether a container would find no devices at its start, and try again for ever."""
     if not predicted.admitted:
         return False
     return bool(placement.start_containers(predicted.state, pod, predicted.hints).failed)
-
-
-async def _listed(node: Node, tries: int = 20) -> tuple[ListedPod, ...]:
-    """Podresources ``List``; a machine under load may take long over a connection."""
-    async with PodResources(str(node.podresources_socket)) as client:
-        while True:
-            try:
-                return await client.list()
-            except errors.KubeletError:
-                tries -= 1
-                if not tries:
-                    raise
-
-
-def _pool(listed: Sequence[Mapping[str, Any]]) -> DevicePool:
-    rows = sorted((item["id"], item["zones"]) for item in listed)
-    return DevicePool(
-        ids=tuple(name for name, _ in rows),
-        zones=tuple(None if zones is None else bits.of(zones) for _, zones in rows),
-        healthy=(1 << len(rows)) - 1,
-    )

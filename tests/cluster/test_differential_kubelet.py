@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 SEED = int(os.environ.get("RTE_SEED", "1"))
 #: Each is one pod for each configuration.
-ROUNDS = int(os.environ.get("RTE_ROUNDS", "40"))
+ROUNDS = int(os.environ.get("RTE_ROUNDS", "44"))
 #: In both zones, in one only, across both, and without topology.
 DEVICES = {
     "example.com/gpu": [[0], [0], [1], [1]],
@@ -94,12 +94,14 @@ def _play(
     kinds = random_pods.Kinds(devices=list(nodes[0].devices()), pod_level=0.6 if gates else 0.2)
     with doubles(cluster, nodes, kinds, SEED) as both:
         for number in range(ROUNDS):
+            if number == ROUNDS * 3 // 4:
+                both.restart()
             both.round(number)
     found = [line for pair in both.pairs for line in pair.differences]
     counts = sum((pair.counts for pair in both.pairs), start=both.pairs[0].counts.__class__())
     print(f"kubelet {release} {gates or ''}: {dict(counts)}")
     assert not found, f"{len(found)} differences:\n" + "\n".join(found)
-    assert counts["pods"] == ROUNDS * len(CONFIGURATIONS)
+    assert counts["pods"] > ROUNDS * len(CONFIGURATIONS) * 0.85, "too few kubelets were left"
     assert 0.1 < counts["refused"] / counts["pods"] < 0.7, "the pods do not probe the limits"
     assert counts["uncertain"] / counts["pods"] < 0.1, "too little is predicted for certain"
 

@@ -19,6 +19,7 @@ from rte.kubelet import reading, statefiles
 from rte.kubelet.podresources import PodResources
 from rte.model import bits, quantity
 from rte.sysfs import read_machine
+from tests.cluster import builder
 from tests.cluster.pods import container, pod
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ async def view_of(node: Node, *, files: bool = True, podresources: bool = True) 
             node.root if files else None,
             client if podresources else None,
             config=kubelet_config.from_configz(configz, memory_bytes=machine.memory_bytes),
-            version=f"v{node.cluster.version}",
+            version=f"v{node.version}",
             epoch=reading.kubelet_epoch(node.podresources_socket, node.root),
         )
     return view
@@ -231,12 +232,14 @@ def devices_by_zones(state: NodeState) -> dict[tuple[str, str], Counter[Any]]:
     }
 
 
+@pytest.mark.parametrize("release", builder.PROVEN)
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
 async def test_a_reading_is_what_the_kubelet_holds_at_its_next_admission(
-    cluster: Cluster, fresh_node: FreshNode, policy: str
+    cluster: Cluster, fresh_node: FreshNode, policy: str, release: str
 ) -> None:
     node = fresh_node(
         shape=SHAPE,
+        version=release,
         # The kubelet's own clean-up between admissions must not help.
         kubelet={"policy": policy, "reserved_cpus": "0,24", "reconcile": "1h"},
         devices=DEVICES,

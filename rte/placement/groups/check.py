@@ -137,7 +137,7 @@ def _function_faults(
         yield f"there is no function {address}"
         return
     port = inventory.port(nic)
-    speed = nic.mbps or port.mbps
+    speed = nic.mbps if nic.mbps is not None else port.mbps
     if speed is None or speed < policy.nic_min_mbps or speed < wish.min_mbps:
         yield f"{address} is too slow"
     if port.link == "down":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rte.placement.groups import holdings
 from rte.placement.groups.inventory import NOTHING_USED
-from rte.placement.groups.place import Decision, place_on, unfit
+from rte.placement.groups.place import SEARCH_LIMIT, Decision, place_on, unfit
 from rte.placement.groups.search.supply import Supply
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: How many node states, and requests, are remembered; all are forgotten when there are more.
 MAX_STATES = 8192
 MAX_REQUESTS = 256
+#: So many searches of one decision may be cut off; the nodes after them get a short one only.
+MAX_CUT_OFF = 3
+SHORT_SEARCH = 1000
 
 #: Nodes of one state give the same answers.
 State: TypeAlias = int
@@ -149,12 +152,18 @@ class Cluster:
         """
         refusals: dict[str, tuple[str, ...]] = {}
         answers = self._answers_to(request)
+        cut_off = 0
         for node in sorted(self._nodes.values(), key=lambda it: _rank(request, it)):
             reasons = unfit(request, _facts_at(node, now), node.policy)
             if not reasons:
                 decision = answers.get(node.state)
                 if decision is None:
-                    decision = answers[node.state] = place_on(request, self._supply(node))
+                    short = cut_off >= MAX_CUT_OFF
+                    limit = SHORT_SEARCH if short else None
+                    decision = place_on(request, self._supply(node), limit)
+                    if not (short and decision.reasons == (SEARCH_LIMIT,)):
+                        answers[node.state] = decision
+                    cut_off += decision.reasons == (SEARCH_LIMIT,)
                 if decision.allocation is not None:
                     return Choice(node.name, decision, refusals)
                 reasons = decision.reasons

@@ -114,12 +114,14 @@ class Inventory:
 
     @cached_property
     def shape(self) -> Hashable:
-        """All that a decision depends on: nodes of one shape answer alike."""
+        """All that a decision depends on, so no UUIDs and MACs: nodes of one shape answer alike."""
         return (
             tuple((zone, _key(pages)) for zone, pages in sorted(self.pages.items())),
             self.cores,
-            self.gpus,
-            self.nics,
+            tuple((it.address, it.zone, it.path, it.model, it.memory_gib) for it in self.gpus),
+            tuple(
+                (it.address, it.zone, it.path, it.mbps, it.link, it.pf, it.rdma) for it in self.nics
+            ),
             self.reserved_cpus,
             _key(self.reserved_pages),
         )

@@ -26,7 +26,7 @@ from rte.placement.groups.request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 MAX_GROUPS, MAX_GPUS, MAX_NICS, MAX_CPUS = 32, 64, 32, 4096
 MAX_GBPS = 10_000
@@ -56,7 +56,7 @@ class RequestError(errors.RteError):
 
     Attributes:
         code: ``syntax``, ``version``, ``missing``, ``type``, ``value``, ``unknown-field``,
-            ``duplicate``, ``reference``, ``empty``, ``limit`` or ``length``.
+            ``duplicate``, ``reference``, ``empty``, ``limit``, ``length`` or ``mismatch``.
         path: the place in the document, e.g. ``groups[0].nics[1].kind``; ``""`` = all of it.
         message: what is wrong there.
     """
@@ -79,6 +79,28 @@ def parse_request(text: str) -> Request:
     except (ValueError, RecursionError) as error:
         raise RequestError("syntax", "", "is not JSON") from error
     return _Reader("", document).request()
+
+
+def check_pages(request: Request, asked: Mapping[str, int]) -> None:
+    """Check that the pod's containers ask for the pages that the request names.
+
+    Args:
+        request: the pod's.
+        asked: page size -> pages, summed up over the containers.
+
+    Raises:
+        RequestError: they differ (code ``mismatch``).
+    """
+    wanted: Counter[str] = Counter(request.hugepages)
+    for group in request.groups:
+        wanted.update(group.hugepages)
+    for size in sorted(set(wanted) | set(asked)):
+        if wanted.get(size, 0) != asked.get(size, 0):
+            raise RequestError(
+                "mismatch",
+                f"hugepages.{size}",
+                f"{wanted.get(size, 0)} pages, but the containers ask for {asked.get(size, 0)}",
+            )
 
 
 class _Object(dict[str, Any]):

@@ -60,16 +60,20 @@ def place(
     return place_on(request, Supply(inventory, used, policy))
 
 
-def place_on(request: Request, supply: Supply) -> Decision:
-    """Find the place of a pod on a node that is fit for it."""
+def place_on(request: Request, supply: Supply, max_steps: int | None = None) -> Decision:
+    """Find the place of a pod on a node that is fit for it.
+
+    ``max_steps`` stands in for the policy's budget of the search.
+    """
     policy = supply.policy
+    steps = policy.max_steps if max_steps is None else max_steps
     problem = Problem(request, supply)
     try:
-        solution = search.find(problem, policy.max_steps)
+        solution = search.find(problem, steps)
+        if solution is None:
+            return Decision(reasons=_lacking(request, supply, steps))
     except search.SearchLimit:
         return Decision(reasons=(SEARCH_LIMIT,))
-    if solution is None:
-        return Decision(reasons=_lacking(request, supply))
     solution = search.improve(problem, solution, policy.max_improvement_steps)
     return Decision(allocation=allocate(problem, solution), cost=solution.cost)
 
@@ -92,18 +96,17 @@ def unfit(request: Request, node: NodeFacts, policy: Policy) -> tuple[str, ...]:
     return tuple(reason for reason, applies in checks.items() if applies)
 
 
-def _lacking(request: Request, supply: Supply) -> tuple[str, ...]:
-    """The resources that alone, without any alignment, cannot be had; else the alignment."""
-    reasons = []
-    for resource in _asked_for(request):
-        try:
-            solution = search.find(
-                Problem(_alone(request, resource), supply), supply.policy.max_steps
-            )
-        except search.SearchLimit:
-            return (SEARCH_LIMIT,)
-        if solution is None:
-            reasons.append(resource)
+def _lacking(request: Request, supply: Supply, max_steps: int) -> tuple[str, ...]:
+    """The resources that alone, without any alignment, cannot be had; else the alignment.
+
+    Raises:
+        SearchLimit: it is proven that there is no place, but not within the budget why.
+    """
+    reasons = [
+        resource
+        for resource in _asked_for(request)
+        if search.find(Problem(_alone(request, resource), supply), max_steps) is None
+    ]
     return tuple(reasons) or (ALIGNMENT,)
 
 

@@ -110,22 +110,23 @@ class Group:
     helpers: CPUClass = CPUClass()
     hugepages: Mapping[str, int] = field(default_factory=dict, hash=False)
 
-    def classes(self) -> Iterator[CPUClass]:
-        """Its CPU classes in the order of hand-out; those without CPUs are left out."""
+    def all_classes(self) -> list[CPUClass]:
+        """Its CPU classes in the order of hand-out, the helpers last, those without CPUs too."""
         feeders = sum(gpu.feeders for gpu in self.gpus)
         queues = sum(queue.cpus for queue in self.queues)
         if isinstance(self.smt, SMTByKind):
             smt = self.smt
-            classes = [
+            return [
                 CPUClass(count=feeders, smt=smt.feeders),
                 CPUClass(count=queues, smt=smt.queues),
                 CPUClass(count=self.workers, smt=smt.workers),
                 self.helpers,
             ]
-        else:
-            proc = CPUClass(count=feeders + queues + self.workers, smt=self.smt)
-            classes = [proc, self.helpers]
-        return (wish for wish in classes if wish.count)
+        return [CPUClass(count=feeders + queues + self.workers, smt=self.smt), self.helpers]
+
+    def classes(self) -> Iterator[CPUClass]:
+        """Its CPU classes that have any CPUs."""
+        return (wish for wish in self.all_classes() if wish.count)
 
     def cpu_count(self) -> int:
         """All of its logical CPUs."""

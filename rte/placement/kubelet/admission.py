@@ -103,21 +103,20 @@ def takes_devices_at_start(state: NodeState, pod: Pod) -> bool:
 
 def _without_init_memory(state: NodeState, pod: Pod) -> NodeState:
     held = state.holdings.get(pod.uid, {})
-    done = {
-        container.name: held[container.name].memory
-        for container in pod.containers
-        if container.kind is ContainerKind.INIT
-        and container.name in held
-        and held[container.name].memory
-    }
-    if not done:
-        return state
+    left = dict(held)
     rows = state.memory
-    if not _whole(state, pod.uid).memory:
-        for blocks in done.values():
-            rows = memory.release(rows, blocks)
-    left = {name: structs.replace(held[name], memory=()) for name in done}
-    return replace(state, memory=rows, holdings={**state.holdings, pod.uid: {**held, **left}})
+    for container in pod.containers:
+        holding = held.get(container.name)
+        if holding is None or container.kind is not ContainerKind.INIT:
+            continue
+        if holding.memory and not _whole(state, pod.uid).memory:
+            rows = memory.release(rows, holding.memory)
+        left[container.name] = structs.replace(holding, memory=())
+        if left[container.name] == _NOTHING:
+            del left[container.name]
+    if left == held:
+        return state
+    return replace(state, memory=rows, holdings={**state.holdings, pod.uid: left})
 
 
 def _lacks_devices(state: NodeState, pod: Pod) -> bool:

@@ -54,6 +54,10 @@ class Managers:
         # No pod asks for CPUs of its own under policy none, whose options these are not.
         self.cpu_options = rules.cpu or CPUOptions()
         self.memory_served = rules.memory and demand.is_served(pod, rules)
+        self.wanted_cpus = {each.name: demand.cpus_of(pod, each, rules) for each in pod.containers}
+        self.wanted_memory = {
+            each.name: demand.memory_of(pod, each, rules) for each in pod.containers
+        }
         self.one_piece = demand.is_one_piece(pod, rules)
         self.shared: CPUSet = state.shared
         self.rows: Mapping[int, ZoneMemory] = state.memory
@@ -64,7 +68,18 @@ class Managers:
         held = state.holdings.get(pod.uid, {})
         self.cpus = {name: holding.cpus for name, holding in held.items() if holding.cpus}
         self.blocks = {name: holding.memory for name, holding in held.items() if holding.memory}
-        self.devices = {name: dict(holding.devices) for name, holding in held.items()}
+        if held and self.memory_served and not rules.memoryless_skipped:
+            # A container that asks for no memory has been allocated none, which counts.
+            self.blocks |= {
+                container.name: ()
+                for container in pod.containers
+                if container.name in held
+                and container.name not in self.blocks
+                and not self.wanted_memory[container.name]
+            }
+        self.devices = {
+            name: dict(holding.devices) for name, holding in held.items() if holding.devices
+        }
         self.whole = state.pod_holdings.get(pod.uid)
         self.hints: dict[str, Hint] = {}
         self.merges: list[Merge] = []
@@ -199,7 +214,7 @@ class Managers:
     # Hints of the CPU manager.
 
     def _cpu_hints(self, container: Container) -> ProviderHints:
-        count = demand.cpus_of(self.pod, container, self.rules)
+        count = self.wanted_cpus[container.name]
         if not count:
             return None
         held = self.cpus.get(container.name)
@@ -234,10 +249,7 @@ class Managers:
         return {"cpu": offered}
 
     def _cpu_parts(self) -> list[tuple[Container, int]]:
-        return [
-            (container, demand.cpus_of(self.pod, container, self.rules))
-            for container in self.pod.containers
-        ]
+        return [(each, self.wanted_cpus[each.name]) for each in self.pod.containers]
 
     def _assignable(self) -> CPUSet:
         return self.shared & ~self.state.reserved
@@ -245,7 +257,7 @@ class Managers:
     # Hints of the memory manager.
 
     def _memory_hints(self, container: Container) -> ProviderHints:
-        wanted = demand.memory_of(self.pod, container, self.rules)
+        wanted = self.wanted_memory[container.name]
         if container.name in self.blocks:
             return memory.held_hints(self.blocks[container.name], wanted)
         return self._hints_for_memory(wanted)
@@ -270,10 +282,7 @@ class Managers:
         return dict.fromkeys(wanted, offered) if offered else {}
 
     def _memory_parts(self) -> list[tuple[Container, dict[str, int]]]:
-        return [
-            (container, demand.memory_of(self.pod, container, self.rules))
-            for container in self.pod.containers
-        ]
+        return [(each, self.wanted_memory[each.name]) for each in self.pod.containers]
 
     # Allocation: devices, CPUs, memory.
 
@@ -322,7 +331,7 @@ class Managers:
         return taken
 
     def _allocate_cpus(self, container: Container, hint: Hint) -> None:
-        count = demand.cpus_of(self.pod, container, self.rules)
+        count = self.wanted_cpus[container.name]
         if not count:
             return
         taken = self.cpus.get(container.name)
@@ -358,7 +367,7 @@ class Managers:
     def _allocate_memory(self, container: Container, hint: Hint) -> None:
         if not self.memory_served:
             return
-        wanted = demand.memory_of(self.pod, container, self.rules)
+        wanted = self.wanted_memory[container.name]
         if not wanted and self.rules.memoryless_skipped:
             return
         held = self.blocks.get(container.name)
@@ -418,9 +427,9 @@ class Managers:
                 devices=self.devices.get(container.name, {}),
             )
             for container in self.pod.containers
-            if self.cpus.get(container.name)
-            or self.blocks.get(container.name)
-            or self.devices.get(container.name)
+            if container.name in self.cpus
+            or container.name in self.blocks
+            or container.name in self.devices
         }
         state, uid = self.state, self.pod.uid
         return Admission(

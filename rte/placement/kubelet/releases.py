@@ -25,6 +25,10 @@ class Release(NamedTuple):
         return f"1.{self.minor}.{self.patch}"
 
 
+#: The version that stands for an unnamed kubelet, where one is made up.
+NEWEST = f"v{Release(*max(NEWEST_PATCH.items()))}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """One difference between releases.

@@ -122,6 +122,12 @@ def rules_of(config: KubeletConfig, version: str) -> Rules:
     release = releases.known(version)
     if release is None:
         raise outcome.Unpredictable(outcome.UNKNOWN_VERSION, releases.why_unknown(version))
+    if config.is_assumed:
+        raise outcome.Unpredictable(
+            outcome.UNKNOWN_CONFIGURATION,
+            f"of this kubelet only {config.source} could be read, and not what its flags say: let "
+            "the agent get nodes/configz",
+        )
     try:
         rules = build_rules(config, release, assumed=releases.is_assumed(version))
     except StartError as error:
@@ -169,6 +175,8 @@ def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = Fals
 
 def has_pod_level_resources(pod: Pod) -> bool:
     """Whether the pod-level stanza names a resource that it may (IsPodLevelResourcesSet)."""
+    if not pod.pod_requests and not pod.pod_limits:
+        return False
     return any(
         name in ("cpu", "memory") or name.startswith("hugepages-")
         for stanza in (pod.pod_requests, pod.pod_limits)

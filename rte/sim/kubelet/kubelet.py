@@ -24,6 +24,7 @@ from rte.kubelet import config as kubelet_config
 from rte.model import podspec
 from rte.model.kubelet import KubeletView
 from rte.model.pod import ContainerKind
+from rte.placement.kubelet import releases
 from rte.sim.apiserver import DeleteOptions, Query, StatusError
 from rte.sim.apiserver import api as core
 from rte.sim.apiserver.selectors import FieldRequirement
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rte.model.machine import Machine
     from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Pod
+    from rte.placement import Admission
     from rte.sim.apiserver import API
     from rte.sim.apiserver.store import Watch
     from rte.sim.kubelet.managers import Execute
@@ -106,7 +108,7 @@ class Kubelet:
         document: Mapping[str, Any],
         *,
         devices: Mapping[str, DevicePool] | None = None,
-        version: str = "v1.35.4",
+        version: str = releases.NEWEST,
         root: Path | None = None,
         labels: Mapping[str, str] | None = None,
         timing: Timing = Timing(),
@@ -132,6 +134,7 @@ class Kubelet:
         self._managers = Managers(initial, self._files, execute)
         self._records: dict[str, _Record] = {}
         self._allocated: dict[str, Obj] = {}
+        self._answers: dict[str, Admission] = {}
         self._process: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._port = 0
@@ -148,14 +151,19 @@ class Kubelet:
         await self.stop()
 
     async def start(self) -> None:
-        """Start, or start again with the state that is left: a new socket, all pods re-admitted."""
+        """Start, or start again with the state that is left: a new socket, all pods re-admitted.
+
+        Raises:
+            errors.KubeletStartError: it does not start on that state.
+        """
         ready = asyncio.Event()
-        self._process = asyncio.create_task(self._run(ready), name=f"kubelet {self.name}")
+        process = asyncio.create_task(self._run(ready), name=f"kubelet {self.name}")
         started = asyncio.create_task(ready.wait())
-        await asyncio.wait((started, self._process), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((started, process), return_when=asyncio.FIRST_COMPLETED)
         if not ready.is_set():
             started.cancel()
-            await self._process
+            await process
+        self._process = process
 
     async def stop(self) -> None:
         """Die at once: pods go on as far as the API can see, holdings stay in the files."""
@@ -165,9 +173,10 @@ class Kubelet:
             with contextlib.suppress(asyncio.CancelledError):
                 await process
 
-    async def restart(self) -> None:
-        """:meth:`stop` and :meth:`start`."""
+    async def restart(self, version: str = "") -> None:
+        """:meth:`stop` and :meth:`start`, as another version if one is given."""
         await self.stop()
+        self.version = version or self.version
         await self.start()
 
     async def _run(self, ready: asyncio.Event) -> None:
@@ -175,14 +184,16 @@ class Kubelet:
         self._managers.state = replace(self._managers.state, epoch=self.epoch)
         self._records.clear()
         async with AsyncExitStack() as stack:
+            watch = self._api.watch("pods", self._own_pods())
+            stack.callback(watch.stop)
+            found = [obj for _, obj in watch.pending()]
+            self._answers = dict(self._readmit(found))
             if self.root is not None:
                 (self.root / "config.yaml").write_text(yaml.safe_dump(self._document()))
                 await self._serve(self.root, stack)
             self._register()
             async with asyncio.TaskGroup() as self._group:
-                watch = self._api.watch("pods", self._own_pods())
-                stack.callback(watch.stop)
-                self._admit_new(obj for _, obj in watch.pending())
+                self._admit_new(found)
                 self._spawn(self._follow(watch), "pods")
                 self._spawn(self._renew_lease(), "lease")
                 self._spawn(self._reconcile(), "reconcile")
@@ -330,7 +341,7 @@ class Kubelet:
             self._admit_new(obj for _, obj in found)
 
     def _admit_new(self, objects: Iterable[Obj]) -> None:
-        for obj in sorted(objects, key=lambda o: str(o["metadata"]["creationTimestamp"])):
+        for obj in sorted(objects, key=_created):
             metadata = obj["metadata"]
             record = self._records.get(podspec.kubelet_uid(metadata))
             if record is not None:
@@ -339,6 +350,20 @@ class Kubelet:
                 record = self._admit(obj)
             if record is not None and metadata.get("deletionTimestamp"):
                 record.stop.set()
+
+    def _readmit(self, objects: Iterable[Obj]) -> Mapping[str, Admission]:
+        """What the managers make of the pods that ran when the kubelet ended."""
+        if not self.state.admitted:
+            return {}
+        return self._managers.restart(
+            (
+                podspec.parse_pod(obj)
+                for obj in sorted(objects, key=_created)
+                if podspec.kubelet_uid(obj["metadata"]) in self.state.admitted
+                and obj["status"].get("phase") not in ("Succeeded", "Failed")
+            ),
+            self.version,
+        )
 
     def _admit(self, obj: Obj) -> _Record:
         record = _Record(obj, podspec.parse_pod(obj))
@@ -360,12 +385,11 @@ class Kubelet:
         return record
 
     def _ask_handlers(self, record: _Record) -> predicates.Refusal | None:
-        uid = record.pod.uid
-        known = uid in self.state.admitted  # re-admission: the entries of the files are kept
-        if not known:
+        admission = self._answers.pop(record.pod.uid, None)
+        if admission is None:
             admission = self._managers.admit(record.pod, self._active())
-            if not admission.admitted:
-                return predicates.Refusal(admission.reason, admission.message)
+        if not admission.admitted:
+            return predicates.Refusal(admission.reason, admission.message)
         others = [
             other.obj for other in self._records.values() if other.active and other is not record
         ]
@@ -378,9 +402,12 @@ class Kubelet:
     def _refuse(self, record: _Record, refusal: predicates.Refusal) -> None:
         self.refusals.append((record.pod.name, refusal.reason))
         self._event(record, "Warning", refusal.reason, refusal.message)
-        self._write_status(
-            record, status.rejected(record.obj, refusal.reason, refusal.message, _now())
-        )
+        record.run = status.restored(record.obj)
+        if record.run is None:
+            body = status.rejected(record.obj, refusal.reason, refusal.message, _now())
+            self._write_status(record, body)
+        else:  # it ran before a restart: its containers are stopped, and how they end is told
+            self._spawn(self._end(record), f"end of {record.pod.name}")
 
     def _gone(self, obj: Obj) -> None:
         """The API no longer has the pod: nothing is left to tell."""
@@ -565,6 +592,10 @@ async def _stopped(record: _Record, seconds: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _created(obj: Obj) -> str:
+    return str(obj["metadata"]["creationTimestamp"])
 
 
 def _now() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from rte import placement
+from rte import errors, placement
 from rte.model.node import Holding
 from rte.placement.kubelet import memory as memory_rules
 from rte.sim.kubelet import journal, views
@@ -106,6 +106,21 @@ class Managers:
         self._hints[pod.uid] = admission.hints
         self._write_allocation(before, pod, admission)
         return admission
+
+    def restart(self, pods: Iterable[Pod], version: str) -> Mapping[str, Admission]:
+        """Start again on the own files: UID -> answer for the pods that ran, in their order.
+
+        Raises:
+            errors.KubeletStartError: this kubelet does not start on these files.
+        """
+        result = placement.restart(replace(self.state, kubelet_version=version), pods)
+        if result.start_error:
+            raise errors.KubeletStartError(result.start_error)
+        self.state = result.state
+        self._hints = {uid: answer.hints for uid, answer in result.admissions.items()}
+        self._write_cpus([views.cpu_state(self.state)])
+        self._write_memory([views.memory_state(self.state)])
+        return result.admissions
 
     def refuse(self, uid: str) -> None:
         """Another admission handler refused a pod that the managers had admitted."""

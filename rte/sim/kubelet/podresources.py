@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rte.model.kubelet import Allocatable, ClaimedDevice, DeviceHolding, ListedPod
-    from rte.model.node import MemoryBlock
+    from rte.model.kubelet import Allocatable, DeviceHolding, ListedPod
+    from rte.model.node import ClaimedDevice, MemoryBlock
 
 
 class Source(Protocol):

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncinotify
+import pytest
 
 from rte.agent import follow
 from rte.agent.follow import Change, FileFollower, Signals
 from rte.telemetry.metrics import AgentMetrics
+from tests.unit.agent.kubelets import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    import pytest
 
 
 class Stingy(asyncinotify.Inotify):
@@ -71,6 +72,27 @@ async def test_without_watches_it_polls_and_says_so_once(
         assert not await signals.wait(0.1)
         (tmp_path / "cpu_manager_state").write_text("{}")
         assert await told(signals) == Change.FILES
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("cpu/online", "0-14\n"),
+        ("node/node1/hugepages/hugepages-2048kB/nr_hugepages", "7\n"),
+    ],
+)
+async def test_cpus_and_huge_pages_change_at_run_time(tmp_path: Path, file: str, text: str):
+    sysfs = tmp_path / "sys"
+    shutil.copytree(FIXTURES / "16-2s-hugepages/sys", sysfs, symlinks=True)
+    signals = Signals(AgentMetrics())
+    task = asyncio.create_task(
+        follow.follow_machine(signals, lambda: follow.hardware(sysfs), every_s=0.01)
+    )
+    assert not await signals.wait(0.05)
+    (sysfs / "devices/system" / file).write_text(text)
+    assert await told(signals) == Change.MACHINE
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_one_directory_without_a_watch_is_enough_to_poll(

@@ -22,7 +22,7 @@ from rte.agent.observe import Clocks, Observer, Restart, Sources
 from rte.agent.pods import PodTable
 from rte.agent.settings import AgentSettings
 from rte.model.kubelet import ListedContainer, ListedPod, NodePod
-from rte.model.node import KubeletConfig, NodeState
+from rte.model.node import ConfigSource, KubeletConfig, NodeState
 from rte.sysfs import read_machine
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MACHINE = FIXTURES / "16-2s-hugepages"
 CLOCKS = Clocks(
     admission=0.05, torn=0.005, torn_most=0.02, settled=0.1, check=0.02, source=0.02, resync=0.01,
-    relearn=0.05,
+    relearn=0.05, relearn_most=0.05,
 )  # fmt: skip
 
 
@@ -47,7 +47,9 @@ class Rig:
 
     def __init__(self, root: Path, *, api: bool = True, clocks: Clocks = CLOCKS) -> None:
         machine = read_machine(MACHINE / "sys", MACHINE / "proc")
-        self.config = KubeletConfig(cpu_policy="static", reserved_cpus=1)
+        self.config = KubeletConfig(
+            cpu_policy="static", reserved_cpus=1, source=ConfigSource.CONFIGZ
+        )
         self.kubelet = FakeKubelet(root, machine.online)
         self.table = PodTable(grace_s=0.1) if api else None
         if self.table:
@@ -60,6 +62,8 @@ class Rig:
         self.settings = AgentSettings(
             node_name="n0", kubelet_state_dir=root, podresources_socket=str(self.kubelet.socket)
         )
+        self.learns = 0
+        self.facts = NodeFacts(uid="u", version="v1.35.4")
         self.learnt = asyncio.Event()
         self.learnt.set()
         self.observer = Observer(
@@ -78,9 +82,15 @@ class Rig:
             clocks=clocks,
         )
 
+    def learn_from(self, source: ConfigSource, policy: str) -> None:
+        """What is learnt from now on; something makes the observer ask again."""
+        self.config = replace(self.config, source=source, topology_policy=policy)
+        self.observer._must_learn.set()
+
     async def _learn(self, _: int) -> tuple[KubeletConfig, NodeFacts]:
         await self.learnt.wait()
-        return self.config, NodeFacts(uid="u", version="v1.35.4")
+        self.learns += 1
+        return self.config, self.facts
 
     async def collect(self) -> None:
         while True:
@@ -112,6 +122,10 @@ class Rig:
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def configured(source: ConfigSource) -> Callable[[NodeState], bool]:
+    return lambda state: state.config.source is source
 
 
 @asynccontextmanager
@@ -303,10 +317,11 @@ async def test_after_a_restart_the_node_is_not_synced_until_its_pods_are_back(ri
     rig.kubelet.listed.clear()
     rig.config = replace(rig.config, topology_policy="restricted")
     rig.kubelet.start()
+    state = await rig.until(lambda state: not state.synced)
+    assert state == replace(before, synced=False)
     state = await rig.until(lambda state: state.epoch != before.epoch)
     assert not state.synced
-    state = await rig.until(lambda state: state.config.topology_policy == "restricted")
-    assert not state.synced
+    assert state.config.topology_policy == "restricted"
     rig.kubelet.listed.append(ListedPod(namespace="default", name="a"))
     state = await rig.until(lambda state: state.synced)
     assert state.holdings["a"]["c"].cpus == 0b110
@@ -317,11 +332,53 @@ async def test_a_node_is_not_synced_before_the_new_configuration_is_known(rig: R
     rig.learnt.clear()
     epoch = rig.seen[-1].epoch
     rig.kubelet.start()
-    await rig.until(lambda state: state.epoch != epoch)
+    await rig.until(lambda state: not state.synced)
     await asyncio.sleep(0.1)
-    assert not rig.seen[-1].synced
+    assert (rig.seen[-1].epoch, rig.seen[-1].synced) == (epoch, False)
     rig.learnt.set()
     await rig.until(lambda state: state.synced)
+    assert rig.seen[-1].epoch != epoch
+
+
+async def test_a_weaker_source_never_replaces_the_configuration_of_the_same_kubelet(rig: Rig):
+    """configz told single-numa-node; later its port is shut, and config.yaml says none."""
+    rig.learn_from(ConfigSource.CONFIGZ, "single-numa-node")
+    await rig.until(lambda state: state.config.topology_policy == "single-numa-node")
+    learnt = rig.learns
+    rig.learn_from(ConfigSource.USUAL_FILE, "none")
+    async with asyncio.timeout(5):
+        while rig.learns == learnt:
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(0.05)
+    assert rig.seen[-1].config.topology_policy == "single-numa-node"
+    # Of another kubelet even the weaker one is better than what was true of the former.
+    rig.kubelet.start()
+    state = await rig.until(configured(ConfigSource.USUAL_FILE))
+    assert state.config.topology_policy == "none"
+    assert state.config.is_assumed
+
+
+async def test_the_best_source_is_asked_until_it_has_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rig = Rig(tmp_path / "kubelet")
+    rig.config = replace(rig.config, source=ConfigSource.USUAL_FILE)
+    rig.kubelet.start()
+    in_force = "rte_kubelet_config_source"
+    async with running(rig):
+        await rig.until(lambda state: state.synced and state.config.is_assumed)
+        assert rig.count(in_force, source="config.yaml") == 1
+        async with asyncio.timeout(5):
+            while rig.learns < 3:
+                await asyncio.sleep(0.005)
+        assert len([r for r in caplog.records if "nodes/configz" in r.message]) == 1
+        rig.config = replace(rig.config, source=ConfigSource.CONFIGZ)
+        await rig.until(configured(ConfigSource.CONFIGZ))
+        assert rig.count(in_force, source="config.yaml") == 0
+        assert rig.count(in_force, source="configz") == 1
+        learnt = rig.learns
+        await asyncio.sleep(0.3)
+        assert rig.learns == learnt
 
 
 async def test_a_restarted_kubelet_that_answers_nothing_is_not_taken_for_the_former_one(rig: Rig):
@@ -556,6 +613,30 @@ def test_a_kubelet_that_never_takes_up_a_pod_is_synced_in_the_end():
     assert not restart.synced
     restart.check(listed(), node_pods("a"), 1121)
     assert restart.synced
+
+
+def test_a_report_from_before_the_start_is_the_former_kubelets():
+    restart = Restart(120)
+    assert not restart.is_before(1, 1000)  # no start is known
+    restart.notice("e", 1000, 990)
+    assert restart.is_before(900, 1000)
+    assert not restart.is_before(989, 1000)  # it reports before it makes its socket
+    assert not restart.is_before(None, 1000)
+    assert not restart.is_before(900, 1121)  # it never will
+
+
+async def test_the_version_of_the_former_kubelet_is_not_taken_for_the_new_ones(rig: Rig):
+    """An upgrade in place: the Node tells the old version until the new kubelet has reported."""
+    rig.facts = replace(rig.facts, heard=time.time() - 100)
+    rig.kubelet.start()
+    learnt = rig.learns
+    async with asyncio.timeout(5):
+        while rig.learns < learnt + 3:
+            await asyncio.sleep(0.005)
+    assert not rig.seen[-1].synced
+    rig.facts = replace(rig.facts, heard=time.time(), version="v1.37.1")
+    state = await rig.until(lambda state: state.synced)
+    assert state.kubelet_version == "v1.37.1"
 
 
 def test_a_missing_socket_is_no_restart():

@@ -154,6 +154,17 @@ def test_text_shows_what_shares_a_switch_a_cache_and_a_core(
     assert "VF of 0000:02:00.0" in text
 
 
+def test_text_shows_what_processing_groups_go_by(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topology", *roots("16-2s-groups")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert "icelake · isolated 2-3,6-7,10-11,14-15" in lines
+    assert "    huge pages 1Gi: 8 = 8 GiB (5 free)" in lines
+    assert "      0000:14:00.1 NIC ens1f1np1 15b3:101d 100 Gb/s up bond bond0 2 VFs" in lines
+    assert "      0000:13:00.0 GPU 10de:20b2 NVIDIA A100-SXM4-80GB" in lines
+    assert not any("1a03" in line for line in lines)
+
+
 def test_text_tells_kinds_of_cores_apart(capsys: pytest.CaptureFixture[str]) -> None:
     text = topology(capsys, "8-desktop-hybrid")
     assert "2 performance cores of 2 threads 0+6 1+7; 4 efficiency cores 2-5" in text

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,6 @@ from rte import errors
 from rte.kubelet import config as kubelet_config
 from rte.model.node import KubeletConfig
 from tests.unit.kubelet.test_statefiles import json_values
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -223,12 +221,19 @@ def test_the_kubelets_command_line_is_found_in_procfs(tmp_path: Path) -> None:
         (1, "systemd", "/sbin/init"),
         (77, "kubelet", "/usr/bin/kubelet\0--max-pods=5\0--v=2\0"),
         (78, "bash", "bash\0kubelet\0"),
+        (79, "kubelet", "kubelet\0--root_dir\0/data/kubelet\0--max-pods=7\0"),
     ):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
         (tmp_path / str(pid) / "cmdline").write_text(words)
-    assert kubelet_config.find_command_line(tmp_path) == ("--max-pods=5", "--v=2")
-    assert kubelet_config.find_command_line(tmp_path / "77") is None
+    usual = Path("/var/lib/kubelet")
+    assert kubelet_config.find_command_line(tmp_path, usual) == ("--max-pods=5", "--v=2")
+    other = kubelet_config.find_command_line(tmp_path, Path("/data/kubelet"))
+    assert other is not None
+    assert other[-1] == "--max-pods=7"
+    # Another process of that name is not the kubelet of a directory that was named.
+    assert kubelet_config.find_command_line(tmp_path, Path("/srv/kubelet")) is None
+    assert kubelet_config.find_command_line(tmp_path / "77", usual) is None
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from rte import errors
 from rte.kubelet import podresources
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.kubelet.podresources import PodResources
-from rte.model.kubelet import ClaimedDevice, DeviceHolding, ListedContainer, ListedPod
-from rte.model.node import MemoryBlock
+from rte.model.kubelet import DeviceHolding, ListedContainer, ListedPod
+from rte.model.node import ClaimedDevice, MemoryBlock
 from tests.unit.kubelet.server import serve
 
 if TYPE_CHECKING:

@@ -271,7 +271,8 @@ def test_prediction_loses_its_annotation_last_and_the_zones_stay() -> None:
 def test_every_annotation_that_is_written_is_known_as_ours() -> None:
     reading = busy_reading(8, 2, 1)
     hardware = replace(reading.machine, pci_zones=PCIZones(roots={"pci0000:17": 0}))
-    written = nrt.encode(replace(reading, machine=hardware))["metadata"]["annotations"]
+    options = nrt.Options(groups=True)
+    written = nrt.encode(replace(reading, machine=hardware), options)["metadata"]["annotations"]
 
     assert set(written) == set(nrt.ANNOTATIONS)
 

@@ -1,7 +1,17 @@
 """Explanations: zones, what is short, whose end would help."""
 
 from rte.placement.explain import explain
-from tests.unit.placement.build import GPU, container, filled, node, pod, pool, simple
+from tests.unit.placement.build import (
+    GIB,
+    GPU,
+    POD_LEVEL,
+    container,
+    filled,
+    node,
+    pod,
+    pool,
+    simple,
+)
 
 EMPTY = node(devices={GPU: pool(0, 0, 1)})
 
@@ -54,3 +64,11 @@ def test_pod_scope_measures_the_whole_pod_and_policy_none_counts_no_cpus():
     )
     assert loose.admission.admitted
     assert all(not zone.wanted for zone in loose.zones)
+
+
+def test_a_pod_as_a_whole_is_measured_by_its_stanza():
+    stanza = {"cpu": 9000, "memory": GIB}
+    whole = pod("a", container(), pod_requests=stanza, pod_limits=stanza)
+    told = explain(node(version="v1.37.1", topology_scope="pod", feature_gates=POD_LEVEL), whole)
+    assert told.container == "*"
+    assert told.zones[1].short == {"cpu": 1}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rte.placement.dra.features import Features
     from rte.placement.dra.nodes import Node
     from rte.placement.dra.objects import Device, ResourceSlice, Taint
+    from rte.placement.dra.verdict import Reason
 
 
 class PoolID(NamedTuple):
@@ -45,14 +46,15 @@ class PoolDevice:
         device: the device as published.
         slice: the slice that it is in.
         taints: those published and those of rules.
-        evaluated: results of expressions, kept by :mod:`rte.placement.dra.cel`.
+        evaluated: truth of expressions, or reason and message of their failure, kept by
+            :mod:`rte.placement.dra.cel`.
     """
 
     id: DeviceID
     device: Device
     slice: ResourceSlice
     taints: tuple[Taint, ...]
-    evaluated: dict[str, object] = field(default_factory=dict)
+    evaluated: dict[str, bool | tuple[Reason, str]] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -75,6 +77,18 @@ class KnownSlice:
             devices.append(PoolDevice(name, device, value, (*device.taints, *taints(name))))
         groups = (c.compatibility_groups for d in spec.devices for c in d.consumes_counters)
         return cls(value, pool, tuple(devices), any(groups))
+
+    def inherit(self, old: KnownSlice) -> None:
+        """Take over results of expressions for devices of which they see the same as before."""
+        before = {device.id: device for device in old.devices}
+        for device in self.devices:
+            known = before.get(device.id)
+            if known is not None and _seen(known.device) == _seen(device.device):
+                device.evaluated = known.evaluated
+
+
+def _seen(device: Device) -> tuple[object, ...]:
+    return device.attributes, device.capacity, device.allow_multiple_allocations
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
-from rte.placement.groups.request import CPUClass, SMTByKind
 from rte.placement.groups.search.cores import Load, need
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rte.placement.groups.inventory import Core
-    from rte.placement.groups.request import Group
+    from rte.placement.groups.request import CPUClass, Group
     from rte.placement.groups.search.problem import Item, Problem
     from rte.placement.groups.search.state import Solution
 
@@ -86,21 +85,6 @@ def _roles(
     return feeders, tuple(queues), tuple(cpus)
 
 
-def _classes(group: Group) -> list[CPUClass]:
-    """All classes, helpers last, empty ones too."""
-    feeders = sum(gpu.feeders for gpu in group.gpus)
-    queues = sum(queue.cpus for queue in group.queues)
-    smt = group.smt
-    if isinstance(smt, SMTByKind):
-        return [
-            CPUClass(count=feeders, smt=smt.feeders),
-            CPUClass(count=queues, smt=smt.queues),
-            CPUClass(count=group.workers, smt=smt.workers),
-            group.helpers,
-        ]
-    return [CPUClass(count=feeders + queues + group.workers, smt=smt), group.helpers]
-
-
 def _hand_out_cpus(problem: Problem, zones: list[int | None]) -> list[list[tuple[int, ...]]]:
     """CPUs of each class of each group, those of the misc CPUs last.
 
@@ -108,7 +92,10 @@ def _hand_out_cpus(problem: Problem, zones: list[int | None]) -> list[list[tuple
     """
     request = problem.request
     stock = _CoreStock(problem)
-    owners: list[list[CPUClass]] = [*map(_classes, request.groups), [request.misc]]
+    owners: list[list[CPUClass]] = [
+        *(group.all_classes() for group in request.groups),
+        [request.misc],
+    ]
     zones = [*zones, None] if len(zones) == len(request.groups) else zones
     given: list[list[tuple[int, ...]]] = [[()] * len(classes) for classes in owners]
     turns = [

@@ -113,6 +113,18 @@ def test_a_node_settles_after_a_start_and_after_a_stop() -> None:
     assert cluster.choose(WITH_GPU, 170.0).node == "a"
 
 
+def test_nodes_that_differ_in_serial_numbers_only_are_of_one_shape() -> None:
+    one = two_sockets()
+    other = replace(
+        one,
+        gpus=tuple(replace(gpu, uuid="GPU-1", index=7) for gpu in one.gpus),
+        nics=tuple(replace(nic, mac="02:00:00:00:00:01", name="x") for nic in one.nics),
+    )
+
+    assert other.shape == one.shape
+    assert replace(one, nics=()).shape != one.shape
+
+
 def test_what_two_pods_hold_is_told_and_offered_to_nobody() -> None:
     cluster = a_cluster("a")
     allocation = cluster.choose(WITH_GPU, 0).decision.allocation  # type: ignore[union-attr]
@@ -149,6 +161,19 @@ def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.M
     rebuilt = a_cluster("a", "b", "c")
     for name in "abc":
         assert set(cluster.used(name).gpus) == set(rebuilt.used(name).gpus)
+
+
+def test_searches_that_are_cut_off_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "SHORT_SEARCH", 0)
+    names = [f"n{i}" for i in range(6)]
+    cluster = Cluster()
+    for i, name in enumerate(names):
+        node = replace(two_sockets(), reserved_cpus=i)
+        cluster.set_node(name, node, NodeFacts(), Policy(max_steps=1))
+    wish = request({"workers": 9}, {"workers": 9})
+
+    assert cluster.choose(wish, 0).refusals == dict.fromkeys(names, ("search-limit",))
+    assert cluster.choose(request({"workers": 40}), 0).refusals == dict.fromkeys(names, ("cpus",))
 
 
 class PodsComeAndGo(RuleBasedStateMachine):

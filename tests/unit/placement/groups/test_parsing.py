@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.placement.groups.models import matches
-from rte.placement.groups.parsing import RequestError, parse_request
+from rte.placement.groups.parsing import RequestError, check_pages, parse_request
 from rte.placement.groups.request import NICWish, Queue
 
 
@@ -123,6 +123,21 @@ def test_rates_that_are_no_whole_mbps_are_faults(text: str) -> None:
 )
 def test_models_are_compared_word_by_word(name: str, model: str, same: bool) -> None:
     assert matches((name,), model) == same
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"),
+    [({"1Gi": 3}, ""), ({"1Gi": 2}, "hugepages.1Gi"), ({"1Gi": 3, "2Mi": 1}, "hugepages.2Mi")],
+)
+def test_the_containers_ask_for_the_pages_of_the_request(asked: dict[str, int], path: str) -> None:
+    wish = parse_request(pod({"name": "a", "hugepages": {"1Gi": 1}}, hugepages={"1Gi": 2}))
+
+    if not path:
+        check_pages(wish, asked)
+        return
+    with pytest.raises(RequestError) as caught:
+        check_pages(wish, asked)
+    assert (caught.value.code, caught.value.path) == ("mismatch", path)
 
 
 json_values = st.recursive(

@@ -151,3 +151,24 @@ def test_whoever_is_kept_keeps_all_its_cpus(state, arriving):
             for name, held in state.holdings.get(uid, {}).items():
                 assert answer.holdings[name].cpus == held.cpus
                 assert answer.holdings[name].devices == held.devices
+
+
+def test_a_container_that_was_allocated_no_memory_is_not_allocated_any_again():
+    """By 1.36: the zones that it once could have are taken singly by now."""
+    state = node("restricted", "container", "v1.36.4")
+    loose = whole("a", SHARING)
+    state = build.filled(state, loose, simple("b"))
+    assert placement.admit(state, whole("c", SHARING)).message.endswith(
+        "preferred hint violates NUMA node allocation, which is unexpected"
+    )
+    assert placement.restart(state, [loose, simple("b")]).is_harmless
+
+
+def test_that_of_a_finished_init_container_is_forgotten():
+    life = whole("a", container("init", "init"), SHARING)
+    state = build.filled(node("restricted", "container", "v1.36.4"), life)
+    assert state.holdings["a"].keys() == {"init", "sharing"}
+    started = placement.start(state, life)
+    assert started.holdings["a"].keys() == {"sharing"}
+    crowded = build.filled(started, simple("b"))
+    assert placement.restart(crowded, [life]).admissions["a"].failed_container == "init"

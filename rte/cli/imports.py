@@ -1,0 +1,119 @@
+"""``rte import``: what other systems have, in rte's own forms."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.placement.groups.nhd import labels, triad, triadset
+from rte.placement.groups.parsing import parse_request
+from rte.placement.groups.request import ANNOTATION
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the command."""
+    systems = parser.add_subparsers(dest="system", metavar="SYSTEM", required=True)
+    nhd = systems.add_parser("nhd", help="Viasat's NUMA-aware scheduler")
+    forms = nhd.add_subparsers(dest="form", metavar="WHAT", required=True)
+    file = forms.add_parser("triad", help="a configuration file as request annotation")
+    file.add_argument("file", type=Path, metavar="FILE", help="libconfig file; - is standard input")
+    file.add_argument(
+        "--fields", action="store_true", help="also tell which field of the file gets what"
+    )
+    nodes = forms.add_parser("labels", help="labels of Nodes as inventory and site values")
+    sets = forms.add_parser("triadset", help="TriadSets as StatefulSets")
+    sets.add_argument(
+        "--scheduler-name", default="rte-scheduler", metavar="NAME", help="who places the pods"
+    )
+    for sub in (nodes, sets):
+        sub.add_argument(
+            "-f", "--file", type=Path, action="append", required=True, metavar="FILE",
+            help="objects as kubectl prints them; TriadSets with the ConfigMaps of their pods",
+        )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    if args.form == "triad":
+        return _triad(args.file, fields=args.fields)
+    if args.form == "labels":
+        return _labels(args.file)
+    return _triad_sets(args.file, args.scheduler_name)
+
+
+def read_text(file: Path) -> str:
+    """A file's text; ``-`` is standard input.
+
+    Raises:
+        errors.UsageError: it cannot be read.
+    """
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.UsageError(f"cannot read {file}: {error}") from error
+
+
+def _triad(file: Path, *, fields: bool) -> int:
+    imported = triad.read(read_text(file))
+    parse_request(json.dumps(dict(imported.document)))
+    document: Any = imported.document
+    if fields:
+        document = {ANNOTATION: imported.document, "fields": imported.fields}
+    print(json.dumps(document, indent=2))
+    return 0
+
+
+def _objects(files: list[Path], *kinds: str) -> list[dict[str, Any]]:
+    from rte.cli.inputs import load_objects  # here: it brings the scheduler with it
+
+    return [found for found in load_objects(files) if found["kind"] in kinds]
+
+
+def _labels(files: list[Path]) -> int:
+    from rte.nrt import group_inventory
+
+    nodes = _objects(files, "Node")
+    if not nodes:
+        raise errors.UsageError("the files hold no Node")
+    documents = []
+    for node in nodes:
+        metadata, status = node.get("metadata") or {}, node.get("status") or {}
+        read = labels.read(metadata.get("labels") or {}, status.get("allocatable") or {})
+        inventory = group_inventory.encode(group_inventory.Published(inventory=read.inventory))
+        documents.append(
+            {
+                "node": metadata.get("name", ""),
+                "nodeGroups": read.facts.groups,
+                "maintenance": read.facts.maintenance,
+                "values": read.values,
+                "inventory": None if inventory is None else json.loads(inventory),
+            }
+        )
+    print(json.dumps(documents, indent=2))
+    return 0
+
+
+def _triad_sets(files: list[Path], scheduler_name: str) -> int:
+    import yaml
+
+    objects = _objects(files, "TriadSet", "ConfigMap")
+    sets = [found for found in objects if found["kind"] == "TriadSet"]
+    if not sets:
+        raise errors.UsageError("the files hold no TriadSet")
+    for found in sets:
+        namespace = (found.get("metadata") or {}).get("namespace")
+        maps = {
+            it["metadata"]["name"]: it.get("data") or {}
+            for it in objects
+            if it["kind"] == "ConfigMap" and it["metadata"].get("namespace") == namespace
+        }
+        converted = triadset.convert(found, maps, scheduler_name)
+        print("---")
+        print(yaml.safe_dump(converted, sort_keys=False), end="")
+    return 0

@@ -1,0 +1,55 @@
+"""``rte render``: the ids of an allocation in the application's own file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rte import errors
+from rte.cli.imports import read_text
+from rte.placement.groups.nhd import triad
+from rte.placement.groups.nhd.export import write_back
+from rte.placement.groups.record import parse_record
+from rte.placement.groups.template import render
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the command."""
+    parser.add_argument(
+        "form",
+        choices=("template", "triad"),
+        help="template: ${path} in any text; triad: NHD's file",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file to fill in")
+    parser.add_argument(
+        "--allocation",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the pod's annotation topology.rte.dev/allocation, as the downward API writes it",
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where to (default: standard output)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    allocation = read_text(args.allocation)
+    record = parse_record(allocation)
+    if args.form == "triad":
+        text = write_back(triad.read(read_text(args.file)), record)
+    else:
+        text = render(read_text(args.file), json.loads(allocation))
+    if args.out is None:
+        print(text, end="")
+        return 0
+    try:
+        args.out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise errors.UsageError(f"cannot write {args.out}: {error}") from error
+    return 0

@@ -1,0 +1,1 @@
+"""Generated from dra.proto; the command is in its header."""
