@@ -15,7 +15,7 @@ from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
-from rte.scheduler.cache.budgets import read_budget
+from rte.scheduler.framework.budgets import read_budget
 from rte.scheduler.front.fit import allowed_nodes, member_of, snapshot
 from rte.scheduler.loop.cycle import Cycle
 

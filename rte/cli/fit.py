@@ -15,7 +15,7 @@ from rte.cli import inputs, live, machines
 from rte.cli.drawing import format_bytes
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
-from rte.scheduler.front.fit import member_of, snapshot
+from rte.scheduler.front.fit import member_of, problem_of, snapshot
 from rte.scheduler.loop.cycle import Cycle
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Question:
         key = ""
         for item in manifest:
             pod = inputs.read_pod(cluster, item)
-            problem = cycle.problem(pod)
+            problem = problem_of(cycle, pod)
             if problem:
                 raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
             key = key or pod.key

@@ -95,7 +95,12 @@ class PreFilter(Plugin):
 
 
 class NodeFilter(Plugin):
-    """A rule over one node and the shape of a pod alone: its answers are remembered."""
+    """A rule over one node and the shape of a pod alone: its answers are remembered.
+
+    ``about_room``: it refuses for want of room, so what leaves the node can change its answer.
+    """
+
+    about_room: ClassVar[bool] = False
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """The answer so far, or a refusal in its place.

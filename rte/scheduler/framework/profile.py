@@ -72,6 +72,14 @@ class Profile:
                 return replace(status, plugin=plugin.name)
         return status
 
+    def allows(self, shape: Shape, node: NodeEntry) -> bool:
+        """Whether the node would do if it had room enough."""
+        return node.info is not None and not any(
+            plugin.filter_node(shape, node, SUCCESS).reason
+            for plugin in self._node_filters
+            if not plugin.about_room
+        )
+
     def around(self, pod: PodView, snapshot: Snapshot) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""
         prepared = ((plugin, plugin.prepare(pod, snapshot)) for plugin in self._filters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.placement.joint.node import Member, Node
-from rte.scheduler.framework import predicates
+from rte.scheduler.plugins.unsupported import GangScheduling
 
 if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
@@ -40,25 +40,25 @@ def snapshot(cluster: Cluster) -> tuple[list[Node], dict[str, str]]:
     return nodes, left_out
 
 
+def problem_of(cycle: Cycle, pod: PodView) -> str:
+    """Why the pod can go nowhere, whatever the node; gangs are what the solver is for."""
+    found = cycle.problem(pod)
+    return "" if found.plugin == GangScheduling.name else found.reason
+
+
 def allowed_nodes(cluster: Cluster, cycle: Cycle, pod: PodView) -> frozenset[str]:
     """Names of the nodes that all rules but zones and totals allow.
 
     Rules between pods (affinity, spread, host ports) are those against the pods that run now.
     """
-    if cycle.problem(pod):
+    if problem_of(cycle, pod):
         return frozenset()
     around = cycle.around(pod)
     return frozenset(
         name
         for name, entry in cluster.nodes.items()
-        if entry.info is not None
-        and predicates.constraints(pod.shape, entry.info) is None
-        and predicates.ports(
-            pod.shape.ports,
-            (port for each in entry.pods.values() for port in each.shape.ports),
-        )
-        is None
-        and not cycle.refuses_company(entry, pod, around)
+        if cycle.profile.allows(pod.shape, entry)
+        and not cycle.profile.refused_around(around, pod, entry).reason
     )
 
 

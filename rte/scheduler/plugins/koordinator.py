@@ -48,6 +48,7 @@ class Koordinator(NodeFilter):
     """``--resource-status``: CPUs and zones where no CPU manager assigns them."""
 
     name = "Koordinator"
+    about_room = True
     helped_by = Kind.NODE_ADDED | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:

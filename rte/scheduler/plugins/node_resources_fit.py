@@ -23,6 +23,7 @@ class NodeResourcesFit(NodeFilter):
     """Node totals; the kubelet checks the same sum after its managers (:mod:`rte.k8s.requests`)."""
 
     name = "NodeResourcesFit"
+    about_room = True
     owns = frozenset({"containers", "initContainers", "overhead", "resources"})
     says = (
         "requests of containers, init containers and sidecars (KEP-753), pod-level resources "

@@ -51,7 +51,6 @@ def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
         optional.append(Koordinator())
     return Profile(
         [
-            GangScheduling(),
             DynamicResources(),
             NodeUnschedulable(),
             NodeAffinity(),
@@ -65,6 +64,7 @@ def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
             PodTopologySpread(),
             VolumeBinding(storage),
             NodeVolumeLimits(),
+            GangScheduling(),
             zone_room,
             declared.PrioritySort(),
             declared.SchedulingGates(),

@@ -22,6 +22,7 @@ class SharedPool(NodeFilter):
     """
 
     name = "SharedPool"
+    about_room = True
     helped_by = (
         Kind.NODE_ADDED | Kind.NODE_ALLOCATABLE | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
     )
