@@ -122,9 +122,11 @@ class Profile:
         None: by a rule that looks around, so the answer of any node may have changed.
         """
         helped = False
+        # As plain numbers: this is asked for every sleeping shape and event.
+        kinds = event.kind.value
         for name in refused_by:
             plugin = self._by_name.get(name)
-            if plugin is None or not event.kind & plugin.helped_by:
+            if plugin is None or not kinds & plugin.helped_by.value:
                 continue
             if plugin.helps(event, pod, snapshot):
                 if isinstance(plugin, Filter | PreFilter):

@@ -185,13 +185,15 @@ class Cycle:
                 counts[self.check(entry, pod, around).reason] += 1
         return counts
 
-    def helps(self, event: ClusterEvent, pod: PodView, refused_by: Iterable[str]) -> bool | None:
+    def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
-        names = frozenset(refused_by)
-        said = self.profile.helps(event, pod, names, self._cluster)
-        if said is False and names & {NOMINATED, WAITS}:
-            return bool(event.kind & _PROMISE_ENDS)
-        return said if said is not False else bool(event.kind & Kind.NODE_ADDED)
+        said = self.profile.helps(event, pod, refused_by, self._cluster)
+        if said is not False:
+            return said
+        ends = Kind.NODE_ADDED
+        if NOMINATED in refused_by or WAITS in refused_by:
+            ends = _PROMISE_ENDS
+        return bool(event.kind.value & ends.value)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
