@@ -75,7 +75,7 @@ _DEVICE_FILES = (
     *(f"{parent}net/*/{name}" for parent in ("", "virtio*/") for name in _INTERFACE_FILES),
 )
 _DEVICE_LINKS = ("driver", "physfn", "virtfn[0-9]*", "net/*/master", "virtio*/net/*/master")
-_DEVICE_DIRECTORIES = ("drm/renderD*", "infiniband/*", "net/*", "virtio*/net/*")
+_DEVICE_DIRECTORIES = ("drm/render*", "infiniband/*", "net/*", "virtio*/net/*")
 _MEMINFO_LINES = re.compile(
     r"^(?:Node\s+\d+\s+)?(?:MemTotal|SwapTotal|HugePages_Total|Hugepagesize):"
 )

@@ -19,7 +19,7 @@ INFORMATION = "driver/nvidia/gpus"
 
 _DRIVERS = frozenset({"amdgpu", "i915", "nouveau", "nvidia", "radeon", "xe"})
 _MEMORY = re.compile(r"\b(\d{1,4}) ?GB\b", re.ASCII)
-_RENDER = re.compile(r"renderD(\d{1,4})", re.ASCII)
+_RENDER = re.compile(r"render[D](\d{1,4})", re.ASCII)
 #: The number of the first render node (Linux ``drivers/gpu/drm/drm_drv.c``).
 _FIRST_RENDER = 128
 
