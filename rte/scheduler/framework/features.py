@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.scheduler.framework.plugin import Plugin
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Plugin", "table"]
+    from rte.scheduler.framework.plugin import Plugin
 
 
 def table(plugins: Iterable[Plugin]) -> str:

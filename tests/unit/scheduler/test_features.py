@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from rte.scheduler.framework import features
 from rte.scheduler.loop.cycle import Cycle
 from tests.unit.scheduler.build import World, pod_object
 
+if TYPE_CHECKING:
+    from rte.scheduler.framework.plugin import Plugin
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
@@ -19,7 +23,7 @@ ROOT = HERE.parents[2]
 FIELDS = json.loads((HERE / "podspec-fields.json").read_text())
 
 
-def plugins() -> tuple[features.Plugin, ...]:
+def plugins() -> tuple[Plugin, ...]:
     return Cycle(Cluster()).profile.plugins
 
 
