@@ -39,6 +39,9 @@ COLLECTIONS = {
     "capacities": Resource("storage.k8s.io", "v1", "csistoragecapacities", namespaced=True),
 }
 
+#: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
+_OPTIONAL = frozenset({"drivers", "limits", "capacities"})
+
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50
 
@@ -96,9 +99,10 @@ class Feeds:
             except errors.KubeError as error:
                 # 404: no such collection (the CRD is not installed). Others: a missing right.
                 logger.warning("cannot watch %s, trying again: %s", name, error)
-                if error.status == 404:
+                absent = error.status == 404 or name in _OPTIONAL
+                if absent:
                     self._synced[name].set()
-                await asyncio.sleep(_ABSENT_RETRY_S if error.status == 404 else 1.0)
+                await asyncio.sleep(_ABSENT_RETRY_S if absent else 1.0)
 
     async def _listed(self, name: str, listed: dict[str, Any]) -> None:
         items = listed.pop("items", None) or []
