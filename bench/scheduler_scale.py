@@ -83,6 +83,34 @@ def pod_object(number: int, boxes: list[tuple[int, int]], node_name: str = "") -
     }
 
 
+def stored(obj: dict[str, Any], number: int) -> dict[str, Any]:
+    """The pod as an API server stores it; a fifth of them have inter-pod terms or spread."""
+    spec = {
+        **obj["spec"],
+        "priority": number % 5,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "serviceAccountName": "default",
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute",
+             "tolerationSeconds": 300}
+            for key in ("not-ready", "unreachable")
+        ],
+        "volumes": [{"name": "kube-api-access", "projected": {"sources": [{"configMap": {}}]}}],
+    }  # fmt: skip
+    labels = {"app": f"a{number % 40}"}
+    selector = {"matchLabels": labels}
+    if number % 10 == 0:
+        term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+        hard = "requiredDuringSchedulingIgnoredDuringExecution"
+        spec["affinity"] = {"podAntiAffinity": {hard: [term]}}
+    elif number % 10 == 5:
+        spec["topologySpreadConstraints"] = [
+            {"maxSkew": 5, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": selector}
+        ]  # fmt: skip
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "spec": spec}
+
+
 def objects_of(count: int, rng: random.Random) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """(Node, NodeResourceTopology) of each node."""
     out = []
@@ -109,7 +137,11 @@ def objects_of(count: int, rng: random.Random) -> list[tuple[dict[str, Any], dic
         name = f"n{number:05}"
         total = {"cpu": f"{zones * cpus - 1}", "memory": f"{zones * cpus * 4 - 1}Gi"}
         info = {
-            "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"zone": str(number % 9)}},
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{name}",
+                "labels": {"zone": str(number % 9), "kubernetes.io/hostname": name},
+            },
             "status": {"allocatable": {**total, "pods": "250"}},
         }
         reading = NodeReading(node_name=name, machine=machine(shape), state=state)
@@ -165,10 +197,19 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 20000])
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--stored",
+        action="store_true",
+        help="pods as an API server stores them, a third of the nodes tainted",
+    )
     args = parser.parse_args()
     for count in args.nodes:
         rng = random.Random(args.seed)
         items = objects_of(count, rng)
+        if args.stored:
+            for info, _ in items[::3]:
+                info["spec"] = {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}
+        form = stored if args.stored else lambda obj, _number: obj
         begin = time.perf_counter()
         cluster, cycle = load(items)
         common = [[(rng.choice([1, 2, 4, 8]), rng.choice([512, 1024]))] for _ in range(8)]
@@ -178,16 +219,22 @@ def main() -> None:
         repeated = decide(
             cluster,
             cycle,
-            [pod_object(n, common[n % 8]) for n in range(1, 20_000)],
+            [form(pod_object(n, common[n % 8]), n) for n in range(1, 20_000)],
             args.seconds,
         )
         new = decide(
             cluster,
             cycle,
             [
-                pod_object(
+                form(
+                    pod_object(
+                        n,
+                        [
+                            (rng.randint(1, 12), 512 + n % 4096)
+                            for _ in range(rng.choice([1, 1, 2]))
+                        ],
+                    ),
                     n,
-                    [(rng.randint(1, 12), 512 + n % 4096) for _ in range(rng.choice([1, 1, 2]))],
                 )
                 for n in range(20_000, 40_000)
             ],
