@@ -162,7 +162,7 @@ class Queue:
             return
         if not group.pods:
             del self._groups[group.key]
-            self._asleep.get(group.kinds, {}).pop(group.key, None)
+            self._out_of_sleep(group)
         elif not group.sleeping:
             self._activate(group)
 
@@ -233,11 +233,17 @@ class Queue:
                 self._rouse(group, afresh=True)
 
     def _rouse(self, group: Group, *, afresh: bool) -> None:
-        self._asleep.get(group.kinds, {}).pop(group.key, None)
-        group.sleeping = False
+        self._out_of_sleep(group)
         if afresh:
             group.seen, group.refused_by = -1, frozenset()
         self._activate(group)
+
+    def _out_of_sleep(self, group: Group) -> None:
+        group.sleeping = False
+        alike = self._asleep.get(group.kinds, {})
+        alike.pop(group.key, None)
+        if not alike:
+            self._asleep.pop(group.kinds, None)
 
     def back_off(self, pod: PodView, key: bytes, now: float) -> float:
         """A bind has failed: the pod waits for some time; the moment of its return is returned."""
