@@ -77,6 +77,19 @@ def test_versions() -> None:
         builder.full_version("1.20")
 
 
+def test_a_patch_that_finds_other_sources_fails_the_build(tmp_path: Path) -> None:
+    source, target = tmp_path / "kubernetes@v1.36.4", tmp_path / "work"
+    for folder in ("cmd", "pkg", "plugin", "third_party"):
+        (source / folder).mkdir(parents=True)
+    for name, text in {"go.mod": "module k8s.io/kubernetes", "pkg/a.go": "old text"}.items():
+        (source / name).write_text(text)
+    builder._patched(source, builder._Patch("pkg/a.go", "old", "new"), target)
+    assert (target / "pkg/a.go").read_text() == "new text"
+    assert (source / "pkg/a.go").read_text() == "old text"
+    with pytest.raises(ClusterError, match=r"pkg/a\.go of kubernetes@v1\.36\.4 is not as"):
+        builder._patched(source, builder._Patch("pkg/a.go", "other", ""), tmp_path / "again")
+
+
 def test_a_kubelet_may_be_three_minor_versions_older_and_never_newer() -> None:
     assert builder.kubelet_version("1.34", "1.37.1") == "1.34.8"
     assert builder.kubelet_version("1.37.0", "1.37.1") == "1.37.0"

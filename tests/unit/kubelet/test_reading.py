@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -214,6 +215,9 @@ def test_two_versions_in_one_tick_of_the_clock_with_one_inode_are_told_apart(
     path = state_dir / "cpu_manager_state"
     first = {"policyName": "static", "defaultCpuSet": "0-3", "entries": {}}
     path.write_text(json.dumps(sealed(first)).ljust(100))
+    # However slow this test runs, what is read comes within a tick of the file's time.
+    soon = time.time_ns() + 60_000_000_000
+    os.utime(path, ns=(soon, soon))
     status = path.stat()
     files = reading.read_state_files(state_dir)
     path.write_text(json.dumps(sealed(first | {"defaultCpuSet": "0-2"})).ljust(100))
