@@ -79,8 +79,8 @@ class World:
         drawn = {shape_key(each): each for each in (kind(rng, "") for _ in range(96))}
         self.kinds = list(drawn.values())
         self.empty = [machine(rng) for _ in range(16)]
-        self.roomy = [fill(rng, rng.choice(self.empty), self.kinds, 20) for _ in range(60)]
-        self.full = [fill(rng, state, self.kinds, 1000) for state in self.roomy * 2]
+        self.roomy = [fill(rng, rng.choice(self.empty), self.kinds, 20) for _ in range(40)]
+        self.full = [fill(rng, state, self.kinds, 100) for state in self.roomy]
 
     def case(self, seed: int) -> tuple[list[Node], list[Pod]]:
         """A snapshot and a gang of some kinds that has places on it, few of them elsewhere."""
@@ -93,7 +93,7 @@ class World:
             state, bundle = self.host(rng, kinds, min(PODS - len(pods), rng.choice((1, 2, 3, 4))))
             pods += [replace(kinds[which], uid="") for which in bundle]
             states.append(state)
-        full = [saturated(state, kinds) for state in rng.sample(self.full, 60)]
+        full = [saturated(state, kinds) for state in rng.sample(self.full, 20)]
         while len(states) < NODES:
             states.append(rng.choice(self.roomy if rng.random() < share else full))
         rng.shuffle(states)

@@ -20,6 +20,8 @@ COMMANDS = {
     "scheduler": "place pods so that no kubelet rejects them (scheduler and extender)",
     "topology": "show the machine as the agent sees it (text, JSON or SVG)",
     "explain": "tell per node and zone whether a pod fits, and why not in the kubelet's words",
+    "fit": "count how many of a pod fit now, or whether a gang does, and what is missing",
+    "defrag": "find the smallest set of moves that opens a place for a pod, and make them",
     "simulate": "place pods onto nodes offline, from files or fixtures",
     "import": "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
     "render": "write the ids of an allocation into the application's own file",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import alignment, inputs, replays, restarts
+from rte.cli import alignment, inputs, live, replays, restarts
 from rte.cli.drawing import format_bytes
-from rte.kube import credentials, resources
+from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
@@ -20,18 +19,10 @@ from rte.scheduler.loop.cycle import Cycle
 if TYPE_CHECKING:
     import argparse
 
+    from rte.kube.resources import Resource
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
-_LISTS = {
-    "Node": resources.NODES,
-    "NodeResourceTopology": resources.NRTS,
-    "Pod": resources.PODS,
-}
-_DRA_LISTS = {
-    "ResourceSlice": resources.RESOURCE_SLICES,
-    "ResourceClaim": resources.RESOURCE_CLAIMS,
-}
 #: Nodes that are shown in full, unless --all.
 MAX_SHOWN = 20
 
@@ -87,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.case:
         return replays.show(args.case, args.output)
     if args.all and not args.pod and not args.file:
-        return alignment.show(_objects(args, _LISTS | _DRA_LISTS), args.output)
+        return alignment.show(_objects(args, live.CLUSTER | live.DRA), args.output)
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
@@ -104,15 +95,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
-    return inputs.build_cluster(_objects(args, _LISTS), time.monotonic())
+    return inputs.build_cluster(_objects(args, live.CLUSTER), time.monotonic())
 
 
-def _objects(
-    args: argparse.Namespace, lists: dict[str, resources.Resource]
-) -> list[dict[str, Any]]:
+def _objects(args: argparse.Namespace, lists: dict[str, Resource]) -> list[dict[str, Any]]:
     if args.sources:
         return inputs.load_objects(args.sources)
-    return asyncio.run(_read_cluster(args.kubeconfig, lists))
+    return asyncio.run(live.read_cluster(args.kubeconfig, lists))
 
 
 def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
@@ -150,22 +139,6 @@ async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> PodA
 def _key(args: argparse.Namespace) -> str:
     pod = str(args.pod or "")
     return pod if "/" in pod else f"{args.namespace}/{pod}"
-
-
-async def _read_cluster(
-    kubeconfig: Path | None, lists: dict[str, resources.Resource]
-) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    async with Client(credentials.load(kubeconfig, os.environ), timeout_s=60) as client:
-        for kind, resource in lists.items():
-            try:
-                document = await client.get(resource.path())
-            except errors.KubeError as error:
-                if error.status == 404 and kind not in ("Node", "Pod"):
-                    continue
-                raise
-            items.extend({**item, "kind": kind} for item in document.get("items") or ())
-    return items
 
 
 def render(answer: PodAnswer, limit: int | None = None) -> str:

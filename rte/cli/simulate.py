@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rte import accounting, errors, placement
-from rte.cli import inputs
+from rte import errors
+from rte.cli import inputs, machines
 from rte.cli.drawing import format_bytes
-from rte.kubelet import config as kubelet_config
 from rte.model import bits
-from rte.placement.kubelet import releases
-from rte.scheduler.framework.node import Report
-from rte.scheduler.framework.objects import NodeInfo
 from rte.sim import offline
-from rte.sysfs import read_machine
 
 if TYPE_CHECKING:
     import argparse
 
-    from rte.model.machine import Machine
-    from rte.model.node import KubeletConfig, NodeState
+    from rte.model.node import NodeState
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
 
-FIXTURES = Path("fixtures/sysfs")
 OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqstuvwxyz0123456789"
 #: CPUs on one line of the drawing.
 LINE = 64
@@ -47,29 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="Nodes, NodeResourceTopologies and pods (or workloads) as YAML; `-`: standard input. "
         "Pods that are bound already stay where they are",
     )
-    add(
-        "--machine",
-        action="append",
-        default=[],
-        metavar="DIR[*N]",
-        help="add N nodes of this machine: a folder with sys/ and proc/, or a fixture's name",
-    )
-    add(
-        "--kubelet-config-file",
-        type=Path,
-        metavar="F",
-        help="configuration of these nodes' kubelets (default: static CPU manager, Static memory "
-        "manager, one CPU and 512 MiB reserved)",
-    )
-    add(
-        "--policy",
-        default="single-numa-node",
-        metavar="P",
-        choices=("none", "best-effort", "restricted", "single-numa-node"),
-        help="topology-manager policy of these nodes, without a file (default %(default)s)",
-    )
-    add("--scope", default="container", choices=("container", "pod"))
-    add("--kubelet-version", default=releases.NEWEST, metavar="V", help="default %(default)s")
+    machines.add_arguments(parser)
     add(
         "--score",
         default=offline.NEXT_FIT,
@@ -86,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError("give nodes and pods with -f, or machines with --machine")
     items = inputs.load_objects(args.files)
     strategies = offline.STRATEGIES if args.compare else (args.score,)
-    machines = [_machine(text) for text in args.machine]
-    worlds = [_prepare(items, machines, args) for _ in strategies]
+    wanted = machines.read(args)
+    worlds = [_prepare(items, wanted) for _ in strategies]
     outcomes = [
         offline.simulate(cluster, pods, strategy)
         for strategy, (cluster, pods, _) in zip(strategies, worlds, strict=True)
@@ -104,17 +74,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepare(
-    items: list[dict[str, Any]], machines: list[tuple[str, Machine, int]], args: argparse.Namespace
+    items: list[dict[str, Any]], wanted: list[machines.Machines]
 ) -> tuple[Cluster, list[PodView], list[str]]:
     cluster, problems = inputs.build_cluster(
         item
         for item in items
         if item.get("kind") != "Pod" or (item.get("spec") or {}).get("nodeName")
     )
-    for name, machine, count in machines:
-        state = _state(machine, args)
-        for number in range(count):
-            _add_node(cluster, name if count == 1 else f"{name}-{number}", machine, state)
+    for each in wanted:
+        each.add_to(cluster)
     if not any(entry.info for entry in cluster.nodes.values()):
         raise errors.UsageError("there is no node: give Node objects with -f, or --machine")
     waiting = []
@@ -127,71 +95,6 @@ def _prepare(
     if not waiting:
         raise errors.UsageError("there is no pod to place: give Pods or workloads with -f")
     return cluster, offline.order_by_name(waiting), problems
-
-
-def _machine(text: str) -> tuple[str, Machine, int]:
-    where, star, count = text.partition("*")
-    if star and not (count.isascii() and count.isdigit() and 0 < int(count) < 100_000):
-        raise errors.UsageError(f"--machine {text}: what follows * is no number of nodes")
-    folder = Path(where)
-    if not folder.is_dir():
-        folder = FIXTURES / where
-    if not (folder / "sys").is_dir():
-        raise errors.UsageError(f"--machine {text}: neither {where} nor {folder} has a sys/ folder")
-    name = re.sub(r"[^a-z0-9-]+", "-", folder.name.lower())
-    return name, read_machine(folder / "sys", folder / "proc"), int(count or 1)
-
-
-def _state(machine: Machine, args: argparse.Namespace) -> NodeState:
-    topology = accounting.kubelet_topology(machine)
-    config: KubeletConfig
-    if args.kubelet_config_file is not None:
-        config = kubelet_config.from_files(
-            args.kubelet_config_file, memory_bytes=machine.memory_bytes
-        )
-    else:
-        zone = next((zone.id for zone in machine.zones if zone.memory_bytes), 0)
-        config = kubelet_config.effective(
-            {
-                "topologyManagerPolicy": args.policy,
-                "topologyManagerScope": args.scope,
-                "cpuManagerPolicy": "static",
-                "reservedSystemCPUs": str(topology.cpus[0].cpu),
-                "memoryManagerPolicy": "Static",
-                "systemReserved": {"memory": "412Mi"},
-                "evictionHard": {"memory.available": "100Mi"},
-                "reservedMemory": [{"numaNode": zone, "limits": {"memory": "512Mi"}}],
-            },
-            memory_bytes=machine.memory_bytes,
-            where="rte simulate",
-        )
-    return placement.initial_state(topology, config, {}, args.kubelet_version)
-
-
-def _add_node(cluster: Cluster, name: str, machine: Machine, state: NodeState) -> None:
-    huge = {
-        f"hugepages-{format_bytes(size).replace(' ', '').removesuffix('B')}": size * count
-        for zone in machine.zones
-        for size, count in zone.hugepages.items()
-    }
-    memory = sum(zone.memory_bytes for zone in machine.zones) - sum(huge.values())
-    allocatable = {
-        "cpu": 1000 * len(state.topology.cpus) - state.config.cpu_reservation_milli,
-        "memory": memory - state.config.node_reserved.get("memory", 0),
-        "pods": state.config.max_pods,
-        "ephemeral-storage": 1 << 40,
-    }
-    cluster.set_node(
-        NodeInfo(
-            name=name,
-            uid="",
-            labels={"kubernetes.io/hostname": name},
-            taints=(),
-            unschedulable=False,
-            allocatable=allocatable,
-        )
-    )
-    cluster.set_report(name, Report(state=state), 0.0)
 
 
 def _report(outcome: offline.Outcome, cluster: Cluster) -> list[str]:

@@ -34,6 +34,8 @@ class Inventory:
     def put_slice(self, value: ResourceSlice) -> frozenset[str] | None:
         """Add a slice, or replace the one of its name; returns nodes that see it, None: any may."""
         known = KnownSlice.of(value, self._taints)
+        if value.metadata.name in self._slices:
+            known.inherit(self._slices[value.metadata.name])
         replaced = self.remove_slice(value.metadata.name)
         self._slices[value.metadata.name] = known
         for table in self._tables(known):

@@ -17,7 +17,7 @@ from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.inflight.futures import merge_sees_all, picks_always_succeed
 from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
-from rte.placement.kubelet import rules as rule_book
+from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +103,7 @@ class CopyTable:
         """
         out = np.full(len(self.names), UNKNOWN, dtype=np.int64)
         reuses = any(container.kind is ContainerKind.INIT for container in pod.containers)
-        if reuses or rule_book.has_pod_level_resources(pod):
+        if reuses or has_pod_level_resources(pod):
             return out
         totals = self.totals(wanted)
         for signature, members in self._signatures.items():
@@ -120,12 +120,14 @@ class CopyTable:
         unknown = np.full(len(rows), UNKNOWN, dtype=np.int64)
         if threads and any(unit.get("cpu", 0) % threads for unit in units):
             return unknown
+        asks_memory = memory_static and pod.qos is QOS.GUARANTEED
+        if asks_memory and not all(memory.requested(each.requests) for each in pod.containers):
+            # The memory manager also refuses containers that ask it for nothing.
+            return unknown
         if policy in (merge.NONE, merge.BEST_EFFORT):
-            if memory_static and any(memory.requested(each.requests) for each in pod.containers):
-                return unknown if pod.qos is QOS.GUARANTEED else self._by_sums(rows, units)
-            return self._by_sums(rows, units)
+            return unknown if asks_memory else self._by_sums(rows, units)
         if pod_scope:
-            if pod.qos is QOS.GUARANTEED and memory_static and not merge_sees_all(pod):
+            if asks_memory and not merge_sees_all(pod):
                 return unknown
             units = [_sum(units)]
         return self._by_zones(rows, units, totals, sizes_matter=policy == merge.RESTRICTED)
@@ -303,13 +305,12 @@ def _sum(units: Iterable[Unit]) -> dict[str, int]:
 def _signature(state: NodeState) -> _Signature | None:
     """How the node treats pods, None where counting does not do."""
     try:
-        rules = rule_book.rules_of(state.config, state.kubelet_version)
+        rules = rules_of(state.config, state.kubelet_version)
     except outcome.Unpredictable:
         return None
     known = {zone.id for zone in state.topology.zones}
     if (
         not known
-        or rules.pod_level_managers
         or (rules.cpu is not None and rules.cpu.align_by_socket)
         or (rules.prefer_closest and rules.policy == merge.RESTRICTED)
         or not picks_always_succeed(state, rules, alone=False)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The zone of pages of which only the node is known: those of pods that NHD has placed.
+NO_ZONE = -1
+
 ANNOTATION = "topology.rte.dev/allocation"
 VERSION = 1
 

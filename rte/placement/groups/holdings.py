@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from rte.model import bits
+from rte.placement.groups.allocation import NO_ZONE
 from rte.placement.groups.inventory import NICUse, Used
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
             address: NICUse(rx[address], tx[address], alone)
             for address, alone in sorted(exclusive.items())
         },
-        pages={zone: dict(counts) for zone, counts in sorted(pages.items())},
+        pages={zone: dict(counts) for zone, counts in sorted(pages.items()) if zone != NO_ZONE},
+        pages_anywhere=dict(pages.get(NO_ZONE, {})),
     )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model.pod import ContainerKind
-from rte.placement.kubelet import devices
+from rte.placement.kubelet import devices, outcome
 from rte.placement.kubelet.admission import admit, possible_states, start
 from rte.placement.kubelet.outcome import Verdict
 
@@ -144,7 +144,7 @@ class Orders:
             pod = replace(self._kinds[kind], uid=_uid(kind, ahead.count(kind)))
             for reached in states:
                 self._budget.spend(self._cost)
-                after = possible_states(reached.state, pod)
+                after = states_after(reached.state, pod)
                 if after is None:
                     return _refused(reached.state, pod, kind, ahead)
                 for state in after:
@@ -172,6 +172,16 @@ class Orders:
             for uid, kind in reached.unstarted
         )
         return free_key(reached.state), frozenset(waiting.items())
+
+
+def states_after(state: NodeState, pod: Pod) -> tuple[NodeState, ...] | None:
+    """Every state that the kubelet's admission of the pod may leave; None where the pod is not sure
+    to be admitted, or the states cannot be listed.
+    """
+    try:
+        return possible_states(state, pod)
+    except outcome.Unpredictable:
+        return None
 
 
 def without(bundle: Bundle, kind: int) -> Bundle:
@@ -219,8 +229,8 @@ def _refused(state: NodeState, pod: Pod, kind: int, ahead: Bundle) -> Refusal:
             kind=kind,
             ahead=ahead,
             verdict=Verdict.UNCERTAIN,
-            reason="TooManyOutcomes",
-            message="the kubelet may pick its devices in more ways than are followed",
+            reason=outcome.DEVICE_CHOICE,
+            message="which devices the pod gets, or when, cannot be followed",
         )
     return Refusal(
         kind=kind,

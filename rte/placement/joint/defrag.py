@@ -13,13 +13,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model.totals import totals_of
-from rte.placement.inflight.orders import Budget, CutOff, free_key
+from rte.placement.inflight.orders import Budget, CutOff, free_key, states_after
 from rte.placement.joint.exact import largest
 from rte.placement.joint.field import Assignment, Field
 from rte.placement.joint.gang import Verdict
 from rte.placement.joint.node import Site, kinds_of
 from rte.placement.joint.paths import place_by_paths
-from rte.placement.kubelet.admission import possible_states, remove, start
+from rte.placement.kubelet.admission import remove, start
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -304,7 +304,7 @@ class _Search:
         found: dict[Hashable, NodeState] = {}
         for state in now.states[name]:
             self.budget.spend()
-            possible = possible_states(state, each.pod)
+            possible = states_after(state, each.pod)
             if possible is None:
                 return None
             for after in possible:

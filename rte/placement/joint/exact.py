@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Sets of pods that are followed at a time.
 MAX_SETS = 2000
 #: Comparisons that count as one step of the budget.
-LOOKS_PER_STEP = 100
+LOOKS_PER_STEP = 200
 #: Kind -> pods placed.
 Counts: TypeAlias = tuple[int, ...]
 

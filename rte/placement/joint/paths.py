@@ -5,7 +5,6 @@ Not complete: what it does not find may exist.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rte.placement.inflight.orders import plus, without
@@ -17,7 +16,11 @@ if TYPE_CHECKING:
     from rte.placement.joint.field import Assignment
 
 #: Nodes that one pod may look at on its way, pushes of others included.
-MAX_LOOKS = 20_000
+MAX_LOOKS = 4000
+#: Looks that count as one step of the budget.
+LOOKS_PER_STEP = 50
+#: Ways that are tried for one pod, each from another node on.
+MAX_TURNS = 24
 #: Times that all pods are placed anew, in another order.
 MAX_ROUNDS = 12
 #: Pushes on one path.
@@ -38,18 +41,17 @@ def place_by_paths(assignment: Assignment) -> None:
     scarcity = [len(nodes) / count for nodes, count in zip(ground.candidates, counts, strict=True)]
     order = sorted(range(len(counts)), key=lambda kind: (scarcity[kind], kind))
     best = list(assignment.bundles)
+    tried: set[tuple[int, ...]] = set()
     try:
-        for _ in range(MAX_ROUNDS):
+        while tuple(order) not in tried and len(tried) < MAX_ROUNDS:
+            tried.add(tuple(order))
             assignment.clear()
             left_out = [kind for kind in order if not _place_kind(assignment, kind)]
             if assignment.size > sum(map(len, best)):
                 best = list(assignment.bundles)
             if not left_out or ground.budget.spent > ground.budget.steps * 3 // 4:
                 break
-            later = [kind for kind in order if kind not in left_out]
-            if [*left_out, *later] == order:
-                break
-            order = [*left_out, *later]
+            order = [*left_out, *(kind for kind in order if kind not in left_out)]
     finally:
         if assignment.size < sum(map(len, best)):
             assignment.bundles[:] = best
@@ -58,32 +60,54 @@ def place_by_paths(assignment: Assignment) -> None:
 def _place_kind(assignment: Assignment, kind: int) -> bool:
     """Whether all pods of a kind have found a place."""
     return all(
-        _Path(assignment).place(kind, 0) for _ in range(assignment.ground.kinds.counts[kind])
+        any(_find_way(assignment, kind, turn) for turn in range(MAX_TURNS))
+        for _ in range(assignment.ground.kinds.counts[kind])
     )
 
 
-class _Path:
-    """One pod's way to a place; each node is pushed at once at most."""
+def _find_way(assignment: Assignment, kind: int, turn: int) -> bool:
+    path = _Path(assignment, turn)
+    found = path.place(kind, 0)
+    assignment.ground.budget.spend(path.looks // LOOKS_PER_STEP)
+    return found
 
-    def __init__(self, assignment: Assignment) -> None:
+
+class _Path:
+    """One pod's way to a place; each node is pushed at once at most.
+
+    Ways differ by the ``turn`` from which on nodes are pushed.
+
+    Attributes:
+        looks: nodes looked at so far.
+    """
+
+    def __init__(self, assignment: Assignment, turn: int) -> None:
+        self._turn = turn
         self._ground = assignment.ground
         self._bundles = assignment.bundles
         self._pushed: set[int] = set()
-        self._looks = 0
+        self.looks = 0
 
     def place(self, kind: int, depth: int) -> bool:
         """Give one pod of the kind a place; False: nothing has changed."""
-        candidates = self._ground.candidates[kind]
-        used = [place for place in candidates if self._bundles[place]]
-        for place in chain(used, (place for place in candidates if not self._bundles[place])):
-            if self._looks >= MAX_LOOKS:
+        candidates = sorted(self._ground.candidates[kind], key=self._left)
+        for place in candidates:
+            if self.looks >= MAX_LOOKS:
                 return False
-            self._looks += 1
+            self.looks += 1
             bundle = plus(self._bundles[place], kind)
             if self._ground.sites[place].takes(bundle):
                 self._bundles[place] = bundle
                 return True
+        used = [place for place in candidates if self._bundles[place]]
+        start = self._turn * 7 % len(used) if used else 0
+        used = used[start:] + used[:start]
         return depth < MAX_DEPTH and any(self._push(place, kind, depth) for place in used)
+
+    def _left(self, place: int) -> int:
+        """Millicores that node totals leave: the fullest node that takes a pod is the best."""
+        wanted = sum(self._ground.kinds.totals[kind].get("cpu", 0) for kind in self._bundles[place])
+        return self._ground.rooms[place] - wanted
 
     def _push(self, place: int, kind: int, depth: int) -> bool:
         """Give the pod a place on this node, and the pods that leave it one elsewhere."""
@@ -91,9 +115,9 @@ class _Path:
             return False
         self._pushed.add(place)
         for leaving in _leavers(self._bundles[place], kind):
-            if self._looks >= MAX_LOOKS:
+            if self.looks >= MAX_LOOKS:
                 return False
-            self._looks += 1
+            self.looks += 1
             old = rest = self._bundles[place]
             for other in leaving:
                 rest = without(rest, other)

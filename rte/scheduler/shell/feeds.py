@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.kube.resources import LEASES, NODES, NRTS, PODS, Resource
+from rte.kube.resources import BUDGETS, LEASES, NODES, NRTS, PODS, Resource
 from rte.kube.watch import watch
 from rte.scheduler.cache import budgets, volumes
 from rte.scheduler.cache import cluster as clusters
@@ -34,7 +34,7 @@ COLLECTIONS = {
     "pods": PODS,
     "leases": LEASES,
     "reports": NRTS,
-    "budgets": Resource("policy", "v1", "poddisruptionbudgets", namespaced=True),
+    "budgets": BUDGETS,
     "claims": CLAIMS,
     "volumes": VOLUMES,
     "classes": Resource("storage.k8s.io", "v1", "storageclasses"),

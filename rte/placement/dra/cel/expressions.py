@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: ``CELSelectorExpressionMaxLength``.
 _MAX_LENGTH = 10 * 1024
+#: Answers that are kept with a device; most clusters have fewer different selectors.
+_MAX_KEPT = 32
 #: What an attribute may be, by the check of a derived attribute.
 _DERIVED = ("bool", "int", "string", "dyn", "kubernetes.semver", "list")
 
@@ -43,6 +45,8 @@ class CEL:
             except Refusal as refusal:
                 # Not the exception itself: it would keep the frames that it has passed.
                 found = (refusal.reason, str(refusal))
+            if len(device.evaluated) >= _MAX_KEPT:
+                device.evaluated.clear()
             device.evaluated[expression] = found
         if isinstance(found, tuple):
             raise Refusal(*found)
@@ -80,10 +84,10 @@ def derive(expression: str, driver: str, device: Device) -> Attribute:
     if isinstance(found, list):
         kinds = {_kind(one) for one in found} or {"string"}
         if len(kinds) == 1 and (kind := kinds.pop()):
-            many = tuple(values.unwrap("Semver", v) if kind == "version" else v for v in found)
+            many = tuple(values.semver_text(v) if kind == "version" else v for v in found)
             return msgspec.convert({f"{kind}s": many}, Attribute)
     elif kind := _kind(found):
-        one = values.unwrap("Semver", found) if kind == "version" else found
+        one = values.semver_text(found) if kind == "version" else found
         return msgspec.convert({kind: one}, Attribute)
     raise Refusal(Reason.CEL_RUNTIME, f"{_shown(expression)} yields what no attribute can be")
 
@@ -120,7 +124,7 @@ class _Program:
             raise Refusal(
                 Reason.CEL_RUNTIME, f"{_shown(self._expression)}: {_first_line(error)}"
             ) from error
-        if result.type().name() == "*error*":
+        if result.type().name() == "ERROR":
             text = _first_line(result.value())
             raise Refusal(Reason.CEL_RUNTIME, f"{_shown(self._expression)}: {text}")
         return result.plain_value()

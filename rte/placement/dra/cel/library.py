@@ -1,12 +1,7 @@
-"""Kubernetes' additions to CEL: one table, from which two environments are made.
+"""The two environments of the CEL library: one checks expressions, one evaluates them.
 
 Every expression is *checked* with Kubernetes' own types (a quantity is no number, a version no
 text) and *evaluated* with those that the library can carry (:mod:`~rte.placement.dra.cel.values`).
-
-Not there, so that an expression which uses it cannot be compiled: ``find`` and ``findAll`` (another
-regular expression engine), the library ``format``, two-variable comprehensions and ``sortBy``
-(macros), and overloads of functions that the library has itself: ``string(ip)``, ``indexOf``,
-``lastIndexOf`` and ``reverse`` of lists.
 """
 
 from __future__ import annotations
@@ -14,304 +9,23 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, Any
 
-from rte.model.quantity import NANO
-from rte.placement.dra.cel import values
-from rte.placement.dra.cel.values import wrap
+from rte.placement.dra.cel.functions import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from cel_expr_python import cel
+
+    from rte.placement.dra.cel.functions import Function
 
 #: Types of Kubernetes' own.
 _ABSTRACT = ("Quantity", "Semver", "IP", "CIDR", "URL")
 #: What an untyped value can be at run time.
-_ANY = ("bool", "int", "uint", "double", "string", "list", "map")
+_ANY = ("bool", "int", "uint", "double", "string", "bytes", "list", "map")
 #: Of the libraries loaded: functions that Kubernetes does not have.
 NOT_IN_KUBERNETES = frozenset({"string_reverse", "reverse_string"})
-
-
-class Function(NamedTuple):
-    """One overload; the name of a member function begins with a dot."""
-
-    name: str
-    id: str
-    parameters: tuple[str, ...]
-    result: str
-    run: Callable[..., Any]
-
-
-def _table() -> Iterable[Function]:
-    yield from _quantities()
-    yield from _versions()
-    yield from _addresses()
-    yield from _urls()
-    yield from _lists()
-    yield Function("sets.contains", "list_sets_contains_list", ("list", "list"), "bool", _contains)
-    yield Function(
-        "sets.equivalent",
-        "list_sets_equivalent_list",
-        ("list", "list"),
-        "bool",
-        lambda one, other: _contains(one, other) and _contains(other, one),
-    )
-    yield Function(
-        "sets.intersects",
-        "list_sets_intersects_list",
-        ("list", "list"),
-        "bool",
-        lambda one, other: any(_contains(other, [item]) for item in one),
-    )
-
-
-def _quantities() -> Iterable[Function]:
-    q = "Quantity"
-
-    def number(value: Any) -> int:
-        return value * NANO if isinstance(value, int) else values.nano_of(value)
-
-    def add(one: Any, other: Any) -> Any:
-        return values.of_nano(values.nano_of(one) + number(other))
-
-    def sub(one: Any, other: Any) -> Any:
-        return values.of_nano(values.nano_of(one) - number(other))
-
-    def approximate(value: Any) -> float:
-        return values.nano_of(value) / NANO
-
-    def sign(value: Any) -> int:
-        nano = values.nano_of(value)
-        return (nano > 0) - (nano < 0)
-
-    yield Function("quantity", "string_to_quantity", ("string",), q, values.quantity_of)
-    yield Function(
-        "isQuantity", "is_quantity_string", ("string",), "bool", _works(values.quantity_of)
-    )
-    yield Function("sign", "quantity_sign", (q,), "int", sign)
-    yield from _comparisons("quantity", q)
-    yield Function(".asApproximateFloat", "quantity_get_float", (q,), "double", approximate)
-    yield Function(".asInteger", "quantity_get_int", (q,), "int", values.as_integer)
-    yield Function(".isInteger", "quantity_is_integer", (q,), "bool", values.is_integer)
-    yield Function(".add", "quantity_add", (q, q), q, add)
-    yield Function(".add", "quantity_add_int", (q, "int"), q, add)
-    yield Function(".sub", "quantity_sub", (q, q), q, sub)
-    yield Function(".sub", "quantity_sub_int", (q, "int"), q, sub)
-
-
-def _versions() -> Iterable[Function]:
-    def of(text: str, lenient: bool = False) -> Any:
-        return values.semver_of(text, lenient=lenient)
-
-    s = "Semver"
-    yield Function("semver", "string_to_semver", ("string",), s, of)
-    yield Function("semver", "string_bool_to_semver", ("string", "bool"), s, of)
-    yield Function("isSemver", "is_semver_string", ("string",), "bool", _works(of))
-    yield Function("isSemver", "is_semver_string_bool", ("string", "bool"), "bool", _works(of))
-    yield from _comparisons("semver", s)
-    for place, name in enumerate(("major", "minor", "patch")):
-        yield Function(f".{name}", f"semver_{name}", (s,), "int", _numbered(place))
-
-
-def _numbered(place: int) -> Callable[[Any], int]:
-    return lambda value: values.version_number(value, place)
-
-
-def _comparisons(name: str, kind: str) -> Iterable[Function]:
-    both = (kind, kind)
-    yield Function(
-        ".isGreaterThan",
-        f"{name}_is_greater_than",
-        both,
-        "bool",
-        lambda a, b: values.order(a, b) > 0,
-    )
-    yield Function(
-        ".isLessThan", f"{name}_is_less_than", both, "bool", lambda a, b: values.order(a, b) < 0
-    )
-    yield Function(".compareTo", f"{name}_compare_to", both, "int", values.order)
-
-
-def _addresses() -> Iterable[Function]:
-    def ip(text: str) -> Any:
-        return wrap("IP", str(values.address(text)))
-
-    def cidr(text: str) -> Any:
-        return wrap("CIDR", str(values.network(text)))
-
-    def ip_of_cidr(value: Any) -> Any:
-        return wrap("IP", str(values.cidr_of(value).ip))
-
-    def masked(value: Any) -> Any:
-        return wrap("CIDR", str(values.cidr_of(value).network))
-
-    def contains(outer: Any, inner: Any) -> bool:
-        if isinstance(inner, str):
-            return values.contains(values.cidr_of(outer), values.address(inner))
-        return values.contains(values.cidr_of(outer), values.ip_of(inner))
-
-    def contains_range(outer: Any, inner: Any) -> bool:
-        found = values.network(inner) if isinstance(inner, str) else values.cidr_of(inner)
-        return values.contains(values.cidr_of(outer), found)
-
-    def is_canonical(text: str) -> bool:
-        return str(values.address(text)) == text
-
-    yield Function("ip", "string_to_ip", ("string",), "IP", ip)
-    yield Function("isIP", "is_ip", ("string",), "bool", _works(ip))
-    yield Function("ip.isCanonical", "ip_is_canonical", ("string",), "bool", is_canonical)
-    yield Function(".family", "ip_family", ("IP",), "int", lambda v: values.ip_of(v).version)
-    for name, id_, holds in (
-        ("isUnspecified", "ip_is_unspecified", lambda found: found.is_unspecified),
-        ("isLoopback", "ip_is_loopback", lambda found: found.is_loopback),
-        ("isGlobalUnicast", "ip_is_global_unicast", values.is_global_unicast),
-        (
-            "isLinkLocalMulticast",
-            "ip_is_link_local_multicast",
-            lambda found: (
-                str(found).startswith("224.0.0.")
-                if found.version == 4
-                else (int(found) >> 112) & 0xFF0F == 0xFF02
-            ),
-        ),
-        ("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda found: found.is_link_local),
-    ):
-        yield Function(f".{name}", id_, ("IP",), "bool", _of_ip(holds))
-    yield Function("cidr", "string_to_cidr", ("string",), "CIDR", cidr)
-    yield Function("isCIDR", "is_cidr", ("string",), "bool", _works(cidr))
-    for kind, id_ in (("string", "cidr_contains_ip_string"), ("IP", "cidr_contains_ip_ip")):
-        yield Function(".containsIP", id_, ("CIDR", kind), "bool", contains)
-    for kind, id_ in (("string", "cidr_contains_cidr_string"), ("CIDR", "cidr_contains_cidr")):
-        yield Function(".containsCIDR", id_, ("CIDR", kind), "bool", contains_range)
-    yield Function(".ip", "cidr_ip", ("CIDR",), "IP", ip_of_cidr)
-    yield Function(
-        ".prefixLength",
-        "cidr_prefix_length",
-        ("CIDR",),
-        "int",
-        lambda v: values.cidr_of(v).network.prefixlen,
-    )
-    yield Function(".masked", "cidr_masked", ("CIDR",), "CIDR", masked)
-
-
-def _of_ip(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: holds(values.ip_of(value))
-
-
-def _urls() -> Iterable[Function]:
-    def part(read: Callable[[Any], str]) -> Callable[[Any], str]:
-        return lambda value: read(values.url_part(value))
-
-    def port(value: Any) -> str:
-        found = values.url_part(value).port
-        return "" if found is None else str(found)
-
-    def query(value: Any) -> dict[str, list[str]]:
-        return parse_qs(values.url_part(value).query, keep_blank_values=True)
-
-    yield Function("url", "string_to_url", ("string",), "URL", values.url_of)
-    yield Function("isURL", "is_url_string", ("string",), "bool", _works(values.url_of))
-    for name, id_, read in (
-        ("getScheme", "url_get_scheme", part(lambda split: split.scheme)),
-        ("getHost", "url_get_host", part(lambda split: split.netloc.rpartition("@")[2])),
-        ("getHostname", "url_get_hostname", values.url_hostname),
-        ("getPort", "url_get_port", port),
-        ("getEscapedPath", "url_get_escaped_path", part(lambda split: split.path)),
-    ):
-        yield Function(f".{name}", id_, ("URL",), "string", read)
-    yield Function(".getQuery", "url_get_query", ("URL",), "map", query)
-
-
-def _lists() -> Iterable[Function]:
-    def index(found: Sequence[Any], item: Any) -> int:
-        return next((place for place, one in enumerate(found) if equal(one, item)), -1)
-
-    def cut(found: Sequence[Any], start: int, end: int) -> Sequence[Any]:
-        if not 0 <= start <= end <= len(found):
-            raise ValueError("slice out of range")
-        return found[start:end]
-
-    def flatten(found: Sequence[Any], depth: int = 1) -> list[Any]:
-        if depth < 0:
-            raise ValueError("level must be non-negative")
-        flat: list[Any] = []
-        for one in found:
-            flat.extend(flatten(one, depth - 1) if isinstance(one, list) and depth else [one])
-        return flat
-
-    def distinct(found: Sequence[Any]) -> list[Any]:
-        kept: list[Any] = []
-        for one in found:
-            if index(kept, one) < 0:
-                kept.append(one)
-        return kept
-
-    def includes(found: Any, item: Any) -> bool:
-        return index(found if isinstance(found, list) else [found], item) >= 0
-
-    def is_sorted(found: Sequence[Any]) -> bool:
-        return all(one <= other for one, other in itertools.pairwise(_of_one_type(found)))
-
-    yield Function(".isSorted", "list_is_sorted", ("list",), "bool", is_sorted)
-    yield Function(".sum", "list_sum", ("list",), "dyn", lambda found: sum(_of_one_type(found)))
-    yield Function(".min", "list_min", ("list",), "dyn", lambda found: min(_of_one_type(found)))
-    yield Function(".max", "list_max", ("list",), "dyn", lambda found: max(_of_one_type(found)))
-    yield Function(".includes", "list_includes", ("dyn", "dyn"), "bool", includes)
-    yield Function(".slice", "list_slice", ("list", "int", "int"), "list", cut)
-    yield Function(".flatten", "list_flatten", ("list",), "list", flatten)
-    yield Function(".flatten", "list_flatten_int", ("list", "int"), "list", flatten)
-    yield Function(".distinct", "list_distinct", ("list",), "list", distinct)
-    yield Function(
-        ".sort", "list_sort", ("list",), "list", lambda found: sorted(_of_one_type(found))
-    )
-    yield Function("lists.range", "lists_range", ("int",), "list", _range)
-
-
-def _range(end: int) -> list[int]:
-    if end > 10_000:
-        raise ValueError("range too long")
-    return list(range(end))
-
-
-def _of_one_type(found: Sequence[Any]) -> Sequence[Any]:
-    if len({type(one) for one in found}) > 1:
-        raise ValueError("no such overload: elements of several types")
-    return found
-
-
-def _contains(outer: Sequence[Any], inner: Sequence[Any]) -> bool:
-    return all(any(equal(one, item) for one in outer) for item in inner)
-
-
-def equal(one: Any, other: Any) -> bool:
-    """CEL's equality: numbers compare by value, other types only with their own."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
-
-
-def _works(function: Callable[..., Any]) -> Callable[..., bool]:
-    def check(*arguments: Any) -> bool:
-        try:
-            function(*arguments)
-        except ValueError:
-            return False
-        return True
-
-    return check
-
-
-def _plain(value: Any) -> Any:
-    """The left side of a comparison with what cannot be a version: there it is an error."""
-    if values.is_kind("Semver", value):
-        raise ValueError("no such overload: a version is compared with another type")
-    return value
-
-
-#: Added by the rewriting of expressions, unknown to users.
-PLAIN = Function("@not_a_version", "not_a_version", ("dyn",), "dyn", _plain)
 
 
 def _variables(library: Any) -> dict[str, Any]:
@@ -342,14 +56,14 @@ def environments() -> tuple[cel.Env, cel.Env]:
     variables = _variables(cel)
     any_map = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     running = dict.fromkeys((*LOOKED_UP, *LOOKED_UP.values()), any_map)
-    functions = tuple(_table())
+    functions = tuple(table())
     check = cel.NewEnv(
         variables=variables, extensions=extensions, functions=_declare(cel, functions)
     )
     run = cel.NewEnv(
         variables=variables | running,
         extensions=extensions,
-        functions=_implement(cel, (*functions, PLAIN)),
+        functions=_implement(cel, functions),
     )
     return check, run
 
@@ -359,15 +73,14 @@ def _declare(library: Any, functions: Iterable[Function]) -> list[Any]:
     types = library.Type
     known = {name: types.AbstractType(f"kubernetes.{name}") for name in _ABSTRACT}
     known |= {"list": types.List(types.DYN), "map": types.Map(types.DYN, types.DYN)}
-    by_name: dict[tuple[str, bool], list[Any]] = defaultdict(list)
+    by_name: dict[str, list[Any]] = defaultdict(list)
     for function in functions:
-        member = function.name.startswith(".")
-        by_name[function.name.removeprefix("."), member].append(
+        by_name[function.name.removeprefix(".")].append(
             library.Overload(
                 function.id,
                 return_type=_type(library, known, function.result),
                 parameters=[_type(library, known, name) for name in function.parameters],
-                is_member=member,
+                is_member=function.name.startswith("."),
             )
         )
     return _collect(library, by_name)
@@ -376,25 +89,26 @@ def _declare(library: Any, functions: Iterable[Function]) -> list[Any]:
 def _implement(library: Any, functions: Iterable[Function]) -> list[Any]:
     """The functions with the library's types: one overload for all that share them."""
     types = library.Type
-    known = dict.fromkeys(_ABSTRACT, types.MAP) | {"list": types.LIST, "map": types.MAP}
-    by_name: dict[tuple[str, bool], list[Any]] = defaultdict(list)
+    known = dict.fromkeys(_ABSTRACT, types.BYTES) | {"list": types.LIST, "map": types.MAP}
+    by_name: dict[str, list[Any]] = defaultdict(list)
     seen = set()
     for function in functions:
-        member = function.name.startswith(".")
+        if function.run is None:
+            continue
         options = [_ANY if name == "dyn" else (name,) for name in function.parameters]
         for kinds in itertools.product(*options):
-            plain = tuple("map" if kind in _ABSTRACT else kind for kind in kinds)
+            plain = tuple("bytes" if kind in _ABSTRACT else kind for kind in kinds)
             if (function.name, plain) in seen:
                 continue
             seen.add((function.name, plain))
-            by_name[function.name.removeprefix("."), member].append(
+            by_name[function.name.removeprefix(".")].append(
                 library.Overload(
                     f"{function.id}_{'_'.join(plain)}"
                     if "dyn" in function.parameters
                     else function.id,
                     return_type=_type(library, known, function.result),
                     parameters=[_type(library, known, kind) for kind in plain],
-                    is_member=member,
+                    is_member=function.name.startswith("."),
                     impl=function.run,
                 )
             )
@@ -405,8 +119,5 @@ def _type(library: Any, known: dict[str, Any], name: str) -> Any:
     return known[name] if name in known else getattr(library.Type, name.upper())
 
 
-def _collect(library: Any, by_name: dict[tuple[str, bool], list[Any]]) -> list[Any]:
-    merged: dict[str, list[Any]] = defaultdict(list)
-    for (name, _), overloads in by_name.items():
-        merged[name].extend(overloads)
-    return [library.FunctionDecl(name, overloads) for name, overloads in merged.items()]
+def _collect(library: Any, by_name: dict[str, list[Any]]) -> list[Any]:
+    return [library.FunctionDecl(name, overloads) for name, overloads in by_name.items()]

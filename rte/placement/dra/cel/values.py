@@ -1,15 +1,15 @@
 """Kubernetes' own CEL types: quantities, semantic versions, IP addresses and ranges, URLs.
 
-To the CEL library they are maps with one entry, whose text is equal where Kubernetes' values are.
-Functions raise ValueError where Kubernetes' evaluate to an error.
+To the CEL library they are bytes that are no text (and have no zeros, where it would cut them
+off), equal where Kubernetes' values are equal, and of quantities and versions in their order. So
+the library compares them itself. Functions raise ValueError where Kubernetes' evaluate to an error.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib import parse as urls
 
 from rte import errors
@@ -18,7 +18,10 @@ from rte.model.quantity import NANO
 
 #: From here on a quantity may be kept as a decimal, which Kubernetes refuses as an integer.
 _MAX_INTEGER = 10**14
-_UINT64 = 2**64 - 1
+#: How the pre-release of a version, and each part of it, begins or ends.
+_END, _NUMBER, _WORD, _RELEASE = b"\1", b"\2", b"\3", b"\xff"
+#: Of a number of 64 bits.
+_DIGITS = 16
 
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
@@ -28,9 +31,16 @@ _SEMVER = re.compile(
 )
 
 
-def wrap(kind: str, text: str) -> dict[str, str]:
+#: How a value of each type begins; no UTF-8 text does.
+_TAGS = {name: b"\xff" + name[:1].encode() for name in ("Quantity", "Semver", "IP", "CIDR", "URL")}
+#: Numbers are hexadecimal, of equal length. Quantities are moved, so that none is negative.
+_QUANTITY_DIGITS = 128
+_OFFSET = 1 << (4 * _QUANTITY_DIGITS - 1)
+
+
+def wrap(kind: str, text: str) -> bytes:
     """A value of one of Kubernetes' types as the CEL library sees it."""
-    return {f"kubernetes.{kind}": text}
+    return _TAGS[kind] + text.encode()
 
 
 def unwrap(kind: str, value: Any) -> str:
@@ -39,20 +49,31 @@ def unwrap(kind: str, value: Any) -> str:
     Raises:
         ValueError: a value of another type (no such overload).
     """
-    if isinstance(value, dict) and isinstance(text := value.get(f"kubernetes.{kind}"), str):
-        return text
-    raise ValueError(f"no such overload: expected {kind}")
+    return _content(kind, value).decode()
 
 
 def is_kind(kind: str, value: Any) -> bool:
     """Whether it is a value of the type."""
-    return isinstance(value, dict) and f"kubernetes.{kind}" in value
+    return isinstance(value, bytes | bytearray) and value.startswith(_TAGS[kind])
+
+
+def _content(kind: str, value: Any) -> bytes:
+    if is_kind(kind, value):
+        return bytes(value[2:])  # the library hands bytearrays out
+    raise ValueError(f"no such overload: expected {kind}")
+
+
+def _hex(number: int, digits: int) -> bytes:
+    text = f"{number:0{digits}x}"
+    if number < 0 or len(text) > digits:
+        raise ValueError("value out of range")
+    return text.encode()
 
 
 # --- quantities ----------------------------------------------------------------------------------
 
 
-def quantity_of(text: str) -> dict[str, str]:
+def quantity_of(text: str) -> bytes:
     """``quantity(text)``."""
     try:
         return of_nano(quantity.parse_nano(text))
@@ -60,14 +81,14 @@ def quantity_of(text: str) -> dict[str, str]:
         raise ValueError(str(error)) from error
 
 
-def of_nano(nano: int) -> dict[str, str]:
+def of_nano(nano: int) -> bytes:
     """The quantity of an exact amount."""
-    return wrap("Quantity", str(int(nano)))
+    return _TAGS["Quantity"] + _hex(nano + _OFFSET, _QUANTITY_DIGITS)
 
 
 def nano_of(value: Any) -> int:
     """The exact amount of a quantity."""
-    return int(unwrap("Quantity", value))
+    return int(_content("Quantity", value), 16) - _OFFSET
 
 
 def as_integer(value: Any) -> int:
@@ -87,33 +108,39 @@ def is_integer(value: Any) -> bool:
 # --- semantic versions ---------------------------------------------------------------------------
 
 
-class Version(NamedTuple):
-    """A version; its order is that of semver.org."""
+def semver_of(text: str, *, lenient: bool = False) -> bytes:
+    """``semver(text)``; build metadata does not take part in comparisons.
 
-    numbers: tuple[int, int, int]
-    prerelease: tuple[tuple[int, int, str], ...]
-
-
-@lru_cache(maxsize=4096)
-def parse_version(text: str) -> Version:
-    """A version in its order: a release comes after its pre-releases, numbers before words."""
-    match = _SEMVER.fullmatch(text)
+    The bytes have the order of semver.org: a release comes after its pre-releases, numbers come
+    before words, fewer parts before more.
+    """
+    match = _SEMVER.fullmatch(_normalized(text) if lenient else text)
     if match is None:
         raise ValueError("No Major.Minor.Patch elements found")
-    numbers = tuple(map(int, match.group(1, 2, 3)))
-    if max(numbers) > _UINT64:
-        raise ValueError("value out of range")
-    parts = match.group(4).split(".") if match.group(4) else []
-    ordered = [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts]
-    return Version(numbers, tuple(ordered) or ((2, 0, ""),))  # type: ignore[arg-type]
+    numbers = b"".join(_hex(int(number), _DIGITS) for number in match.group(1, 2, 3))
+    if not match.group(4):
+        return _TAGS["Semver"] + numbers + _RELEASE
+    parts = (
+        _NUMBER + _hex(int(part), _DIGITS) if part.isdecimal() else _WORD + part.encode() + _END
+        for part in match.group(4).split(".")
+    )
+    return _TAGS["Semver"] + numbers + b"".join(parts) + _END
 
 
-def semver_of(text: str, *, lenient: bool = False) -> dict[str, str]:
-    """``semver(text)``; build metadata does not take part in comparisons."""
-    if lenient:
-        text = _normalized(text)
-    parse_version(text)
-    return wrap("Semver", text.partition("+")[0])
+def semver_text(value: Any) -> str:
+    """The text of a version, without build metadata."""
+    content = _content("Semver", value)
+    text = ".".join(str(version_number(value, place)) for place in range(3))
+    parts = []
+    rest = content[3 * _DIGITS :]
+    while rest not in (_RELEASE, _END):
+        if rest.startswith(_NUMBER):
+            parts.append(str(int(rest[1 : 1 + _DIGITS], 16)))
+            rest = rest[1 + _DIGITS :]
+        else:
+            word, _, rest = rest[1:].partition(_END)
+            parts.append(word.decode())
+    return f"{text}-{'.'.join(parts)}" if parts else text
 
 
 def _normalized(text: str) -> str:
@@ -128,23 +155,9 @@ def _normalized(text: str) -> str:
     return ".".join((*parts, "0", "0")[:3])
 
 
-def version_of(value: Any) -> Version:
-    """The comparable form of a version."""
-    return parse_version(unwrap("Semver", value))
-
-
 def version_number(value: Any, place: int) -> int:
     """``major()``, ``minor()``, ``patch()``."""
-    version: Version = version_of(value)
-    return version.numbers[place]
-
-
-def order(one: Any, other: Any) -> int:
-    """-1, 0 or 1: the order of two quantities or two versions."""
-    key = nano_of if is_kind("Quantity", one) else version_of
-    left: Any = key(one)
-    right: Any = key(other)
-    return bool(left > right) - bool(left < right)
+    return int(_content("Semver", value)[_DIGITS * place : _DIGITS * (place + 1)], 16)
 
 
 # --- addresses -----------------------------------------------------------------------------------
@@ -206,7 +219,7 @@ def contains(outer: _Network, inner: _Network | _Address) -> bool:
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:.*|/.*)", re.DOTALL)
 
 
-def url_of(text: str) -> dict[str, str]:
+def url_of(text: str) -> bytes:
     """``url(text)``: an absolute URL, or a path from the root."""
     if not _URL.fullmatch(text) or not text.isprintable():
         raise ValueError("URL parse error during conversion from string")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rte.placement.dra.structured.search import Ranks
     from rte.placement.dra.structured.usage import Usage
 
-#: Devices that a search tries before it is cut off (some seconds, as kube-scheduler's 10 s).
-MAX_STEPS = 100_000
+#: Devices that a search tries before it is cut off: some tenths of a second.
+MAX_STEPS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,18 @@ class KnownSlice:
         groups = (c.compatibility_groups for d in spec.devices for c in d.consumes_counters)
         return cls(value, pool, tuple(devices), any(groups))
 
+    def inherit(self, old: KnownSlice) -> None:
+        """Take over results of expressions for devices of which they see the same as before."""
+        before = {device.id: device for device in old.devices}
+        for device in self.devices:
+            known = before.get(device.id)
+            if known is not None and _seen(known.device) == _seen(device.device):
+                device.evaluated = known.evaluated
+
+
+def _seen(device: Device) -> tuple[object, ...]:
+    return device.attributes, device.capacity, device.allow_multiple_allocations
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:

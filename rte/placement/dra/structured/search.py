@@ -11,7 +11,6 @@ differ only so. What remains is bounded by a limit on the number of devices trie
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rte.placement.dra.structured import constraints
@@ -19,7 +18,7 @@ from rte.placement.dra.structured.requests import MAX_DEVICES
 from rte.placement.dra.verdict import Reason, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Hashable, Sequence
 
     from rte.placement.dra.objects import ResourceClaim
     from rte.placement.dra.structured.ledger import Ledger, Taken
@@ -42,27 +41,25 @@ class _Place(NamedTuple):
     start: int = 0
 
 
-class _End(Enum):
-    """How a place can end at once."""
-
-    DONE = 1
-    NO_DEVICE = 2
-    TOO_MANY = 3  #: the claim would hold more than 32 devices (errAllocationResultMaxSizeExceeded)
-
-
 @dataclass(slots=True)
 class _Choice:
     """A place with the options left for it. Each step takes one back and yields the next place.
 
-    ``is_choice`` tells alternatives of a request from devices; ``too_many`` stays true as long as
-    every alternative failed for the limit of 32 devices. ``situation``, if any, is what to remember
-    when all options have failed.
+    Attributes:
+        claim: the claim that the place is in.
+        options: the places that follow, one after the other.
+        is_choice: the options are alternatives of a request, not devices.
+        too_many: the claim would hold more than 32 devices, whatever devices are chosen for its
+            requests (errAllocationResultMaxSizeExceeded); of alternatives: as long as this is why
+            every one failed.
+        begun: an option was tried.
+        situation: what to remember when all options have failed.
     """
 
     claim: int
-    options: Iterator[_Place]
-    is_choice: bool
-    too_many: bool = True
+    options: Generator[_Place]
+    is_choice: bool = False
+    too_many: bool = False
     begun: bool = False
     situation: Hashable | None = None
 
@@ -112,76 +109,87 @@ class Search:
             Refusal: the claims cannot be allocated at all, or the search was cut off.
         """
         stack: list[_Choice] = []
-        place = _Place(0)
-        while True:
+        place: _Place | None = _Place(0)
+        while place is not None:
+            self._count_step()
             opened = self._open(place)
-            if opened is _End.DONE:
+            if opened is None:
                 self.solution = [list(taken) for taken in self._ledger.taken]
                 return True
-            claim = self._requests[place.request].claim
-            too_many = opened is _End.TOO_MANY
-            if isinstance(opened, _Choice):
-                stack.append(opened)
-            following = self._go_back(stack, claim, too_many=too_many)
-            if following is None:
-                return False
-            place = following
+            stack.append(opened)
+            place = self._go_back(stack)
+        return False
 
-    def _open(self, place: _Place) -> _Choice | _End:
-        if place.request == len(self._requests):
-            return _End.DONE
-        request = self._requests[place.request]
-        situation = None
-        if place.alternative is None and not place.number and self._shortens:
-            situation = self._situation(place.request)
-            if situation is not None and situation in self._failed:
-                return _End.NO_DEVICE
-        if place.alternative is None and request.is_choice:
+    def _open(self, place: _Place) -> _Choice | None:
+        """The options at a place; None after the last request."""
+        number, alternative = place.request, place.alternative
+        if alternative is not None or place.number:
+            chosen = self._requests[number].alternatives[alternative or 0]
+            if not self._is_served(chosen, place.number):
+                return self._open_devices(place, chosen)
+            number += 1
+        for request in self._requests[number:]:
+            if request.is_choice or not self._is_served(request.alternatives[0], 0):
+                return self._open_request(number, request)
+            number += 1
+        return None
+
+    def _is_served(self, alternative: Alternative, number: int) -> bool:
+        """Whether so many devices are enough; mode All needs one at least."""
+        return number >= alternative.count and alternative.every != ()
+
+    def _open_request(self, number: int, request: Request) -> _Choice:
+        situation = self._situation(number) if self._shortens else None
+        if situation is not None and situation in self._failed:
+            return _Choice(request.claim, _nothing())
+        place = _Place(number)
+        if request.is_choice:
             options = self._alternatives(place)
-            return _Choice(request.claim, options, is_choice=True, situation=situation)
-        alternative = request.alternatives[place.alternative or 0]
-        if alternative.every is not None and not alternative.every:
-            return _End.NO_DEVICE
-        if place.number >= alternative.count:
-            return self._open(_Place(place.request + 1))
-        left = MAX_DEVICES - len(self._ledger.taken[request.claim])
-        if alternative.count - place.number > left:
-            return _End.TOO_MANY
-        options = self._try_devices(place, alternative)
-        return _Choice(request.claim, options, is_choice=False, situation=situation)
+            opened = _Choice(request.claim, options, is_choice=True, too_many=True)
+        else:
+            opened = self._open_devices(place, request.alternatives[0])
+        opened.situation = situation
+        return opened
 
-    def _go_back(self, stack: list[_Choice], claim: int, *, too_many: bool) -> _Place | None:
-        """The next place to try, after the top of the stack was opened or a place has failed.
+    def _open_devices(self, place: _Place, alternative: Alternative) -> _Choice:
+        if alternative.every == ():
+            return _Choice(alternative.claim, _nothing())
+        left = MAX_DEVICES - len(self._ledger.taken[alternative.claim])
+        if alternative.count - place.number > left:
+            return _Choice(alternative.claim, _nothing(), too_many=True)
+        return _Choice(alternative.claim, self._try_devices(place, alternative))
+
+    def _go_back(self, stack: list[_Choice]) -> _Place | None:
+        """The next place to try, after the top of the stack was opened.
 
         A claim that would hold too many devices does so whatever devices its requests have: only
         another alternative can help it, or, from outside of the claim, anything.
         """
+        failed: _Choice | None = None
         while stack:
             top = stack[-1]
-            too_many = too_many and top.claim == claim
+            too_many = failed is not None and failed.too_many and failed.claim == top.claim
             if too_many and not top.is_choice:
-                stack.pop()
-                top.options.close()  # type: ignore[attr-defined]
-                continue
-            if top.begun and not too_many:
-                top.too_many = False
-            top.begun = True
-            following = next(top.options, None)
-            if following is not None:
-                return following
-            stack.pop()
-            claim = top.claim
-            too_many = top.is_choice and top.too_many
-            if top.situation is not None and not too_many:
-                self._failed.add(top.situation)
+                top.options.close()
+                top.too_many = True
+            else:
+                if top.begun and not too_many:
+                    top.too_many = False
+                top.begun = True
+                following = next(top.options, None)
+                if following is not None:
+                    return following
+            failed = stack.pop()
+            if failed.situation is not None and not failed.too_many:
+                self._failed.add(failed.situation)
         return None
 
-    def _alternatives(self, place: _Place) -> Iterator[_Place]:
+    def _alternatives(self, place: _Place) -> Generator[_Place]:
         for number in range(len(self._requests[place.request].alternatives)):
             self.chosen[place.request] = number
             yield _Place(place.request, number)
 
-    def _try_devices(self, place: _Place, alternative: Alternative) -> Iterator[_Place]:
+    def _try_devices(self, place: _Place, alternative: Alternative) -> Generator[_Place]:
         if alternative.every is not None:
             device = alternative.every[place.number]
             if self._allowed is None or alternative.is_admin or device in self._allowed:
@@ -212,7 +220,7 @@ class Search:
 
     def _try(
         self, place: _Place, alternative: Alternative, device: PoolDevice, start: int
-    ) -> Iterator[_Place]:
+    ) -> Generator[_Place]:
         undo = self._ledger.take(alternative, device, must=alternative.every is not None)
         if undo is None:
             return
@@ -277,3 +285,7 @@ class Search:
             return self._selection.is_selectable(alternative, device)
         except Refusal:
             return None
+
+
+def _nothing() -> Generator[_Place]:
+    yield from ()

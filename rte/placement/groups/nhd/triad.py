@@ -58,6 +58,28 @@ def read(text: str) -> Triad:
     return Triad(document=document, fields=reader.fields, settings=settings)
 
 
+def value_at(settings: Mapping[str, Value], path: str) -> Any:
+    """The value at a path from the root, e.g. ``Mod[0].dp[0].rx_cores[1]``.
+
+    Raises:
+        LookupError: it leads nowhere.
+    """
+    place: Any = settings
+    end = 0
+    for step in _STEP.finditer(path):
+        if step.start() != end:
+            break
+        end = step.end()
+        key, index = step.groups()
+        try:
+            place = place[key if key is not None else int(index)]
+        except (KeyError, IndexError, TypeError) as error:
+            raise LookupError(f"{path!r} is not there") from error
+    if not end or end != len(path):
+        raise LookupError(f"{path!r} is no path")
+    return place
+
+
 @dataclass(slots=True)
 class _Place:
     """A value of the file and where it stands."""
@@ -157,20 +179,10 @@ class _Reader:
     def _follow(self, name: _Place) -> _Place:
         """The place that a path from the root names."""
         path = name.text()
-        place: Any = self.settings
-        end = 0
-        for step in _STEP.finditer(path):
-            if step.start() != end:
-                break
-            end = step.end()
-            key, index = step.groups()
-            try:
-                place = place[key if key is not None else int(index)]
-            except (KeyError, IndexError, TypeError):
-                name.fail("reference", f"{path!r} is not there")
-        if not end or end != len(path):
-            name.fail("reference", f"{path!r} is no path")
-        return _Place(path, place)
+        try:
+            return _Place(path, value_at(self.settings, path))
+        except LookupError as error:
+            name.fail("reference", str(error))
 
     def write_here(self, place: _Place, what: str, named_at: _Place | None = None) -> None:
         """Something is written into a field, which must hold a number till then."""

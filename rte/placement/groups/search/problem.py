@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from rte.placement.groups import models
 from rte.placement.groups.search.cores import Load, need
 
 if TYPE_CHECKING:
@@ -165,8 +164,8 @@ class Problem:
     ) -> dict[Place, list[int]]:
         """Functions that may serve the wish, by place."""
         found: dict[Place, list[int]] = {}
-        for i, function in enumerate(self.supply.functions):
-            if self._serves(function, wish) and (it := place(function)) is not None:
+        for i in self.supply.serving(wish):
+            if (it := place(self.supply.functions[i])) is not None:
                 found.setdefault(it, []).append(i)
         return found
 
@@ -175,20 +174,10 @@ class Problem:
     ) -> dict[Place, int]:
         """GPU types that suit the wish, by place."""
         found: dict[Place, int] = {}
-        for i, gpus in enumerate(self.supply.types):
-            if _suits(gpus, wish) and (it := place(gpus)) is not None:
+        for i in self.supply.suiting(wish):
+            if (it := place(self.supply.types[i])) is not None:
                 found[it] = found.get(it, 0) | 1 << i
         return found
-
-    def _serves(self, function: Function, wish: NICWish) -> bool:
-        return (
-            function.rx >= wish.rx
-            and function.tx >= wish.tx
-            and function.mbps >= wish.min_mbps
-            and (function.nic.rdma or not wish.rdma)
-            and (wish.kind == "any" or (wish.kind == "vf") == (function.nic.pf is not None))
-            and self.supply.may_serve(function, exclusive=wish.exclusive)
-        )
 
     @staticmethod
     def _with_twins(items: list[Item]) -> tuple[Item, ...]:
@@ -216,7 +205,3 @@ def _place_of(mapping: str, scope: str | None) -> Callable[[GPUType | Function],
         return device.zone, device.domains[scope] if scope else ""
 
     return place
-
-
-def _suits(gpus: GPUType, wish: GPUWish) -> bool:
-    return gpus.memory_gib >= wish.memory_gib and models.matches(wish.models, gpus.model)

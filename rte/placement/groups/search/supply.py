@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.placement.groups import inventory as hardware
 from rte.placement.groups import models
 from rte.placement.groups.search.cores import Cores, Stock
 
+if TYPE_CHECKING:
+    from rte.placement.groups.request import GPUWish, NICWish
+
+#: How many NIC wishes a supply remembers the functions of.
+MAX_REMEMBERED = 1024
 #: More than any rate: the capacity of a port whose speed is not known.
 UNLIMITED = 1 << 60
 
@@ -86,6 +92,7 @@ class Supply:
         self.policy = policy
         self.zones = tuple(sorted(inventory.pages))
         self._number = {zone: i for i, zone in enumerate(self.zones)}
+        self._serving: dict[NICWish, list[int]] = {}
         self._count_cores()
         self._sort_gpus()
         self._read_functions()
@@ -103,7 +110,35 @@ class Supply:
         withheld = self.inventory.reserved_pages.get(size, 0)
         return sum(self.pages(size)) - withheld - self.used.pages_anywhere.get(size, 0)
 
-    def may_serve(self, function: Function, *, exclusive: bool) -> bool:
+    def serving(self, wish: NICWish) -> list[int]:
+        """The functions that a NIC wish may have, in address order."""
+        known = self._serving.get(wish)
+        if known is None:
+            if len(self._serving) >= MAX_REMEMBERED:
+                self._serving.clear()
+            functions = enumerate(self.functions)
+            known = self._serving[wish] = [i for i, it in functions if self._serves(it, wish)]
+        return known
+
+    def suiting(self, wish: GPUWish) -> list[int]:
+        """The GPU types that a GPU wish may have."""
+        return [
+            i
+            for i, kind in enumerate(self.types)
+            if kind.memory_gib >= wish.memory_gib and models.matches(wish.models, kind.model)
+        ]
+
+    def _serves(self, function: Function, wish: NICWish) -> bool:
+        return (
+            function.rx >= wish.rx
+            and function.tx >= wish.tx
+            and function.mbps >= wish.min_mbps
+            and (function.nic.rdma or not wish.rdma)
+            and (wish.kind == "any" or (wish.kind == "vf") == (function.nic.pf is not None))
+            and self._may_share(function, exclusive=wish.exclusive)
+        )
+
+    def _may_share(self, function: Function, *, exclusive: bool) -> bool:
         """Whether what other pods hold of a function leaves it to a pod of ours."""
         use = function.use
         if use is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,12 @@ def answer(expression: str) -> bool | Reason:
         (f'{OWN}.driverVersion == "580.105.8"', Reason.CEL_RUNTIME),
         (f'"580.105.8" == {OWN}.driverVersion', False),
         ('semver("1.2.3-rc.1").isLessThan(semver("1.2.3"))', True),
+        (f'{OWN}.driverVersion.compareTo(semver("9.0.0")) == 1', True),
+        (f'{OWN}.model.isLessThan(semver("9.0.0"))', Reason.CEL_RUNTIME),
+        (f"string({OWN}.driverVersion) == 'x'", Reason.CEL_RUNTIME),
+        (f'{OWN}.driverVersion != "580.105.8" || true', True),
+        (f"{OWN}.driverVersion.major() == 580 && {OWN}.driverVersion.patch() == 8", True),
+        ('semver("1.2").major() == 1', Reason.CEL_RUNTIME),
         ('semver("v1.02", true).minor() == 2', True),
         ('isSemver("1.2")', False),
         # Types.
@@ -145,7 +153,37 @@ def test_versions_are_ordered_as_semver_says(found) -> None:
         return ".".join(map(str, numbers)) + ("-" + ".".join(parts) if parts else "")
 
     wrapped = [values.semver_of(text(one)) for one in found]
+    assert [values.semver_text(one) for one in wrapped] == [text(one) for one in found]
     for one, left in zip(found, wrapped, strict=True):
         for other, right in zip(found, wrapped, strict=True):
-            order = (key(one) > key(other)) - (key(one) < key(other))
-            assert values.order(left, right) == order
+            assert (left > right, left == right) == (key(one) > key(other), key(one) == key(other))
+
+
+@given(st.integers(-(10**40), 10**40), st.integers(-(10**40), 10**40))
+def test_quantities_are_ordered_by_amount(one: int, other: int) -> None:
+    left, right = values.of_nano(one), values.of_nano(other)
+
+    assert (values.nano_of(left), values.nano_of(right)) == (one, other)
+    assert (left > right, left == right) == (one > other, one == other)
+    assert b"\0" not in left + right
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f'{OWN}.model == "H100" && device.driver == "gpu.example"',
+        f'{SIZE}.memory.compareTo(quantity("40Gi")) >= 0',
+        f'{OWN}.driverVersion.isGreaterThan(semver("1.2.3"))',
+        f"{OWN}.absent == 1",
+    ],
+)
+def test_evaluation_leaves_nothing_behind(expression: str) -> None:
+    """Calls from the library into Python do: what selectors use most does without."""
+    answer(expression)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(300):
+        answer(expression)
+    gc.collect()
+
+    assert len(gc.get_objects()) - before < 100

@@ -124,3 +124,15 @@ def test_whatever_the_order_of_changes_it_shows_what_is_there(steps) -> None:
 
     for node in (NODE, OTHER):
         assert shown(inventory, node) == shown(fresh, node)
+
+
+def test_results_of_expressions_are_kept_for_devices_that_stay_as_they_are() -> None:
+    inventory = Inventory()
+    inventory.put_slice(slice_of([gpu("a"), gpu("b")]))
+    for device in inventory.pools(NODE)[0].devices:
+        device.evaluated["true"] = True
+    taint = {"key": "sick", "effect": "NoSchedule"}
+
+    inventory.put_slice(slice_of([gpu("a", taints=[taint]), gpu("b", zone=1)], generation=2))
+
+    assert [len(device.evaluated) for device in inventory.pools(NODE)[0].devices] == [1, 0]

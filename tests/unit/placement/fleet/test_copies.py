@@ -64,7 +64,12 @@ def test_a_row_says_the_same_in_whatever_company(states, each):
         (build.node(devices={GPU: pool(None, None)}), simple("a", cpus=1, gpus=1), 2),
         (build.node(devices={GPU: pool((0, 1))}), simple("a", cpus=1, gpus=1), UNKNOWN),
         (build.node(), pod("a", container("i", "init", cpus=1), container(cpus=1)), UNKNOWN),
-        (build.node(), pod("a", container("x", cpus=3), container("y", cpus=2)), 3),
+        (build.node(), pod("a", container("x", cpus=3), container("y", cpus=2)), UNKNOWN),
+        (
+            build.node(),
+            pod("a", container("x", cpus=3, memory=1), container("y", cpus=2, memory=1)),
+            3,
+        ),
         (
             build.node(topology_scope="pod"),
             pod("a", container("x", cpus=3, memory=1), container("y", cpus=2, memory=1)),

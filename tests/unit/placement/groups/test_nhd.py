@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import errors
+from rte.placement.groups.holdings import used_by
 from rte.placement.groups.nhd import labels, libconfig, triad, triadset
+from rte.placement.groups.nhd.adopt import AdoptionError, adopt
 from rte.placement.groups.nhd.export import ExportError, write_back
 from rte.placement.groups.parsing import RequestError, parse_request
 from rte.placement.groups.place import place
@@ -43,11 +46,9 @@ names = st.from_regex(r"[A-Za-z][-A-Za-z0-9_]{0,6}", fullmatch=True).filter(
 settings_ = st.dictionaries(
     names,
     st.recursive(
-        scalars,
+        scalars | st.lists(scalars, max_size=3),
         lambda inner: (
-            st.dictionaries(names, inner, max_size=3)
-            | st.lists(inner, max_size=3).map(tuple)
-            | st.lists(scalars, max_size=3)
+            st.dictionaries(names, inner, max_size=3) | st.lists(inner, max_size=3).map(tuple)
         ),
         max_leaves=10,
     ),
@@ -274,3 +275,47 @@ def test_without_its_configuration_the_request_is_left_to_the_user() -> None:
 def test_a_triad_set_without_what_its_crd_requires_is_told() -> None:
     with pytest.raises(errors.ParseError, match="serviceName"):
         triadset.convert(triad_set(serviceName=""), {}, "rte-scheduler")
+
+
+def test_a_pod_that_nhd_has_placed_is_adopted_with_all_that_it_holds() -> None:
+    imported, record = allocated()
+    node = two_sockets()
+    macs = {"0000:17:20.0": "02:00:00:00:00:0a"}
+    node = replace(
+        node, nics=tuple(replace(nic, mac=macs.get(nic.address, "")) for nic in node.nics)
+    )
+
+    got = adopt(write_back(imported, record), node)
+
+    (group,), (was,) = got.groups, record.allocation.groups
+    assert replace(group, zone=was.zone) == was
+    assert got.misc == record.allocation.misc
+    used, before = used_by({"u": got}), used_by({"u": record.allocation})
+    assert (used.cpus, used.gpus, used.nics) == (before.cpus, before.gpus, before.nics)
+    assert (used.pages, used.pages_anywhere) == ({}, {"1Gi": 4})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [('mac = "02', 'mac = "03', "names no NIC"), ("), ( 3, 1 )", "), ( 3, 9 )", "no GPU 9")],
+)
+def test_what_the_node_does_not_have_cannot_be_adopted(old: str, new: str, why: str) -> None:
+    imported, record = allocated()
+    text = write_back(imported, record)
+    (group,) = record.allocation.groups
+    old, new = (part.replace("( 3,", f"( {group.feeders[1][0]},") for part in (old, new))
+    assert old in text
+    node = replace(
+        two_sockets(),
+        nics=tuple(replace(nic, mac="02:00:00:00:00:0a") for nic in two_sockets().nics[:1]),
+    )
+
+    with pytest.raises(AdoptionError, match=why):
+        adopt(text.replace(old, new), node)
+
+
+def test_a_file_without_ids_is_not_adopted() -> None:
+    bare = FILE.replace("rx_speeds=[10.0]; tx_speeds=[5.0]", "rx_speeds=[0]; tx_speeds=[0]")
+
+    with pytest.raises(AdoptionError, match="no CPUs yet"):
+        adopt(bare.replace("3000", "-1"), two_sockets())

@@ -1,0 +1,321 @@
+"""``rte defrag``: the smallest set of moves that opens a place for pods that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.cli import evictions, inputs, live
+from rte.cli.fit import add_sources
+from rte.cli.simulate import draw
+from rte.placement import execute, remove, start
+from rte.placement.joint import defrag, gang
+from rte.scheduler.cache.budgets import read_budget
+from rte.scheduler.front.fit import allowed_nodes, member_of, snapshot
+from rte.scheduler.loop.cycle import Cycle
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from rte.model.node import NodeState
+    from rte.placement.joint.node import Member, Node
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
+
+#: Pods with this annotation stay where they are (the cluster autoscaler's).
+STAYS = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add = parser.add_argument
+    add("pod", nargs="?", metavar="POD", help="a pod that waits: NAME or NAMESPACE/NAME")
+    add(
+        "-f",
+        "--file",
+        type=Path,
+        metavar="F",
+        help="open a place for all pods of this manifest instead. Without either: for the waiting "
+        "pod of the highest priority that fits nowhere",
+    )
+    add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
+    add("-l", "--selector", metavar="K=V", help="move only pods with this label")
+    add(
+        "--bare-pods",
+        action="store_true",
+        help="move pods without a controller too (offline: nothing creates them again)",
+    )
+    add("--most", type=int, metavar="N", help="no plan with more moves than this")
+    add(
+        "--apply",
+        action="store_true",
+        help="evict, one pod at a time, by a plan made anew for each",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="with --apply: seconds for each evicted pod to run again (default %(default)g)",
+    )
+    add_sources(parser)
+    add("--steps", type=int, default=200_000, metavar="N", help="admissions that may be predicted")
+    add("-o", "--output", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan (and move); 0 when the pods fit, now or after the moves, 1 when not."""
+    if args.pod and args.file:
+        raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
+    offline = bool(args.sources or args.machine)
+    if args.apply and (offline or args.bare_pods):
+        raise errors.UsageError(
+            "--apply is for a cluster, and for pods that a controller recreates"
+        )
+    if args.apply:
+        return asyncio.run(_apply(args))
+    if args.machine:
+        raise errors.UsageError("machines of --machine are empty: there is nothing to move")
+    items = (
+        inputs.load_objects(args.sources)
+        if offline
+        else asyncio.run(live.read_cluster(args.kubeconfig, live.CLUSTER | live.BUDGETS))
+    )
+    situation = Situation.of(items, args)
+    plan = situation.plan()
+    if args.output == "json":
+        print(json.dumps({**_document(plan), "problems": situation.problems}, indent=2))
+    else:
+        print("\n".join(situation.describe(plan)))
+    return 0 if plan.verdict is gang.Verdict.FITS else 1
+
+
+async def _apply(args: argparse.Namespace) -> int:
+    """Evict one pod after the other; each step is planned with the cluster as it is then."""
+    async with live.connect(args.kubeconfig) as client:
+
+        async def look() -> Situation:
+            return Situation.of(await live.read_objects(client, live.CLUSTER | live.BUDGETS), args)
+
+        situation = await look()
+        plan = situation.plan()
+        print("\n".join(situation.describe(plan)))
+        left = len(plan.moves)
+        while plan.moves:
+            if left == 0:
+                print(
+                    "the cluster has changed meanwhile, and the pods still do not fit: run it again"
+                )
+                return 1
+            left -= 1
+            move = plan.moves[0]
+            pod = situation.names[move.pod]
+            for target in situation.waiting:
+                await evictions.nominate(client, target, plan.places[target.kubelet_uid])
+            print(f"evicting {pod.key} from {move.source}", flush=True)
+            await evictions.evict(client, pod, situation.owner_of(pod), timeout_s=args.timeout)
+            situation = await look()
+            if situation.is_done:
+                break
+            plan = situation.plan()
+            if plan.verdict is not gang.Verdict.FITS:
+                print(f"after that no further plan is known ({plan.verdict}): run it again later")
+                return 1
+    print("the pods have their places" if plan.verdict is gang.Verdict.FITS else "no plan")
+    return 0 if plan.verdict is gang.Verdict.FITS else 1
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A cluster, the pods that want a place, and those that may be moved for it.
+
+    Attributes:
+        waiting: pods of the cluster among those that want a place.
+        names: kubelet UID -> pod.
+        is_done: the pod that was named runs already.
+    """
+
+    nodes: list[Node]
+    members: Sequence[Member]
+    waiting: Sequence[PodView]
+    movable: Sequence[defrag.Movable]
+    budgets: Sequence[defrag.Disruptions]
+    names: Mapping[str, PodView]
+    owners: Mapping[str, str]
+    problems: list[str]
+    args: argparse.Namespace
+    is_done: bool = False
+
+    @classmethod
+    def of(cls, items: list[dict[str, Any]], args: argparse.Namespace) -> Situation:
+        """Read the objects; the arguments say who wants a place and who may move."""
+        cluster, problems = inputs.build_cluster(items, time.monotonic())
+        nodes, left_out = snapshot(cluster)
+        problems += [f"{name} is left out: {why}" for name, why in left_out.items()]
+        cycle = Cycle(cluster)
+        raw = {
+            (item["metadata"].get("namespace") or "default", item["metadata"].get("name")): item
+            for item in items
+            if item.get("kind") == "Pod" and isinstance(item.get("metadata"), dict)
+        }
+        wanted, done = _wanted(cluster, cycle, nodes, args)
+        known = {node.name for node in nodes}
+        movable, owners = [], {}
+        for pod in cluster.pods.values():
+            item = raw.get((pod.namespace, pod.name), {})
+            owners[pod.uid] = _controller(item)
+            if pod.node in known and _may_move(pod, item, args):
+                movable.append(
+                    defrag.Movable(
+                        pod=pod.shape.as_pod(pod.kubelet_uid),
+                        node=pod.node,
+                        priority=pod.priority,
+                        nodes=allowed_nodes(cluster, cycle, pod),
+                    )
+                )
+        return cls(
+            nodes=nodes,
+            members=[member_of(cluster, cycle, pod) for pod in wanted],
+            waiting=[pod for pod in wanted if pod.uid in cluster.pods],
+            movable=movable,
+            budgets=_budgets(items, cluster),
+            names={pod.kubelet_uid: pod for pod in [*cluster.pods.values(), *wanted]},
+            owners=owners,
+            problems=problems,
+            args=args,
+            is_done=done,
+        )
+
+    def plan(self) -> defrag.Plan:
+        """The smallest plan that is found."""
+        return defrag.plan_moves(
+            self.nodes,
+            self.members,
+            self.movable,
+            budgets=self.budgets,
+            most_moves=self.args.most,
+            steps=self.args.steps,
+        )
+
+    def owner_of(self, pod: PodView) -> str:
+        """UID of the pod's controller."""
+        return self.owners[pod.uid]
+
+    def describe(self, plan: defrag.Plan) -> list[str]:
+        """The plan as people read it, with the nodes that it changes before and after."""
+        who = ", ".join(self.names[each.pod.uid].key for each in self.members) or "no pod waits"
+        if not self.members:
+            return [who]
+        notes = [f"note: {line}" for line in self.problems]
+        if plan.verdict is gang.Verdict.DOES_NOT_FIT:
+            return [f"{who}: no moves of {len(self.movable)} pods open a place", *notes]
+        if plan.verdict is gang.Verdict.CUT_OFF:
+            text = f"no plan found in {plan.steps} steps, which says nothing (--steps raises that)"
+            return [f"{who}: {text}", *notes]
+        places = [f"{self.names[uid].key} -> {name}" for uid, name in sorted(plan.places.items())]
+        if not plan.moves:
+            return ["fits as it is: " + ", ".join(places), *notes]
+        lines = [f"{len(plan.moves)} moves open a place" + ("" if plan.minimal else " (fewer may)")]
+        lines += [
+            f"  {number}. {self.names[move.pod].key}: {move.source} -> {move.target}"
+            for number, move in enumerate(plan.moves, start=1)
+        ]
+        lines += [f"  then {place}" for place in places]
+        names = {uid: pod.key for uid, pod in self.names.items()}
+        before, after = self._played(plan)
+        for title, states in (("before", before), ("after", after)):
+            for name, state in states.items():
+                lines += ["", *draw(f"{title}: {name}", state, names)]
+        return [*lines, *notes]
+
+    def _played(self, plan: defrag.Plan) -> tuple[dict[str, NodeState], dict[str, NodeState]]:
+        """The states of the nodes that the plan changes, before and after it."""
+        pods = {each.pod.uid: each.pod for each in self.movable}
+        pods |= {each.pod.uid: each.pod for each in self.members}
+        states = {node.name: node.state for node in self.nodes}
+        before = dict(states)
+        for move in plan.moves:
+            states[move.source] = remove(states[move.source], move.pod)
+            admitted = execute(states[move.target], pods[move.pod])
+            states[move.target] = start(admitted.state, pods[move.pod])
+        for uid, name in plan.places.items():
+            states[name] = execute(states[name], pods[uid]).state
+        changed = [name for name in states if states[name] is not before[name]]
+        return {name: before[name] for name in changed}, {name: states[name] for name in changed}
+
+
+def _wanted(
+    cluster: Cluster, cycle: Cycle, nodes: Sequence[Node], args: argparse.Namespace
+) -> tuple[list[PodView], bool]:
+    """The pods that want a place, and whether the one that was named has it already."""
+    if args.file:
+        pods = [
+            inputs.read_pod(cluster, item)
+            for item in inputs.pods_of(inputs.load_objects([args.file]))
+        ]
+        if not pods:
+            raise errors.UsageError(f"{args.file} holds no pod")
+        there = {pod.key: pod for pod in cluster.pods.values()}
+        pods = [there.get(pod.key, pod) for pod in pods]
+        waiting = [pod for pod in pods if not pod.node]
+        return waiting, not waiting
+    if args.pod:
+        key = args.pod if "/" in args.pod else f"{args.namespace}/{args.pod}"
+        pod = next((each for each in cluster.pods.values() if each.key == key), None)
+        if pod is None:
+            raise errors.UsageError(f"there is no pod {key} that waits or runs")
+        return ([] if pod.node else [pod]), bool(pod.node)
+    waiting = [pod for pod in cluster.pods.values() if not (pod.node or pod.gated or pod.deleting)]
+    waiting.sort(key=lambda pod: (-pod.priority, pod.created, pod.key))
+    for pod in waiting:
+        member = member_of(cluster, cycle, pod)
+        if gang.place_together(nodes, [member]).verdict is gang.Verdict.DOES_NOT_FIT:
+            return [pod], False
+    return [], True
+
+
+def _may_move(pod: PodView, item: Mapping[str, Any], args: argparse.Namespace) -> bool:
+    metadata = item.get("metadata") or {}
+    if pod.terminal or pod.deleting or pod.mirror:
+        return False
+    if (metadata.get("annotations") or {}).get(STAYS) == "false":
+        return False
+    key, _, value = (args.selector or "").partition("=")
+    if key and pod.labels.get(key) != value:
+        return False
+    kinds = {str(owner.get("kind")) for owner in metadata.get("ownerReferences") or ()}
+    if kinds & {"DaemonSet", "Node"}:
+        return False
+    return bool(_controller(item)) or args.bare_pods
+
+
+def _controller(item: Mapping[str, Any]) -> str:
+    """UID of the controller that creates the pod again, empty where there is none."""
+    owners = (item.get("metadata") or {}).get("ownerReferences") or ()
+    return next((str(owner.get("uid") or "") for owner in owners if owner.get("controller")), "")
+
+
+def _budgets(items: list[dict[str, Any]], cluster: Cluster) -> list[defrag.Disruptions]:
+    out = []
+    for item in items:
+        if item.get("kind") == "PodDisruptionBudget":
+            budget = read_budget(item)
+            covered = {pod.kubelet_uid for pod in cluster.pods.values() if budget.covers(pod)}
+            out.append(defrag.Disruptions(pods=frozenset(covered), allowed=budget.allowed))
+    return out
+
+
+def _document(plan: defrag.Plan) -> dict[str, Any]:
+    return {
+        "verdict": str(plan.verdict),
+        "moves": [asdict(move) for move in plan.moves],
+        "places": dict(plan.places),
+        "priority": plan.priority,
+        "minimal": plan.minimal,
+    }

@@ -1,0 +1,298 @@
+"""``rte fit``: how many of a pod, or whether all pods of a gang, fit now, and what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.cli import inputs, live, machines
+from rte.cli.drawing import format_bytes
+from rte.placement.joint import fit, gang
+from rte.placement.joint.node import Classes, kinds_of
+from rte.scheduler.front.fit import member_of, snapshot
+from rte.scheduler.loop.cycle import Cycle
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from rte.placement.joint.node import Member, Node
+    from rte.scheduler.cache.cluster import Cluster
+
+#: Admissions by prediction that one question may cost: some seconds.
+STEPS = 50_000
+#: Nodes that are shown, unless --all.
+MAX_SHOWN = 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add = parser.add_argument
+    add(
+        "-f",
+        "--file",
+        type=Path,
+        required=True,
+        metavar="F",
+        help="the pod; or a gang: several pods, or a workload with replicas (`-`: standard input)",
+    )
+    add("--count", type=int, metavar="N", help="ask whether N copies of the pod fit together")
+    add("--min-count", type=int, metavar="M", help="of a gang: how many must fit (default: all)")
+    add("--topology-key", default="", metavar="KEY", help="of a gang: all in one value of KEY")
+    add("--empty", action="store_true", help="per kind of node, as if no pod were there")
+    add(
+        "--after",
+        action="append",
+        default=[],
+        metavar="NODE=WHAT",
+        help="as it would be: NODE=empty (no pod there any more), NODE=gone (no such node), or "
+        "NODE=NAMESPACE/POD,... (these pods have ended)",
+    )
+    add_sources(parser)
+    add("--all", action="store_true", help="show every node")
+    add("-o", "--output", choices=("text", "json"), default="text")
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where the nodes are read from."""
+    add = parser.add_argument
+    add(
+        "--from",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
+        "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
+    )
+    add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
+    machines.add_arguments(parser)
+
+
+def read_sources(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
+    """The cluster that the arguments name, and one line for each object that is malformed."""
+    wanted = machines.read(args)
+    if args.sources:
+        items = inputs.load_objects(args.sources)
+    else:
+        items = [] if wanted else asyncio.run(live.read_cluster(args.kubeconfig))
+    cluster, problems = inputs.build_cluster(items, time.monotonic())
+    for each in wanted:
+        each.add_to(cluster)
+    return cluster, problems
+
+
+def run(args: argparse.Namespace) -> int:
+    """Count; 0 when the pod (the gang, N copies) fits, 1 when it does not or cannot be told."""
+    if args.count is not None and args.count < 1:
+        raise errors.UsageError(f"--count {args.count}: give 1 or more")
+    if args.empty and args.after:
+        raise errors.UsageError("--empty looks at nodes without pods: leave --after out")
+    manifest = inputs.pods_of(inputs.load_objects([args.file]))
+    if not manifest:
+        raise errors.UsageError(f"{args.file} holds no pod")
+    cluster, problems = read_sources(args)
+    for text in args.after:
+        _apply(cluster, text)
+    question = _Question.of(cluster, manifest, args)
+    nodes, left_out = snapshot(cluster)
+    if args.empty:
+        return _show(question.count_empty(nodes), args, problems)
+    problems += [f"{count} {why}: not counted" for why, count in Counter(left_out.values()).items()]
+    answer = question.place(nodes) if question.is_gang else question.count(nodes)
+    return _show(answer, args, problems)
+
+
+def _apply(cluster: Cluster, text: str) -> None:
+    """Change the cluster as ``--after`` says."""
+    name, _, what = text.partition("=")
+    entry = cluster.nodes.get(name)
+    if not what or entry is None or entry.info is None:
+        raise errors.UsageError(f"--after {text}: there is no node {name!r}, or no =WHAT follows")
+    if what == "gone":
+        cluster.remove_node(name)
+        return
+    there = {pod.key: pod for pod in entry.pods.values()}
+    ended = list(there) if what == "empty" else what.split(",")
+    for key in ended:
+        if key not in there:
+            raise errors.UsageError(f"--after {text}: there is no pod {key} on {name}")
+        cluster.remove_pod(there[key].uid, time.monotonic())
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What is printed, and the exit code."""
+
+    lines: list[str]
+    document: dict[str, Any]
+    fits: bool
+
+
+@dataclass(frozen=True)
+class _Question:
+    """The pods that are asked about; the first stands for its copies."""
+
+    name: str
+    members: Sequence[Member]
+    args: argparse.Namespace
+
+    @classmethod
+    def of(
+        cls, cluster: Cluster, manifest: list[dict[str, Any]], args: argparse.Namespace
+    ) -> _Question:
+        if args.count is not None and len(manifest) > 1:
+            raise errors.UsageError(f"--count is for one pod, and {args.file} holds several")
+        cycle = Cycle(cluster)
+        members: list[Member] = []
+        known: dict[int, Member] = {}
+        key = ""
+        for item in manifest:
+            pod = inputs.read_pod(cluster, item)
+            problem = cycle.problem(pod)
+            if problem:
+                raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
+            key = key or pod.key
+            # Pods of one shape may go to the same nodes.
+            first = known.setdefault(id(pod.shape), member_of(cluster, cycle, pod))
+            named = replace(first.pod, uid=pod.key, name=pod.name, namespace=pod.namespace)
+            members.append(replace(first, pod=named))
+        if args.count:
+            pod0 = members[0].pod
+            members = [
+                replace(members[0], pod=replace(pod0, uid=f"{key} #{number + 1}"))
+                for number in range(args.count)
+            ]
+        name = key if len(manifest) == 1 else f"{key} and {len(manifest) - 1} more"
+        return cls(name, members, args)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether the pods are placed together."""
+        return len(self.members) > 1 or bool(self.args.topology_key) or bool(self.args.count)
+
+    def count(self, nodes: list[Node]) -> _Answer:
+        """How many copies fit, node by node."""
+        found = fit.FitTable(nodes).count(self.members[0], steps=STEPS)
+        hosts = sorted(found.copies.items(), key=lambda item: (-item[1], item[0]))
+        hosts = [item for item in hosts if item[1] or item[0] in found.unsure]
+        at_least = "at least " if found.unsure else ""
+        lines = [f"{self.name}: {at_least}{found.total} fit, on {len(hosts)} of {len(nodes)} nodes"]
+        shown = hosts if self.args.all else hosts[:MAX_SHOWN]
+        for name, count in shown:
+            more = " or more" if name in found.unsure else ""
+            lines.append(f"  {name}: {count}{more} (node totals allow {found.totals[name]})")
+        if len(shown) < len(hosts):
+            lines.append(f"  ... and {len(hosts) - len(shown)} more nodes (--all shows them)")
+        if found.missing:
+            lines.append(f"one more: {_missing(found.missing)}")
+        document = {
+            "pods": found.total,
+            "exact": not found.unsure,
+            "nodes": dict(found.copies),
+            "totals": dict(found.totals),
+            "unsure": sorted(found.unsure),
+            "missing": asdict(found.missing) if found.missing else None,
+        }
+        return _Answer(lines, document, found.total > 0)
+
+    def count_empty(self, nodes: list[Node]) -> _Answer:
+        """How many copies an empty node of each kind takes."""
+        kinds = kinds_of(self.members[:1])
+        classes = Classes()
+        groups: dict[Any, list[Node]] = {}
+        for node in map(fit.emptied, nodes):
+            groups.setdefault(classes.key(node, kinds), []).append(node)
+        lines = [f"{self.name}: on empty nodes"]
+        kinds_of_nodes: list[dict[str, Any]] = []
+        for group in groups.values():
+            found = fit.FitTable(group[:1]).count(self.members[0], steps=STEPS)
+            example = group[0].name
+            count = found.copies.get(example, 0)
+            config = group[0].state.config
+            kubelet = f"{config.topology_policy}, {config.topology_scope} scope"
+            lines.append(f"  {count} on each of {len(group)} like {example} ({kubelet})")
+            kinds_of_nodes.append(
+                {
+                    "nodes": [node.name for node in group],
+                    "pods": count,
+                    "totals": found.totals.get(example, 0),
+                    "exact": not found.unsure,
+                    "missing": asdict(found.missing) if found.missing else None,
+                }
+            )
+            if not count and found.missing:
+                lines.append(f"    {_missing(found.missing)}")
+        best = max((each["pods"] for each in kinds_of_nodes), default=0)
+        return _Answer(lines, {"empty": kinds_of_nodes}, best > 0)
+
+    def place(self, nodes: list[Node]) -> _Answer:
+        """Whether the pods fit together, and where."""
+        answer = gang.place_together(
+            nodes,
+            self.members,
+            min_count=self.args.min_count,
+            topology_key=self.args.topology_key,
+            steps=STEPS,
+        )
+        total = len(self.members)
+        verdict = {
+            gang.Verdict.FITS: "fit together",
+            gang.Verdict.DOES_NOT_FIT: "do not fit together",
+            gang.Verdict.CUT_OFF: "may or may not fit together (the search was cut off)",
+        }[answer.verdict]
+        lines = [f"{self.name}: {total} pods {verdict}; places for {len(answer.places)}"]
+        if answer.value:
+            lines[0] += f", with {self.args.topology_key}={answer.value}"
+        by_node: dict[str, list[str]] = {}
+        for uid, name in sorted(answer.places.items()):
+            by_node.setdefault(name, []).append(uid)
+        lines += [f"  {name}: {', '.join(pods)}" for name, pods in sorted(by_node.items())]
+        if answer.blame:
+            lines.append(f"to blame: {answer.blame}")
+        lines.extend(
+            f"{len(each.pods)} pods like {each.pods[0]}: {each.places} find a place, without others"
+            for each in answer.shortages
+        )
+        document = {
+            "verdict": str(answer.verdict),
+            "pods": total,
+            "places": dict(answer.places),
+            "most": answer.most,
+            "topology_value": answer.value,
+            "blame": answer.blame and str(answer.blame),
+            "shortages": [asdict(each) for each in answer.shortages],
+        }
+        return _Answer(lines, document, answer.verdict is gang.Verdict.FITS)
+
+
+def _missing(missing: fit.Missing) -> str:
+    where = missing.node if missing.zone is None else f"node-{missing.zone} of {missing.node}"
+    if not missing.short:
+        return f"{where} says {missing.reason}"
+    in_zone = missing.zone is not None
+    parts = [_amount(name, amount, in_zone=in_zone) for name, amount in missing.short.items()]
+    return f"{where} is short of {', '.join(parts)} ({missing.reason})"
+
+
+def _amount(name: str, value: int, *, in_zone: bool) -> str:
+    if name == "memory" or name.startswith("hugepages-"):
+        return f"{format_bytes(value)} of {name}"
+    if name == "cpu":
+        return f"{value if in_zone else value / 1000:g} CPUs"
+    return f"{value} {name}"
+
+
+def _show(answer: _Answer, args: argparse.Namespace, problems: list[str]) -> int:
+    if args.output == "json":
+        print(json.dumps({**answer.document, "problems": problems}, indent=2))
+    else:
+        print("\n".join([*answer.lines, *(f"note: {line}" for line in problems)]))
+    return 0 if answer.fits else 1

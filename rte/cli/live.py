@@ -1,0 +1,59 @@
+"""The objects of a running cluster, for commands that look at it once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from rte import errors
+from rte.kube import credentials, resources
+from rte.kube.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: What every command looks at, by kind.
+CLUSTER: Final = {
+    "Node": resources.NODES,
+    "NodeResourceTopology": resources.NRTS,
+    "Pod": resources.PODS,
+}
+BUDGETS: Final = {"PodDisruptionBudget": resources.BUDGETS}
+DRA: Final = {
+    "ResourceSlice": resources.RESOURCE_SLICES,
+    "ResourceClaim": resources.RESOURCE_CLAIMS,
+}
+
+
+def connect(kubeconfig: Path | None) -> Client:
+    """A client of the cluster that the kubeconfig (or the usual places) names."""
+    return Client(credentials.load(kubeconfig, os.environ), timeout_s=60)
+
+
+async def read_cluster(
+    kubeconfig: Path | None, lists: Mapping[str, resources.Resource] = CLUSTER
+) -> list[dict[str, Any]]:
+    """All objects of these kinds, as they are now; see :func:`read_objects`."""
+    async with connect(kubeconfig) as client:
+        return await read_objects(client, lists)
+
+
+async def read_objects(
+    client: Client, lists: Mapping[str, resources.Resource] = CLUSTER
+) -> list[dict[str, Any]]:
+    """All objects of these kinds; a kind that the cluster does not know has none.
+
+    Raises:
+        errors.KubeError: the API server does not answer, or refuses a list.
+    """
+    items: list[dict[str, Any]] = []
+    for kind, resource in lists.items():
+        try:
+            document = await client.get(resource.path())
+        except errors.KubeError as error:
+            if error.status == 404 and kind not in ("Node", "Pod"):
+                continue
+            raise
+        items.extend({**item, "kind": kind} for item in document.get("items") or ())
+    return items

@@ -1,0 +1,231 @@
+"""Gangs: pods that are to be placed together or not at all, from every source that names them.
+
+Sources: ``scheduling.k8s.io`` PodGroup (``spec.schedulingGroup`` of a pod, Kubernetes 1.36 and
+1.37; KEP-4671), the Workload of 1.35 (``spec.workloadRef``), the PodGroup of scheduler-plugins
+(``scheduling.x-k8s.io``, by a label) and Koordinator's annotations. Fields are those of the API
+types (k8s.io/api scheduling/v1alpha1 of 1.35, v1alpha2 of 1.36, v1beta1 of 1.37).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: scheduler-plugins' labels, the present one and the one of its beginnings.
+POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+_KOORDINATOR = "gang.scheduling.koordinator.sh/"
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(ms|h|m|s)", re.ASCII)
+_DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+
+
+class Source(StrEnum):
+    """Whose words name the gang; equal names of two sources are two gangs."""
+
+    POD_GROUP = "scheduling.k8s.io/PodGroup"
+    WORKLOAD = "scheduling.k8s.io/Workload"
+    SCHEDULER_PLUGINS = "scheduling.x-k8s.io/PodGroup"
+    KOORDINATOR = "gang.scheduling.koordinator.sh"
+
+
+class GangKey(NamedTuple):
+    """Names a gang; in a Workload the ``name`` is ``WORKLOAD/GROUP[/REPLICA]``."""
+
+    source: Source
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """What the members of a gang have in common.
+
+    Attributes:
+        key: its name.
+        min_count: pods that must be placed at once; None: a group whose pods go one by one.
+        topology_key: node label of which all its pods need one value, ``""``: none.
+        with_gangs: names of the gangs that are placed only together with this one, itself included
+            where it is one of them.
+        counts_running: pods that run already count for ``min_count``.
+        is_disrupted_whole: who evicts one pod has to evict all (disruption mode ``all``).
+        gives_up: where one pod fails, those that have a place give theirs back (Koordinator's
+            mode ``Strict``; all others).
+        timeout_s: how long its places are held while others are looked for, None: not said.
+    """
+
+    key: GangKey
+    min_count: int | None
+    topology_key: str = ""
+    with_gangs: frozenset[str] = field(default=frozenset())
+    counts_running: bool = True
+    is_disrupted_whole: bool = False
+    gives_up: bool = True
+    timeout_s: float | None = None
+
+
+def gang_of(pod: Mapping[str, Any]) -> GangKey | None:
+    """The gang that a Pod object belongs to, None: none.
+
+    Raises:
+        errors.ParseError: the object says it in a way that no API server accepts.
+    """
+    metadata, spec = _table(pod.get("metadata"), "metadata"), _table(pod.get("spec"), "spec")
+    namespace = str(metadata.get("namespace") or "default")
+    group = _table(spec.get("schedulingGroup"), "schedulingGroup").get("podGroupName")
+    if group:
+        return GangKey(Source.POD_GROUP, namespace, str(group))
+    reference = _table(spec.get("workloadRef"), "workloadRef")
+    if reference:
+        parts = [reference.get("name"), reference.get("podGroup")]
+        if not all(parts):
+            raise errors.ParseError("workloadRef", reference, "expected name and podGroup")
+        parts += [reference["podGroupReplicaKey"]] if reference.get("podGroupReplicaKey") else []
+        return GangKey(Source.WORKLOAD, namespace, "/".join(map(str, parts)))
+    annotations = _table(metadata.get("annotations"), "annotations")
+    if annotations.get(f"{_KOORDINATOR}name"):
+        return GangKey(Source.KOORDINATOR, namespace, str(annotations[f"{_KOORDINATOR}name"]))
+    labels = _table(metadata.get("labels"), "labels")
+    named = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), None)
+    return GangKey(Source.SCHEDULER_PLUGINS, namespace, str(named)) if named else None
+
+
+def parse_pod_group(obj: Mapping[str, Any]) -> Gang:
+    """A PodGroup of ``scheduling.k8s.io``: v1alpha2 or v1beta1.
+
+    Raises:
+        errors.ParseError: malformed.
+    """
+    metadata, spec = _table(obj.get("metadata"), "metadata"), _table(obj.get("spec"), "spec")
+    constraints = _table(spec.get("schedulingConstraints"), "schedulingConstraints")
+    topology = constraints.get("topology") or []
+    if not isinstance(topology, list) or len(topology) > 1:
+        raise errors.ParseError("schedulingConstraints.topology", topology, "expected one at most")
+    mode = spec.get("disruptionMode")
+    # A text in v1alpha2, a union of objects in v1beta1.
+    whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+    return Gang(
+        key=_key(Source.POD_GROUP, metadata),
+        min_count=_policy(_table(spec.get("schedulingPolicy"), "schedulingPolicy")),
+        topology_key=str(_table(topology[0], "topology").get("key") or "") if topology else "",
+        is_disrupted_whole=whole,
+    )
+
+
+def parse_workload(obj: Mapping[str, Any], key: GangKey) -> Gang | None:
+    """The gang that ``key`` names in a Workload of 1.35 (v1alpha1); None: it has no such group.
+
+    Raises:
+        errors.ParseError: malformed.
+    """
+    spec = _table(obj.get("spec"), "spec")
+    groups = spec.get("podGroups") or []
+    if not isinstance(groups, list):
+        raise errors.ParseError("podGroups", groups, "expected a list")
+    wanted = key.name.split("/")[1]
+    for item in groups:
+        group = _table(item, "podGroups")
+        if group.get("name") == wanted:
+            return Gang(key=key, min_count=_policy(_table(group.get("policy"), "policy")))
+    return None
+
+
+def parse_plugins_pod_group(obj: Mapping[str, Any]) -> Gang:
+    """A PodGroup of scheduler-plugins (``scheduling.x-k8s.io/v1alpha1``), which Koordinator uses
+    too, with annotations of its own.
+
+    Raises:
+        errors.ParseError: malformed.
+    """
+    metadata, spec = _table(obj.get("metadata"), "metadata"), _table(obj.get("spec"), "spec")
+    timeout = spec.get("scheduleTimeoutSeconds")
+    annotations = _table(metadata.get("annotations"), "annotations")
+    return _koordinated(
+        _key(Source.SCHEDULER_PLUGINS, metadata),
+        annotations,
+        min_count=_count(spec.get("minMember", 1), "minMember"),
+        timeout_s=None if timeout is None else float(_count(timeout, "scheduleTimeoutSeconds")),
+    )
+
+
+def parse_annotations(pod: Mapping[str, Any]) -> Gang:
+    """The gang that a pod's own annotations describe (Koordinator's way without a PodGroup).
+
+    Raises:
+        errors.ParseError: malformed.
+    """
+    metadata = _table(pod.get("metadata"), "metadata")
+    annotations = _table(metadata.get("annotations"), "annotations")
+    name = str(annotations.get(f"{_KOORDINATOR}name") or "")
+    namespace = str(metadata.get("namespace") or "default")
+    minimum = annotations.get(f"{_KOORDINATOR}min-available")
+    waits = str(annotations.get(f"{_KOORDINATOR}waiting-time") or "")
+    return _koordinated(
+        GangKey(Source.KOORDINATOR, namespace, name),
+        annotations,
+        min_count=_count(minimum, f"{_KOORDINATOR}min-available"),
+        timeout_s=_duration(waits) if waits else None,
+    )
+
+
+def _koordinated(
+    key: GangKey, annotations: Mapping[str, Any], *, min_count: int, timeout_s: float | None
+) -> Gang:
+    text = str(annotations.get(f"{_KOORDINATOR}groups") or "[]")
+    try:
+        groups = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise errors.ParseError(f"{_KOORDINATOR}groups", text, f"not JSON: {error}") from None
+    if not isinstance(groups, list) or not all(isinstance(each, str) for each in groups):
+        raise errors.ParseError(f"{_KOORDINATOR}groups", text, "expected a list of names")
+    return Gang(
+        key=key,
+        min_count=min_count,
+        with_gangs=frozenset(groups),
+        counts_running=annotations.get(f"{_KOORDINATOR}match-policy") != "only-waiting",
+        gives_up=annotations.get(f"{_KOORDINATOR}mode") != "NonStrict",
+        timeout_s=timeout_s,
+    )
+
+
+def _policy(policy: Mapping[str, Any]) -> int | None:
+    if "gang" in policy:
+        return _count(_table(policy["gang"], "gang").get("minCount"), "minCount")
+    if "basic" in policy:
+        return None
+    raise errors.ParseError("schedulingPolicy", dict(policy), "expected basic or gang")
+
+
+def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:
+    return GangKey(
+        source, str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
+    )
+
+
+def _count(value: object, what: str) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise errors.ParseError(what, value, "expected a number of 1 or more")
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    """Seconds of a duration as Go writes it: ``1h2m3s``, ``300ms``."""
+    if not _DURATION.fullmatch(text):
+        raise errors.ParseError("waiting-time", text, "expected a duration such as 90s")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+def _table(value: object, what: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise errors.ParseError(what, value, "expected an object")
+    return value

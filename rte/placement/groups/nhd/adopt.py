@@ -1,0 +1,98 @@
+"""What a pod holds that NHD has placed: read from the file that NHD wrote into its annotation.
+
+Source: NHD ``NHDScheduler.py`` ``ClaimPodResources``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.placement.groups.allocation import NO_ZONE, Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.nhd import triad
+from rte.placement.groups.nhd.export import NETWORK_CONFIG
+from rte.placement.groups.parsing import parse_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.request import Group
+
+#: The pod's annotation with the file.
+ANNOTATION = "sigproc.viasat.io/nhd_config"
+
+
+class AdoptionError(errors.RteError):
+    """The file names something that the node does not have."""
+
+
+def adopt(text: str, inventory: Inventory) -> Allocation:
+    """The allocation of a pod.
+
+    Args:
+        text: the file as NHD has written it.
+        inventory: the node's; GPUs are found by their index, NICs by their MAC.
+
+    Raises:
+        RequestError: the file has a fault.
+        AdoptionError: it names a GPU or a NIC that is not there.
+    """
+    imported = triad.read(text)
+    request = parse_request(json.dumps(dict(imported.document)))
+    ids = {what: triad.value_at(imported.settings, path) for path, what in imported.fields.items()}
+    network: Any = imported.settings.get(NETWORK_CONFIG, ())
+    return Allocation(
+        groups=tuple(
+            _group(wish, f"groups[{i}]", ids, network, inventory)
+            for i, wish in enumerate(request.groups)
+        ),
+        misc_zone=None,
+        misc=tuple(ids[f"misc[{i}]"] for i in range(request.misc.count)),
+        pages={size: {NO_ZONE: count} for size, count in request.hugepages.items()},
+    )
+
+
+def _group(
+    wish: Group, at: str, ids: dict[str, int], network: Any, inventory: Inventory
+) -> GroupAllocation:
+    queues = tuple(
+        (ids[f"{at}.queues[{n}].rx"], ids[f"{at}.queues[{n}].tx"]) for n in range(len(wish.queues))
+    )
+    by_index = {gpu.index: gpu.address for gpu in inventory.gpus if gpu.index is not None}
+    numbers = [ids[f"{at}.gpus[{n}]"] for n in range(len(wish.gpus))]
+    if lost := [number for number in numbers if number not in by_index]:
+        raise AdoptionError(f"{wish.name}: there is no GPU {lost[0]}")
+    allocation = GroupAllocation(
+        name=wish.name,
+        zone=None,
+        feeders=tuple(
+            tuple(ids[f"{at}.feeders[{n}][{k}]"] for k in range(gpu.feeders))
+            for n, gpu in enumerate(wish.gpus)
+        ),
+        queues=queues,
+        workers=tuple(ids[f"{at}.workers[{n}]"] for n in range(wish.workers)),
+        helpers=tuple(ids[f"{at}.helpers[{n}]"] for n in range(wish.helpers.count)),
+        gpus=tuple(by_index[number] for number in numbers),
+        nics=tuple(_nics(wish, queues, network, inventory)),
+    )
+    if any(cpu < 0 for cpu in allocation.cpus()):
+        raise AdoptionError(f"{wish.name}: the file has no CPUs yet")
+    return allocation
+
+
+def _nics(
+    wish: Group, queues: tuple[tuple[int, int], ...], network: Any, inventory: Inventory
+) -> Iterator[GivenNIC]:
+    """The function whose entry has the group's cores; NHD gives a group one."""
+    by_mac = {nic.mac.lower(): nic.address for nic in inventory.nics if nic.mac}
+    for entry in wish.nics:
+        macs = {
+            str(told.get("mac", "")).lower()
+            for told in network
+            if isinstance(told, dict) and any(rx in told.get("rxCores", ()) for rx, _ in queues)
+        }
+        if len(macs) != 1 or not macs <= set(by_mac):
+            raise AdoptionError(f"{wish.name}: {NETWORK_CONFIG} names no NIC of the node for it")
+        yield GivenNIC(by_mac[macs.pop()], entry.rx, entry.tx)

@@ -1,0 +1,183 @@
+"""``rte defrag``: plans on files, and evictions in a cluster of this process."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from rte.cli import defrag, main
+from rte.sim.apiserver import StatusError
+from tests.unit.cli.objects import node_objects, pod_yaml
+from tests.unit.scheduler.town import Town, until
+
+
+@pytest.fixture
+def cluster(write):
+    """Zones with 7 and 8 usable CPUs; on each node one pod in either zone."""
+    return write("cluster.yaml", [*node_objects("a", (5, 3)), *node_objects("b", (4, 4))])
+
+
+def test_the_smallest_plan_is_printed_with_the_nodes_before_and_after(write, cluster, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    assert main(["defrag", "-f", pod, "--from", cluster, "--bare-pods"]) == 0
+    out = capsys.readouterr().out
+    assert "1 moves open a place" in out
+    assert "1. default/a-1: a -> b" in out
+    assert "then default/new -> a" in out
+    assert "before: a (" in out
+    assert "after: b (" in out
+
+
+def test_json_names_the_moves(write, cluster, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    words = ["defrag", "-f", pod, "--from", cluster, "--bare-pods", "-o", "json"]
+    assert main(words) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["moves"] == [{"pod": "default/a-1", "source": "a", "target": "b"}]
+    assert plan["places"] == {"default/new": "a"}
+    assert plan["minimal"]
+
+
+def test_pods_without_a_controller_stay(write, cluster, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    assert main(["defrag", "-f", pod, "--from", cluster]) == 1
+    assert "no moves of 0 pods open a place" in capsys.readouterr().out
+
+
+def test_a_pod_that_fits_needs_no_move(write, cluster, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 4)])
+    assert main(["defrag", "-f", pod, "--from", cluster, "--bare-pods"]) == 0
+    assert "fits as it is: default/new -> " in capsys.readouterr().out
+
+
+def test_budgets_labels_and_annotations_keep_pods_where_they_are(write, capsys):
+    objects = [*node_objects("a", (5, 3)), *node_objects("b", (4, 4))]
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    for item in objects:
+        if item["kind"] == "Pod":
+            item["metadata"]["labels"] = {"app": item["metadata"]["name"]}
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "a-1"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    words = ["defrag", "-f", pod, "--bare-pods", "-o", "json", "--from"]
+    assert main([*words, write("with.yaml", [*objects, budget])]) == 0
+    moves = json.loads(capsys.readouterr().out)["moves"]
+    assert "default/a-1" not in {move["pod"] for move in moves}
+    assert main([*words, write("all.yaml", objects), "-l", "app=a-0"]) == 1
+    capsys.readouterr()
+    for item in objects:
+        item["metadata"]["annotations"] = {
+            **item["metadata"].get("annotations", {}),
+            defrag.STAYS: "false",
+        }
+    assert main([*words, write("stay.yaml", objects)]) == 1
+
+
+def test_without_a_name_it_is_for_the_pod_that_waits_in_vain(write, capsys):
+    files = write(
+        "all.yaml",
+        [
+            *node_objects("a", (5, 3)),
+            *node_objects("b", (4, 4)),
+            pod_yaml("small", 1, priority=9),
+            pod_yaml("large", 8),
+        ],
+    )
+    assert main(["defrag", "--from", files, "--bare-pods"]) == 0
+    assert "then default/large -> a" in capsys.readouterr().out
+    assert main(["defrag", "large", "--from", files, "--bare-pods"]) == 0
+    assert "then default/large -> a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["large", "-f", "{pod}", "--from", "{cluster}"], "one of the two"),
+        (["nobody", "--from", "{cluster}"], "there is no pod default/nobody"),
+        (["-f", "{pod}", "--from", "{cluster}", "--apply"], "--apply is for a cluster"),
+        (["-f", "{pod}", "--machine", "64-2s"], "nothing to move"),
+    ],
+)
+def test_wrong_usage_is_one_line(write, cluster, capsys, more, words):
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    filled = [word.replace("{pod}", pod).replace("{cluster}", cluster) for word in more]
+    assert main(["defrag", *filled]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+# In a cluster
+
+
+async def recreate(town, names, owner):
+    """The controller: a pod that is gone comes again under another name, unbound."""
+    generation = dict.fromkeys(names, 0)
+    while True:
+        for name, cpus in names.items():
+            try:
+                town.get(name if not generation[name] else f"{name}-{generation[name]}")
+            except StatusError:
+                generation[name] += 1
+                town.pod(f"{name}-{generation[name]}", cpus, owner=owner)
+        await asyncio.sleep(0.02)
+
+
+class OwnedTown(Town):
+    """Pods with a controller."""
+
+    def pod(self, name, cpu="2", *, owner="", **options):
+        super().pod(name, cpu, **options)
+        if owner:
+            reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set"}
+            reference |= {"uid": owner, "controller": True}
+            obj = self.api.get("pods", name, "default")
+            obj["metadata"]["ownerReferences"] = [reference]
+            self.api.update("pods", obj)
+
+
+async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
+    async with OwnedTown(tmp_path) as town:
+        await town.node("a")
+        await town.node("b")
+        async with town.scheduler():
+            sizes = {"p0": "4", "p1": "4", "p2": "5", "p3": "3"}
+            for name, cpus in sizes.items():
+                town.pod(name, cpus, owner="owner", node_name="a" if name in ("p0", "p1") else "b")
+                await until(lambda name=name: town.phase(name) == "Running")
+            town.pod("large", "8")
+            await until(lambda: town.condition("large"))
+            controller = asyncio.create_task(recreate(town, sizes, "owner"))
+            try:
+                words = ["defrag", "large", "--apply", "--kubeconfig", str(tmp_path / "kubeconfig")]
+                code = await asyncio.to_thread(main, [*words, "--timeout", "20"])
+                out = capsys.readouterr().out
+                assert code == 0, out
+                assert out.count("evicting ") == 1
+                await until(lambda: town.phase("large") == "Running", 10)
+                await until(lambda: all(p["status"]["phase"] == "Running" for p in town.pods()), 10)
+                assert not town.refusals
+            finally:
+                controller.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await controller
+
+
+async def test_a_pod_that_nobody_creates_again_is_told(tmp_path, capsys):
+    async with OwnedTown(tmp_path) as town:
+        await town.node("a")
+        await town.node("b")
+        async with town.scheduler():
+            for name, cpus, node in (("p0", "4", "a"), ("p1", "4", "a"), ("p2", "8", "b")):
+                town.pod(name, cpus, owner="owner", node_name=node)
+                await until(lambda name=name: town.phase(name) == "Running")
+            town.pod("large", "8")
+            await until(lambda: town.condition("large"))
+            words = ["defrag", "large", "--apply", "--kubeconfig", str(tmp_path / "kubeconfig")]
+            assert await asyncio.to_thread(main, [*words, "--timeout", "1"]) == 1
+            out = capsys.readouterr()
+            assert "was evicted, and no pod in its place was ready" in out.err
