@@ -28,7 +28,7 @@ import orjson
 
 from rte import accounting
 from rte.agent import memory
-from rte.kubelet import podresources, reading
+from rte.kubelet import PLUGIN_DIR, podresources, reading
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
 from rte.model.kubelet import NodePod
@@ -137,7 +137,7 @@ def write_kubelet(machine: Machine, directory: Path) -> tuple[bytes, bytes, list
     for containers in held.values():
         default &= ~bits.parse_list(containers["main"])
     keys = ("total", "systemReserved", "allocatable", "reserved", "free")
-    plugins = directory / reading.PLUGIN_DIR
+    plugins = directory / PLUGIN_DIR
     plugins.mkdir()
     for path, document in (
         (

@@ -253,6 +253,15 @@ OPTIONS = (
         default="/var/lib/kubelet (not with --sysfs-root)",
     ),
     Option(
+        name="device-plugin-dir",
+        field="agent.device_plugin_dir",
+        parse=path,
+        value="DIR",
+        help="the device manager's folder, with its checkpoint",
+        default="/var/lib/kubelet/device-plugins, whatever the kubelet's root directory is "
+        "(with --sysfs-root: device-plugins in --kubelet-state-dir)",
+    ),
+    Option(
         name="kubelet-config-file",
         field="agent.kubelet_config_file",
         parse=path,

@@ -170,7 +170,7 @@ class _Agent:
             podresources = await stack.enter_async_context(PodResources(settings.socket))
             self._socket = podresources.path
         if self._client is not None and settings.asks_kubelet:
-            self._pods = PodTable(before=_uids_in_files(settings.state_dir))
+            self._pods = PodTable(before=_uids_in_files(settings))
         drift = None
         if self._pods is not None and settings.drift_check:
             cases = CaseBook(settings.case_dir)
@@ -214,7 +214,12 @@ class _Agent:
             ),
         }
         if settings.asks_kubelet:
-            files = FileFollower(signals, state_dir=settings.state_dir, socket=self._socket)
+            files = FileFollower(
+                signals,
+                state_dir=settings.state_dir,
+                plugin_dir=settings.plugin_dir,
+                socket=self._socket,
+            )
             tasks["files"] = files.run()
             tasks["poll"] = follow.poll(signals, Change.POLL, every_s=settings.poll_interval)
         if self._client is not None and self._pods is not None:
@@ -387,12 +392,12 @@ class _Agent:
             self._readiness.met("published")
 
 
-def _uids_in_files(state_dir: Path | None) -> frozenset[str]:
+def _uids_in_files(settings: AgentSettings) -> frozenset[str]:
     """UIDs known before the API's first list; none where the files cannot be read yet."""
-    if state_dir is None:
+    if settings.state_dir is None:
         return frozenset()
     try:
-        files = read_state_files(state_dir)
+        files = read_state_files(settings.state_dir, plugin_dir=settings.plugin_dir)
     except errors.RteError:
         return frozenset()
     parts = (files.cpu, files.memory, files.devices)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from asyncinotify import Inotify, Mask
 
 from rte.kubelet import statefiles
-from rte.kubelet.reading import PLUGIN_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,6 +114,7 @@ class FileFollower:
         signals: Signals,
         *,
         state_dir: Path | None,
+        plugin_dir: Path | None,
         socket: Path | None,
         retry_s: float = 1.0,
         poll_s: float = 0.2,
@@ -125,7 +125,8 @@ class FileFollower:
         self._wanted: dict[Path, dict[str, Change]] = {}
         if state_dir:
             self._want(state_dir, _NAMES)
-            self._want(state_dir / PLUGIN_DIR, {**_NAMES, "kubelet.sock": Change.SOCKET})
+        if plugin_dir:
+            self._want(plugin_dir, {**_NAMES, "kubelet.sock": Change.SOCKET})
         if socket:
             self._want(socket.parent, {socket.name: Change.SOCKET})
         self._watched: dict[Path, Watch] = {}

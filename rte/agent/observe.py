@@ -328,14 +328,16 @@ class Observer:
             self._check_at = max(self._check_at, put_off)
         state_dir = self._settings.state_dir
         if state_dir is not None:
-            self._take_files(kubelet_reading.read_state_files(state_dir, self._files))
+            plugins = self._settings.plugin_dir
+            files = kubelet_reading.read_state_files(state_dir, self._files, plugin_dir=plugins)
+            self._take_files(files)
         if self._source is not None and self._needs_list(changes):
             await self._list()
 
     async def _notice_restart(self) -> None:
         # While our socket is away another one would tell another epoch of the same start.
-        state_dir = self._settings.state_dir if self._socket is None else None
-        epoch = kubelet_reading.kubelet_epoch(self._socket, state_dir)
+        plugins = self._settings.plugin_dir if self._socket is None else None
+        epoch = kubelet_reading.kubelet_epoch(self._socket, plugins)
         known = self._restart.epoch
         if not self._restart.notice(epoch, time.time(), _modified(self._socket)):
             return
@@ -378,7 +380,10 @@ class Observer:
         self._check_at = None
         try:
             view, files = await kubelet_reading.read_view(
-                self._settings.state_dir, self._source, previous=self._files
+                self._settings.state_dir,
+                self._source,
+                plugin_dir=self._settings.plugin_dir,
+                previous=self._files,
             )
         except errors.KubeletError:
             self._metrics.podresources_failures.labels("list").inc()

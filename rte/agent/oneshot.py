@@ -172,9 +172,10 @@ async def _read(
             view, files = await kubelet_reading.read_view(
                 settings.state_dir,
                 source,
+                plugin_dir=settings.plugin_dir,
                 config=config,
                 version=facts.version,
-                epoch=kubelet_reading.kubelet_epoch(socket, settings.state_dir),
+                epoch=kubelet_reading.kubelet_epoch(socket, settings.plugin_dir),
                 previous=files,
             )
             return accounting.build_reading(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from rte.kubelet import DEFAULT_ROOT_DIR
+from rte.kubelet import DEFAULT_ROOT_DIR, PLUGIN_DIR
 from rte.nrt import Method, Options
 
 #: Below the kubelet's state directory.
@@ -45,6 +45,7 @@ class AgentSettings:
         procfs_root: stands for ``/proc``; None: the real one.
         podresources_socket: address of the kubelet's podresources API; None: see ``socket``.
         kubelet_state_dir: the kubelet's root directory; None: see ``state_dir``.
+        device_plugin_dir: the device manager's folder; None: see ``plugin_dir``.
         kubelet_config_file: the kubelet's configuration file; None: from the API server, the
             kubelet's command line or its usual place.
         kubelet_config_dir: directory of drop-ins for it.
@@ -73,6 +74,7 @@ class AgentSettings:
     procfs_root: Path | None = None
     podresources_socket: str | None = None
     kubelet_state_dir: Path | None = None
+    device_plugin_dir: Path | None = None
     kubelet_config_file: Path | None = None
     kubelet_config_dir: Path | None = None
     node_name: str = ""
@@ -121,6 +123,16 @@ class AgentSettings:
         if self.kubelet_state_dir is not None:
             return self.kubelet_state_dir
         return DEFAULT_ROOT_DIR if self._host_kubelet else None
+
+    @property
+    def plugin_dir(self) -> Path | None:
+        """The device manager's folder. A kubelet of this host has it in the usual place whatever
+        its root directory is; a capture or a stand-in has it below the directory that is named.
+        """
+        if self.device_plugin_dir is not None:
+            return self.device_plugin_dir
+        root = DEFAULT_ROOT_DIR if self._host_kubelet else self.state_dir
+        return root / PLUGIN_DIR if root is not None else None
 
     @property
     def socket(self) -> str | None:

@@ -66,9 +66,9 @@ def _why(uid: str, admission: Admission, answer: Restart) -> dict[str, str]:
     if uid in answer.doubtful:
         return {
             "verdict": "uncertain",
-            "reason": "RestartedContainer",
-            "message": "a container with devices that has been restarted may be taken for dead "
-            "until its device plugin is back (fixed in Kubernetes 1.34.8)",
+            "reason": "DevicePluginsNotBack",
+            "message": "the kubelet admits its pods before the device plugins are back: a finished "
+            "init container (before Kubernetes 1.34.8 also a restarted one) may lack its devices",
         }
     return {
         "verdict": str(admission.verdict),

@@ -67,6 +67,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"the kubelet's --root-dir (default: {KUBELET_DIR}, if there and no root is given)",
     )
     parser.add_argument(
+        "--device-plugin-dir",
+        type=Path,
+        metavar="DIR",
+        help="the device manager's folder (default: device-plugins below the kubelet's directory)",
+    )
+    parser.add_argument(
         "--podresources-socket", metavar="ADDR", help="ask this kubelet what its pods hold"
     )
     parser.add_argument(
@@ -95,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     if state_dir is None and not (args.sysfs_root or args.procfs_root) and _is_there(KUBELET_DIR):
         state_dir = KUBELET_DIR
     if state_dir is not None:
-        entries += _capture_state(state_dir)
+        entries += _capture_state(state_dir, args.device_plugin_dir)
     entries += _capture_config(args.kubelet_config_file, state_dir)
     if args.podresources_socket:
         entries.append(asyncio.run(_capture_podresources(args.podresources_socket)))
@@ -111,22 +117,24 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def _capture_state(state_dir: Path) -> list[Captured]:
-    from rte.kubelet import reading, statefiles  # a bare machine needs neither
+def _capture_state(state_dir: Path, plugin_dir: Path | None) -> list[Captured]:
+    from rte.kubelet import PLUGIN_DIR, statefiles  # a bare machine needs neither
 
     if not _is_there(state_dir):
         raise errors.KubeletError(
             f"kubelet state directory {state_dir}: no such directory; "
             "name the kubelet's --root-dir with --kubelet-state-dir"
         )
-    plugins = f"{reading.PLUGIN_DIR}/{statefiles.DEVICE_CHECKPOINT}"
-    names = (statefiles.CPU_STATE, statefiles.MEMORY_STATE, statefiles.ALLOCATED_PODS, plugins)
     entries = []
-    for name in names:
+    for name in (statefiles.CPU_STATE, statefiles.MEMORY_STATE, statefiles.ALLOCATED_PODS):
         text = _read(state_dir / name)
         if text is not None:
-            kept = _without_responses(text, state_dir / name) if name == plugins else text
-            entries.append(Captured(f"kubelet/{name}", text=kept))
+            entries.append(Captured(f"kubelet/{name}", text=text))
+    checkpoint = (plugin_dir or state_dir / PLUGIN_DIR) / statefiles.DEVICE_CHECKPOINT
+    text = _read(checkpoint)
+    if text is not None:
+        kept = _without_responses(text, checkpoint)
+        entries.append(Captured(f"kubelet/{PLUGIN_DIR}/{checkpoint.name}", text=kept))
     return entries
 
 

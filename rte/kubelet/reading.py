@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from rte import errors
-from rte.kubelet import statefiles
+from rte.kubelet import PLUGIN_DIR, statefiles
 from rte.model.kubelet import (
     Allocatable,
     AllocatedPods,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rte.model.node import KubeletConfig
-
-#: Where the device manager keeps its checkpoint and its socket, below the kubelet's directory.
-PLUGIN_DIR = "device-plugins"
 
 #: Larger than any state file; a guard against a wrong path.
 _MAX_FILE_BYTES = 64 << 20
@@ -95,17 +92,20 @@ def read_allocated_pods(state_dir: Path) -> AllocatedPods | None:
     return _read(state_dir / statefiles.ALLOCATED_PODS, statefiles.parse_allocated_pods)
 
 
-def read_device_checkpoint(state_dir: Path) -> DeviceCheckpoint | None:
+def read_device_checkpoint(plugin_dir: Path) -> DeviceCheckpoint | None:
     """Read the device manager's checkpoint; as :func:`read_cpu_state`."""
-    path = state_dir / PLUGIN_DIR / statefiles.DEVICE_CHECKPOINT
-    return _read(path, statefiles.parse_device_checkpoint)
+    return _read(plugin_dir / statefiles.DEVICE_CHECKPOINT, statefiles.parse_device_checkpoint)
 
 
-def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> StateFiles:
+def read_state_files(
+    state_dir: Path, previous: StateFiles | None = None, *, plugin_dir: Path | None = None
+) -> StateFiles:
     """Read all state files as of one moment, those unchanged since ``previous`` not again.
 
     A pod enters ``allocated_pods_state`` last, so that file is read first: whoever is in it has
     all its entries in files read later. The set is taken only when nothing changed meanwhile.
+
+    ``plugin_dir`` is the device manager's folder, by default that below ``state_dir``.
 
     Raises:
         errors.KubeletError: no such directory, or a file cannot be read.
@@ -118,7 +118,8 @@ def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> Sta
             "name the kubelet's --root-dir with --kubelet-state-dir"
         )
     known = previous or StateFiles()
-    before = _signatures(state_dir)
+    plugins = plugin_dir or state_dir / PLUGIN_DIR
+    before = _signatures(state_dir, plugins)
     for _ in range(_ATTEMPTS):
         now_ns = time.time_ns()
         allocated, devices, cpu, memory = (
@@ -127,13 +128,13 @@ def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> Sta
         )
         known = StateFiles(
             allocated=known.allocated if allocated else read_allocated_pods(state_dir),
-            devices=known.devices if devices else read_device_checkpoint(state_dir),
+            devices=known.devices if devices else read_device_checkpoint(plugins),
             cpu=known.cpu if cpu else read_cpu_state(state_dir),
             memory=known.memory if memory else read_memory_state(state_dir),
             signatures=before,
             read_ns=now_ns,
         )
-        after = _signatures(state_dir)
+        after = _signatures(state_dir, plugins)
         if after == before:
             return known
         before = after
@@ -142,14 +143,14 @@ def read_state_files(state_dir: Path, previous: StateFiles | None = None) -> Sta
     )
 
 
-def kubelet_epoch(socket: Path | None, state_dir: Path | None) -> str:
+def kubelet_epoch(socket: Path | None, plugin_dir: Path | None) -> str:
     """A text that changes only when the kubelet restarts; empty where nothing tells.
 
     A starting kubelet makes its sockets anew: that of podresources, else of device plugins.
     """
     candidates = [socket] if socket else []
-    if state_dir:
-        candidates.append(state_dir / PLUGIN_DIR / "kubelet.sock")
+    if plugin_dir:
+        candidates.append(plugin_dir / "kubelet.sock")
     for path in candidates:
         try:
             status = path.stat()
@@ -189,6 +190,7 @@ async def read_view(
     state_dir: Path | None,
     source: Source | None,
     *,
+    plugin_dir: Path | None = None,
     config: KubeletConfig | None = None,
     version: str = "",
     epoch: str = "",
@@ -205,12 +207,12 @@ async def read_view(
         errors.ParseError: a file is empty, cut short or damaged.
         errors.InconsistentStateError: the files kept changing while they were read.
     """
-    files = read_state_files(state_dir, previous) if state_dir else None
+    files = read_state_files(state_dir, previous, plugin_dir=plugin_dir) if state_dir else None
     if source is None:
         return combine(files, config=config, version=version, epoch=epoch), files
     while True:
         pods, allocatable = await asyncio.gather(source.list(), source.allocatable())
-        after = read_state_files(state_dir, files) if state_dir else None
+        after = read_state_files(state_dir, files, plugin_dir=plugin_dir) if state_dir else None
         coherent = after == files
         files, attempts = after, attempts - 1
         if coherent or attempts <= 0:
@@ -227,12 +229,12 @@ async def read_view(
     return view, files
 
 
-def _signatures(state_dir: Path) -> tuple[Signature, ...]:
+def _signatures(state_dir: Path, plugin_dir: Path) -> tuple[Signature, ...]:
     return tuple(
         _signature(path)
         for path in (
             state_dir / statefiles.ALLOCATED_PODS,
-            state_dir / PLUGIN_DIR / statefiles.DEVICE_CHECKPOINT,
+            plugin_dir / statefiles.DEVICE_CHECKPOINT,
             state_dir / statefiles.CPU_STATE,
             state_dir / statefiles.MEMORY_STATE,
         )

@@ -152,7 +152,14 @@ def _node_options(sub: argparse.ArgumentParser) -> None:
 
 
 def _image(args: argparse.Namespace) -> None:
-    images.build(args.out.absolute())
+    if args.out:
+        images.build(args.out.absolute())
+    else:
+        print(images.archive())
+
+
+def _helm(_: argparse.Namespace) -> None:
+    print(builder.helm())
 
 
 def _build(args: argparse.Namespace) -> None:

@@ -33,10 +33,13 @@ class FreshNode(Protocol):
 
 #: Releases of which CI (``.ci/run``) builds the kubelet: the newest, and one with other rules.
 CI_RELEASES = ("1.35", "1.37")
-#: Run side by side with the other cluster tests under ``pytest --dist=loadgroup``: about half of
-#: the time that all of them take.
-_SECOND_LANE = {
-    "test_differential_api", "test_identity", "test_reading", "test_scheduler", "test_whole",
+#: What runs side by side with the other cluster tests under ``pytest --dist=loadgroup``: each lane
+#: takes about a third of the time that all of them take.
+_LANES = {
+    "cluster-2": (
+        "test_differential_api", "test_identity", "test_reading", "test_scheduler", "test_whole",
+    ),
+    "cluster-3": ("test_differential_kubelet",),
 }  # fmt: skip
 
 
@@ -50,8 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if release in (None, *CI_RELEASES):
                 item.add_marker("cluster")
         if item.get_closest_marker("cluster") or item.get_closest_marker("releases"):
-            second = item.path.stem in _SECOND_LANE
-            item.add_marker(pytest.mark.xdist_group("cluster-2" if second else "cluster-1"))
+            lanes = (lane for lane, files in _LANES.items() if item.path.stem in files)
+            item.add_marker(pytest.mark.xdist_group(next(lanes, "cluster-1")))
 
 
 @pytest.fixture(scope="session")

@@ -157,10 +157,14 @@ class Pair:
                 named[uid]: bits.format_list(cpus) for uid, cpus in cpu.pod_entries.items()
             },
             "rows": dict(memory.zones),
-            # The kubelet walks a Go map: the order of a container's blocks means nothing.
+            # The kubelet walks a Go map: the order of a container's blocks means nothing. Under the
+            # gate, 1.36 also writes down that a container has none.
             "blocks": {
-                named[uid]: {name: sorted(blocks, key=str) for name, blocks in held.items()}
+                named[uid]: {
+                    name: sorted(blocks, key=str) for name, blocks in held.items() if blocks
+                }
                 for uid, held in memory.entries.items()
+                if any(held.values())
             },
             "pod blocks": {
                 named[uid]: sorted(blocks, key=str) for uid, blocks in memory.pod_entries.items()

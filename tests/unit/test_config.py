@@ -85,6 +85,7 @@ SAMPLES = {
     "procfs-root": ("/p", Path("/p")),
     "podresources-socket": ("unix:///k.sock", "unix:///k.sock"),
     "kubelet-state-dir": ("/k", Path("/k")),
+    "device-plugin-dir": ("/d", Path("/d")),
     "kubelet-config-file": ("/k/c.yaml", Path("/k/c.yaml")),
     "kubelet-config-dir": ("/k/c.d", Path("/k/c.d")),
     "node-name": ("n1", "n1"),
@@ -324,3 +325,13 @@ def test_the_kubelet_belongs_to_the_hardware(flags, state_dir, socket) -> None:
     assert agent.state_dir == (Path(state_dir) if state_dir else None)
     assert agent.socket == socket
     assert agent.asks_kubelet is bool(state_dir or socket)
+
+
+def test_the_device_managers_folder_is_the_usual_one_whatever_the_kubelets_root_is() -> None:
+    here = AgentSettings(kubelet_state_dir=Path("/var/lib/k0s/kubelet"))
+    assert here.plugin_dir == Path("/var/lib/kubelet/device-plugins")
+    captured = AgentSettings(sysfs_root=Path("/x/sys"), kubelet_state_dir=Path("/x/kubelet"))
+    assert captured.plugin_dir == Path("/x/kubelet/device-plugins")
+    named = AgentSettings(device_plugin_dir=Path("/device-plugins"))
+    assert named.plugin_dir == Path("/device-plugins")
+    assert AgentSettings(sysfs_root=Path("/x/sys")).plugin_dir is None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Kinds, Node
 
 #: Admissions by prediction that one question may cost.
-STEPS = 2000
+STEPS = 1000
 #: Answers that are kept, one for each kind of pod and class of nodes.
 MAX_REMEMBERED = 100_000
 #: Nodes without room that are looked at to find what is missing.

@@ -21,6 +21,8 @@ MAX_LOOKS = 4000
 LOOKS_PER_STEP = 50
 #: Ways that are tried for one pod, each from another node on.
 MAX_TURNS = 24
+#: Part of the budget; the rest is left to others.
+SHARE = 0.75
 #: Times that all pods are placed anew, in another order.
 MAX_ROUNDS = 12
 #: Pushes on one path.
@@ -30,8 +32,7 @@ MAX_DEPTH = 6
 def place_by_paths(assignment: Assignment) -> None:
     """Place as many pods as are found a place for; the assignment is valid at every moment.
 
-    Kinds that found no place for all go first in the next round. A quarter of the budget is left
-    to others.
+    Kinds that found no place for all go first in the next round.
 
     Raises:
         CutOff: the budget is used up.
@@ -49,7 +50,7 @@ def place_by_paths(assignment: Assignment) -> None:
             left_out = [kind for kind in order if not _place_kind(assignment, kind)]
             if assignment.size > sum(map(len, best)):
                 best = list(assignment.bundles)
-            if not left_out or ground.budget.spent > ground.budget.steps * 3 // 4:
+            if not left_out or ground.budget.spent > ground.budget.steps * SHARE:
                 break
             order = [*left_out, *(kind for kind in order if kind not in left_out)]
     finally:
@@ -59,17 +60,18 @@ def place_by_paths(assignment: Assignment) -> None:
 
 def _place_kind(assignment: Assignment, kind: int) -> bool:
     """Whether all pods of a kind have found a place."""
-    return all(
-        any(_find_way(assignment, kind, turn) for turn in range(MAX_TURNS))
-        for _ in range(assignment.ground.kinds.counts[kind])
-    )
+    return all(_place_one(assignment, kind) for _ in range(assignment.ground.kinds.counts[kind]))
 
 
-def _find_way(assignment: Assignment, kind: int, turn: int) -> bool:
-    path = _Path(assignment, turn)
-    found = path.place(kind, 0)
-    assignment.ground.budget.spend(path.looks // LOOKS_PER_STEP)
-    return found
+def _place_one(assignment: Assignment, kind: int) -> bool:
+    budget = assignment.ground.budget
+    for turn in range(MAX_TURNS):
+        path = _Path(assignment, turn)
+        found = path.place(kind, 0)
+        budget.spend(path.looks // LOOKS_PER_STEP)
+        if found or not path.pushed:
+            return found
+    return False
 
 
 class _Path:
@@ -79,22 +81,22 @@ class _Path:
 
     Attributes:
         looks: nodes looked at so far.
+        pushed: nodes that others were pushed from.
     """
 
     def __init__(self, assignment: Assignment, turn: int) -> None:
         self._turn = turn
         self._ground = assignment.ground
         self._bundles = assignment.bundles
-        self._pushed: set[int] = set()
+        self.pushed: set[int] = set()
         self.looks = 0
 
     def place(self, kind: int, depth: int) -> bool:
         """Give one pod of the kind a place; False: nothing has changed."""
         candidates = sorted(self._ground.candidates[kind], key=self._left)
         for place in candidates:
-            if self.looks >= MAX_LOOKS:
+            if self._is_tired():
                 return False
-            self.looks += 1
             bundle = plus(self._bundles[place], kind)
             if self._ground.sites[place].takes(bundle):
                 self._bundles[place] = bundle
@@ -111,21 +113,25 @@ class _Path:
 
     def _push(self, place: int, kind: int, depth: int) -> bool:
         """Give the pod a place on this node, and the pods that leave it one elsewhere."""
-        if place in self._pushed:
+        if place in self.pushed:
             return False
-        self._pushed.add(place)
+        self.pushed.add(place)
         for leaving in _leavers(self._bundles[place], kind):
-            if self.looks >= MAX_LOOKS:
+            if self._is_tired():
                 return False
-            self.looks += 1
-            old = rest = self._bundles[place]
+            rest = self._bundles[place]
             for other in leaving:
                 rest = without(rest, other)
             rest = plus(rest, kind)
             if self._ground.sites[place].takes(rest) and self._move(place, rest, leaving, depth):
                 return True
-            self._bundles[place] = old
         return False
+
+    def _is_tired(self) -> bool:
+        """Counts a look; whether there is none left."""
+        self.looks += 1
+        budget = self._ground.budget
+        return self.looks > MAX_LOOKS or budget.spent > budget.steps * SHARE
 
     def _move(self, place: int, rest: Bundle, leaving: Bundle, depth: int) -> bool:
         before = list(self._bundles)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.node import Holding
+from rte.model.pod import ContainerKind
 from rte.placement.kubelet import devices, memory, outcome
 from rte.placement.kubelet.admission import settle, uncertain
 from rte.placement.kubelet.managers import Managers
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.node import MemoryBlock, NodeState, ZoneMemory
-    from rte.model.pod import Pod
+    from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Admission
     from rte.placement.kubelet.rules import Rules
 
@@ -42,8 +43,10 @@ class Restart:
         admissions: UID -> answer, in the order in which the pods were admitted. What a refused pod
             holds stays held until the kubelet has heard of all its pods.
         state: the node when that has happened.
-        doubtful: UIDs of admitted pods with devices on a release that may take a running container
-            for a dead one if it has been restarted (``any-container-runs`` in ``releases``).
+        doubtful: UIDs of admitted pods with devices that a real kubelet may refuse, because it
+            admits its pods before the device plugins are back: a container that does not run then
+            cannot have its devices. Ordinary init containers do not run any more; and up to 1.34.7
+            a container that was restarted may count as dead (``any-container-runs``).
     """
 
     start_error: str = ""
@@ -95,10 +98,18 @@ def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
         started=started,
         admissions=answers,
         state=settle(now, kept),
-        doubtful=frozenset()
-        if rules.any_container_runs
-        else frozenset(uid for uid in kept if _holds_devices(now, uid)),
+        doubtful=frozenset(
+            pod.uid
+            for pod in pods
+            if pod.uid in kept
+            and _holds_devices(now, pod.uid)
+            and not (rules.any_container_runs and all(map(_runs_on, pod.containers)))
+        ),
     )
+
+
+def _runs_on(container: Container) -> bool:
+    return container.kind is not ContainerKind.INIT
 
 
 def _initial_shared(state: NodeState, rules: Rules) -> CPUSet:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from rte.kubelet import checkpoints, statefiles
-from rte.kubelet.reading import PLUGIN_DIR
+from rte.kubelet import PLUGIN_DIR, checkpoints, statefiles
 from rte.model import bits
 
 if TYPE_CHECKING:

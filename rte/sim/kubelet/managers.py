@@ -116,7 +116,8 @@ class Managers:
         result = placement.restart(replace(self.state, kubelet_version=version), pods)
         if result.start_error:
             raise errors.KubeletStartError(result.start_error)
-        self.state = result.state
+        # What others hold stays until the next admission, as ever.
+        self.state = [result.started, *(answer.state for answer in result.admissions.values())][-1]
         self._hints = {uid: answer.hints for uid, answer in result.admissions.items()}
         self._write_cpus([views.cpu_state(self.state)])
         self._write_memory([views.memory_state(self.state)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rte import errors
-from rte.kubelet.reading import PLUGIN_DIR
+from rte.kubelet import PLUGIN_DIR
 from rte.model import bits
 from rte.model.kubelet import Allocatable, ListedPod
 from tests.checkpoints import sealed

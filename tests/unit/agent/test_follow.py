@@ -14,6 +14,7 @@ import pytest
 
 from rte.agent import follow
 from rte.agent.follow import Change, FileFollower, Signals
+from rte.kubelet import PLUGIN_DIR
 from rte.telemetry.metrics import AgentMetrics
 from tests.unit.agent.kubelets import FIXTURES
 
@@ -38,7 +39,14 @@ class Stingy(asyncinotify.Inotify):
 @asynccontextmanager
 async def following(directory: Path) -> AsyncIterator[Signals]:
     signals = Signals(AgentMetrics())
-    follower = FileFollower(signals, state_dir=directory, socket=None, retry_s=0.02, poll_s=0.01)
+    follower = FileFollower(
+        signals,
+        state_dir=directory,
+        plugin_dir=directory / PLUGIN_DIR,
+        socket=None,
+        retry_s=0.02,
+        poll_s=0.01,
+    )
     task = asyncio.create_task(follower.run())
     try:
         yield signals

@@ -21,6 +21,7 @@ from rte.agent.mailbox import Mailbox
 from rte.agent.observe import Clocks, Observer, Restart, Sources
 from rte.agent.pods import PodTable
 from rte.agent.settings import AgentSettings
+from rte.kubelet import PLUGIN_DIR
 from rte.model.kubelet import ListedContainer, ListedPod, NodePod
 from rte.model.node import ConfigSource, KubeletConfig, NodeState
 from rte.sysfs import read_machine
@@ -60,7 +61,10 @@ class Rig:
         self.seen: list[NodeState] = []
         self.mailbox: Mailbox[Observation] = Mailbox()
         self.settings = AgentSettings(
-            node_name="n0", kubelet_state_dir=root, podresources_socket=str(self.kubelet.socket)
+            node_name="n0",
+            kubelet_state_dir=root,
+            device_plugin_dir=root / PLUGIN_DIR,
+            podresources_socket=str(self.kubelet.socket),
         )
         self.learns = 0
         self.facts = NodeFacts(uid="u", version="v1.35.4")
@@ -131,7 +135,11 @@ def configured(source: ConfigSource) -> Callable[[NodeState], bool]:
 @asynccontextmanager
 async def running(rig: Rig) -> AsyncIterator[Rig]:
     files = FileFollower(
-        rig.signals, state_dir=rig.kubelet.root, socket=rig.kubelet.socket, retry_s=0.02
+        rig.signals,
+        state_dir=rig.kubelet.root,
+        plugin_dir=rig.kubelet.root / PLUGIN_DIR,
+        socket=rig.kubelet.socket,
+        retry_s=0.02,
     )
     tasks = [
         asyncio.create_task(coroutine)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import errors
-from rte.kubelet import reading
+from rte.kubelet import PLUGIN_DIR, reading
 from rte.model.kubelet import Allocatable, ListedPod
 from tests.checkpoints import sealed
 from tests.unit.kubelet import samples
@@ -22,7 +22,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "cpu_manager_state": reading.read_cpu_state,
     "memory_manager_state": reading.read_memory_state,
     "allocated_pods_state": reading.read_allocated_pods,
-    "device-plugins/kubelet_internal_checkpoint": reading.read_device_checkpoint,
+    "device-plugins/kubelet_internal_checkpoint": lambda folder: reading.read_device_checkpoint(
+        folder / PLUGIN_DIR
+    ),
 }
 every_file = pytest.mark.parametrize("name", READERS)
 
@@ -195,18 +197,19 @@ async def test_a_view_of_a_kubelet_that_never_rests_says_so(state_dir: Path) -> 
 
 
 def test_the_epoch_changes_when_a_kubelet_makes_its_socket_anew(tmp_path: Path) -> None:
-    sockets = tmp_path / "kubelet.sock", tmp_path / reading.PLUGIN_DIR / "kubelet.sock"
-    assert reading.kubelet_epoch(sockets[0], tmp_path) == ""
+    plugins = tmp_path / PLUGIN_DIR
+    sockets = tmp_path / "kubelet.sock", plugins / "kubelet.sock"
+    assert reading.kubelet_epoch(sockets[0], plugins) == ""
     for path in reversed(sockets):
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
-        first = reading.kubelet_epoch(sockets[0], tmp_path)
+        first = reading.kubelet_epoch(sockets[0], plugins)
         assert first
-        assert reading.kubelet_epoch(sockets[0], tmp_path) == first
+        assert reading.kubelet_epoch(sockets[0], plugins) == first
         path.unlink()
         path.write_text("")
         os.utime(path, (1, 1))
-        assert reading.kubelet_epoch(sockets[0], tmp_path) not in ("", first)
+        assert reading.kubelet_epoch(sockets[0], plugins) not in ("", first)
 
 
 def test_two_versions_in_one_tick_of_the_clock_with_one_inode_are_told_apart(
@@ -226,3 +229,12 @@ def test_two_versions_in_one_tick_of_the_clock_with_one_inode_are_told_apart(
     after = reading.read_state_files(state_dir, files)
     assert after.cpu is not None
     assert after.cpu.default == 0b111
+
+
+def test_the_device_managers_folder_may_lie_elsewhere(state_dir: Path, tmp_path: Path) -> None:
+    """As with a kubelet whose --root-dir is not the usual one."""
+    elsewhere = tmp_path / "elsewhere"
+    (state_dir / PLUGIN_DIR).rename(elsewhere)
+    assert reading.read_state_files(state_dir).devices is None
+    files = reading.read_state_files(state_dir, plugin_dir=elsewhere)
+    assert files.devices is not None

@@ -160,7 +160,7 @@ def test_a_container_that_may_be_taken_for_dead_is_told(capsys):
     assert world.admit(pod, "old").admitted
     world.report("old")
     assert restarts.show(world.cluster, "old", "text") == 1
-    assert "default/gpu: uncertain, RestartedContainer" in capsys.readouterr().out
+    assert "default/gpu: uncertain, DevicePluginsNotBack" in capsys.readouterr().out
 
 
 def test_only_pods_that_hold_something_are_asked_about():

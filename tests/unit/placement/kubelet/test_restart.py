@@ -125,6 +125,18 @@ def test_restarted_containers_may_be_taken_for_dead_before_1_34_8():
     assert not again.is_harmless
 
 
+@pytest.mark.parametrize("version", ["v1.35.4", "v1.37.1"])
+def test_finished_init_containers_may_lack_their_devices_until_the_plugins_are_back(version):
+    """Seen on a real kubelet: such a pod is refused with UnexpectedAdmissionError."""
+    state = build.node(devices={GPU: pool(0, 0)}, version=version)
+    parts = container("i0", "init", cpus=1, memory=1, gpus=1), container(cpus=1, memory=1, gpus=1)
+    with_init = pod("a", *parts)
+    again = placement.restart(build.filled(state, with_init), [with_init])
+    assert again.doubtful == {"a"}
+    without = simple("b", gpus=1)
+    assert not placement.restart(build.filled(state, without), [without]).doubtful
+
+
 def test_nobody_knows_what_an_unknown_kubelet_does():
     state = dataclasses.replace(build.node(), kubelet_version="v1.38.0")
     again = placement.restart(state, [simple("a")])
