@@ -61,7 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         "image", _image, "build the shipped images, without a registry, into an OCI archive"
     )
-    sub.add_argument("out", type=Path, metavar="OUT.tar")
+    sub.add_argument(
+        "out", type=Path, nargs="?", metavar="OUT.tar", help="default: the cache; prints its path"
+    )
+
+    command("helm", _helm, "build helm into the cache; prints its path")
 
     sub = command("up", _up, "start a cluster; prints the KUBECONFIG to export")
     _version(sub)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -34,6 +35,10 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 class ClusterError(Exception):
     """The test bed cannot do what was asked; the message says why."""
+
+
+#: The root of a container: an overlay whose upper layer lies in the folder of its node.
+_LAYER = re.compile(r" / / .*upperdir=(?P<run>[^,]+)/n/(?P<node>[^/,]+)/containerd/")
 
 
 def spawn(
@@ -75,14 +80,14 @@ def find(run_dir: Path, role: str | None = None) -> Iterator[psutil.Process]:
     """Living processes of a run (only those of one role and below, e.g. ``n0/``, if given)."""
     for process in psutil.process_iter():
         try:
-            marks = process.environ()
-            if marks.get(RUN) != str(run_dir) or process.pid == os.getpid():
+            where, what = _belonging(process)
+            if where != run_dir or process.pid == os.getpid():
                 continue
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
         except psutil.Error:
             continue
-        if role is None or marks.get(ROLE) == role or marks.get(ROLE, "").startswith(f"{role}/"):
+        if role is None or what == role or what.startswith(f"{role}/"):
             yield process
 
 
@@ -91,10 +96,27 @@ def runs() -> Counter[Path]:
     found: Counter[Path] = Counter()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            run_dir = process.environ().get(RUN)
+            run_dir, _ = _belonging(process)
             if run_dir and process.pid != os.getpid():
-                found[Path(run_dir)] += 1
+                found[run_dir] += 1
     return found
+
+
+def _belonging(process: psutil.Process) -> tuple[Path | None, str]:
+    """Run folder and role of a process; None for one that is not ours.
+
+    What runs in a container has an environment of its own; the layer that it writes to tells whose
+    it is.
+    """
+    marks = process.environ()
+    if RUN in marks:
+        return Path(marks[RUN]), marks.get(ROLE, "")
+    try:
+        root = Path(f"/proc/{process.pid}/mountinfo").read_text().partition("\n")[0]
+    except OSError:  # it has ended
+        return None, ""
+    found = _LAYER.search(root)
+    return (Path(found["run"]), f"{found['node']}/container") if found else (None, "")
 
 
 def stop(run_dir: Path, role: str | None = None, *, grace: float = 0.0) -> int:
