@@ -17,6 +17,7 @@ that a kubelet refuses is created again, as its owner would. One JSON line per s
   serves in arrival order (:mod:`bench.lib.oracle`);
 * ``efficiency``: share of all CPUs that ran jobs while some job waited;
 * ``start_p50_s``, ``start_max_s``: from a job's first creation to Running;
+* ``predictions``: of a scheduler of ours, by result (docs/metrics.md): all should be ``exact``;
 * ``cpu_s``: of the scheduler's processes; ``over_baseline``: mean makespan to the baseline's.
 
 The baseline is the default kube-scheduler. A subject is a command template: ``{kubeconfig}``,
@@ -33,6 +34,8 @@ import shlex
 import statistics
 import sys
 import threading
+import urllib.request
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from bench.lib import jobs as job_lists
 from bench.lib import oracle, rejections, replay, witness
@@ -160,6 +164,19 @@ class Subject:
             log=self.log(cluster),
             pid=next(processes.find(cluster.dir, self.role)).pid,
         )
+
+    def predictions(self, port: int) -> dict[str, int] | None:
+        """How its predictions came out, by result; None for a scheduler that makes none."""
+        if not self.answers:
+            return None
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        found: Counter[str] = Counter()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "rte_scheduler_predictions_total":
+                    found[sample.labels["result"]] += int(sample.value)
+        return dict(found)
 
     def start(self, cluster: Cluster) -> int:
         """Start it and wait until it places pods; its port is returned (0: none)."""
@@ -309,10 +326,11 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
             with _restarting(nodes if exported else [], args):
                 runs.append(_measure(cluster, subject, jobs, nodes, args, port))
             note(f"{subject.name} seed {seed}: {json.dumps(runs[-1])}")
+        predictions = subject.predictions(port)
         subject.stop(cluster)
         if exported:
             _stop_agents(nodes)
-        line = _summary(subject, args, runs, bounds)
+        line = {**_summary(subject, args, runs, bounds), "predictions": predictions}
         baseline = baseline or line["mean_makespan_s"]
         line["over_baseline"] = round(line["mean_makespan_s"] / baseline, 3)
         print(json.dumps(line), flush=True)

@@ -214,7 +214,8 @@ class Extender:
     async def _next_change(self, seconds: float) -> None:
         """Until the cluster has changed, or the time is over."""
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
         except TimeoutError:
             return
 

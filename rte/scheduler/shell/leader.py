@@ -108,7 +108,9 @@ class Leader:
     async def _once(self) -> None:
         started = self._clock()
         try:
-            held = await asyncio.wait_for(self._try(started), max(0.2, self._lease_s / 2))
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes with the answer.
+            async with asyncio.timeout(max(0.2, self._lease_s / 2)):
+                held = await self._try(started)
         except (errors.KubeError, TimeoutError) as error:
             held = False
             if not self._active:

@@ -470,7 +470,7 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
         "spec": {"holderIdentity": "a", "renewTime": "2026-01-01T00:00:00.000000Z"},
     }
     town.api.create("leases", lease, "rte-agents")
-    options = {"leader_elect": True, "lease_seconds": 1.0, "renew_seconds": 0.2}
+    options = {"leader_elect": True, "lease_seconds": 3.0, "renew_seconds": 0.2}
     async with town.scheduler(**options) as first:
         await until(first.is_active)
         async with town.scheduler(**options) as second:
