@@ -33,17 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("pod", nargs="?", metavar="POD", help="a pod of the cluster: NAME or NAMESPACE/NAME")
     add("-f", "--file", type=Path, metavar="F", help="explain the pod of this manifest instead")
     add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
-    add(
-        "--from",
-        dest="sources",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="F",
-        help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
-        "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
-    )
-    add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
+    live.add_arguments(parser)
     add(
         "--scheduler",
         metavar="URL",

@@ -61,18 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say where the nodes are read from."""
-    add = parser.add_argument
-    add(
-        "--from",
-        dest="sources",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="F",
-        help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
-        "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
-    )
-    add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
+    live.add_arguments(parser)
     machines.add_arguments(parser)
 
 

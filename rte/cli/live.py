@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rte import errors
@@ -10,8 +11,8 @@ from rte.kube import credentials, resources
 from rte.kube.client import Client
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
-    from pathlib import Path
 
 #: What every command looks at, by kind.
 CLUSTER: Final = {
@@ -29,6 +30,22 @@ DRA: Final = {
 def connect(kubeconfig: Path | None) -> Client:
     """A client of the cluster that the kubeconfig (or the usual places) names."""
     return Client(credentials.load(kubeconfig, os.environ), timeout_s=60)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say from which cluster, or which files, objects are read."""
+    add = parser.add_argument
+    add(
+        "--from",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
+        "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
+    )
+    add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
 
 
 async def read_cluster(
