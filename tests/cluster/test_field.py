@@ -112,6 +112,7 @@ def node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node]:
     for folder in ("scheduler", "default"):
         names = yaml.safe_dump_all(render(folder))
         cluster.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-f", "-", text=names)
+    agents.install.cache_clear()  # what it had installed went with the rest
     node.remove()
     cluster.stop_role("scheduler")
 

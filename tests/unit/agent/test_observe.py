@@ -324,9 +324,11 @@ async def test_after_a_restart_the_node_is_not_synced_until_its_pods_are_back(ri
     before = await rig.until(lambda state: "a" in state.admitted)
     rig.kubelet.listed.clear()
     rig.config = replace(rig.config, topology_policy="restricted")
+    rig.learnt.clear()
     rig.kubelet.start()
     state = await rig.until(lambda state: not state.synced)
     assert state == replace(before, synced=False)
+    rig.learnt.set()
     state = await rig.until(lambda state: state.epoch != before.epoch)
     assert not state.synced
     assert state.config.topology_policy == "restricted"
