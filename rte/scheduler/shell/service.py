@@ -80,6 +80,7 @@ class Scheduler:
             Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
