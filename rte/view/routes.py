@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Browsers and proxies give up on a silent stream; a comment keeps it open.
 _HEARTBEAT_S = 15.0
-_MOST_BYTES = 1 << 20
 
 
 def routes(source: Source) -> list[web.RouteDef]:
@@ -69,9 +68,10 @@ class _Answers:
         return _json(answers.explain_pod(cluster, cycle, pod).as_json())
 
     async def attempt(self, request: web.Request) -> web.Response:
-        body = await request.content.read(_MOST_BYTES + 1)
-        if len(body) > _MOST_BYTES:
-            return _json({"error": "a manifest of 1 MiB at most"}, status=413)
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge as error:  # 1 MiB, unless the application says else
+            return _json({"error": f"the manifest is too long: {error.text}"}, status=413)
         try:
             return _json(tries.attempt(self._source.known, body.decode()))
         except UnicodeDecodeError:

@@ -155,9 +155,11 @@ function curves(points) {
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", "free CPUs, the largest free zone and stranded CPUs over time");
   const last = points[points.length - 1];
-  const most = Math.max(1, ...points.map((point) => Math.max(point.free, point.stranded)));
+  // Free and stranded CPUs are parts of one sum; the largest zone has a scale of its own.
+  const all = Math.max(1, ...points.map((point) => Math.max(point.free, point.stranded)));
+  const zone = 1.25 * Math.max(1, ...points.map((point) => point.largest));
   const line = points.length > 1 ? points : [{ ...last, at: last.at - 1 }, last];
-  for (const [key, , colour, dash] of CURVES) svg.append(curve(line, key, most, colour, dash));
+  for (const [key, , colour, dash] of CURVES) svg.append(curve(line, key, key === "largest" ? zone : all, colour, dash));
   const caption = el("figcaption", {}, ...CURVES.map(([key, name, colour]) => {
     const swatch = el("i", { className: "swatch" });
     swatch.style.background = colour;

@@ -354,11 +354,12 @@ function drawLegend() {
     paintCell(canvas.getContext("2d"), 0, 0, 14, owner, reserved, themeColours());
     return canvas;
   };
-  $("legend").replaceChildren(
+  $("legend").replaceChildren(...(heats.size ? [el("span", {},
+    "a tile is a node, the darker the fuller; with a red frame it cannot be trusted")] : [
     el("span", {}, swatch(0), swatch(8), swatch(16), "a pod's own CPUs: colour and pattern, by node"),
     el("span", {}, swatch(undefined, false), "free: the shared pool, until a pod gets them"),
     el("span", {}, swatch(undefined, true), "reserved for the system"),
-    el("span", {}, "a column is a core, its threads one above the other"));
+    el("span", {}, "a column is a core, its threads one above the other")]));
 }
 
 // --- what people do ---
