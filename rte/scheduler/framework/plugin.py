@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.terms import Term
+    from rte.scheduler.framework.writes import Reserved
 
 
 class Snapshot(Protocol):
@@ -144,14 +145,14 @@ class Score(Plugin):
 class Reserve(Plugin):
     """Holds what a decision takes beside the node's room, until the API shows it or it is undone.
 
-    The writes are carried out before the bind, in order; a failure of one undoes the decision.
+    What has to be written for it stands before the bind (:mod:`rte.scheduler.framework.writes`).
     """
 
-    def reserve(self, pod: PodView, node: NodeEntry) -> Sequence[Any] | None:
-        """Take what the pod needs on the node: the writes; None when it is not there any more."""
+    def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
+        """Take what the pod needs on the node; None when it is not there any more."""
         raise NotImplementedError
 
-    def unreserve(self, writes: Sequence[Any]) -> None:
+    def unreserve(self, reserved: Reserved) -> None:
         """The decision is not in force any more, or the API shows what was written."""
         raise NotImplementedError
 

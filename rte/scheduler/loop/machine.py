@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.objects import RESOURCE_STATUS
+from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.making_room import MakingRoom
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
     from rte.scheduler.plugins.registry import Options
@@ -52,7 +55,7 @@ class _InForce:
     pod: PodView
     node: str
     at: float
-    held: tuple[tuple[Reserve, Sequence[Any]], ...]
+    held: tuple[tuple[Reserve, Reserved], ...]
 
 
 class Machine:
@@ -332,32 +335,36 @@ class Machine:
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
         status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        writes = tuple(write for _, writes in held for write in writes)
+        annotations = {RESOURCE_STATUS: status} if status else {}
+        for _, reserved in held:
+            annotations |= reserved.annotations
+        writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
-            Bind(pod, node, {RESOURCE_STATUS: status} if status else {}, writes),
+            Bind(pod, node, annotations, writes),
         ]
 
     def _reserve(
-        self,
-        pod: PodView,
-        entry: Any,
-    ) -> tuple[tuple[Reserve, Sequence[Any]], ...] | None:
-        held: list[tuple[Reserve, Sequence[Any]]] = []
+        self, pod: PodView, entry: NodeEntry
+    ) -> tuple[tuple[Reserve, Reserved], ...] | None:
+        held: list[tuple[Reserve, Reserved]] = []
         for plugin in self.cycle.profile.reserves:
-            writes = plugin.reserve(pod, entry)
-            if writes is None:
+            reserved = plugin.reserve(pod, entry)
+            if reserved is None:
                 self._unreserve(held)
                 return None
-            held.append((plugin, writes))
+            if reserved is not NOTHING:
+                held.append((plugin, reserved))
         return tuple(held)
 
-    def _unreserve(self, held: Sequence[tuple[Reserve, Sequence[Any]]]) -> None:
-        for plugin, writes in reversed(held):
-            plugin.unreserve(writes)
+    def _unreserve(self, held: Sequence[tuple[Reserve, Reserved]]) -> None:
+        for plugin, reserved in reversed(held):
+            plugin.unreserve(reserved)
 
     def _bound(self, event: messages.Bound, now: float) -> None:
         uid = event.uid
+        # What was written is known before its promise ends, so that nobody gets it meanwhile.
+        self._told(event.written, now)
         decision = self._in_force.pop(uid, None)
         if decision is not None:
             self._unreserve(decision.held)
@@ -385,6 +392,14 @@ class Machine:
             self._effects.append(
                 Post(waiting, "Warning", "FailedBinding", event.message, "Binding")
             )
+
+    def _told(self, written: Sequence[messages.Seen | messages.Gone], now: float) -> None:
+        for event in written:
+            if isinstance(event, messages.Seen):
+                taken = self.intake.seen(event.collection, event.obj, now)
+            else:
+                taken = self.intake.gone(event.collection, event.key, now)
+            self._taken(event.collection, taken, now)
 
     def _succeeded(
         self, uid: str, pod: PodView | None, decision: _InForce | None, now: float

@@ -14,7 +14,6 @@ from rte.kube.watch import watch
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
-from rte.scheduler.shell.volumes import CLAIMS, VOLUMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +30,8 @@ COLLECTIONS = {
     "leases": LEASES,
     "reports": NRTS,
     "budgets": BUDGETS,
-    "claims": CLAIMS,
-    "volumes": VOLUMES,
+    "claims": Resource("", "v1", "persistentvolumeclaims", namespaced=True),
+    "volumes": Resource("", "v1", "persistentvolumes"),
     "classes": Resource("storage.k8s.io", "v1", "storageclasses"),
     "drivers": Resource("storage.k8s.io", "v1", "csidrivers"),
     "limits": Resource("storage.k8s.io", "v1", "csinodes"),
