@@ -328,7 +328,7 @@ class Table:
         for table in (self._totals, self._allocatable):
             for column in table.values():
                 column[row] = 0
-        for name, amount in info.allocatable.items():
+        for name, amount in entry.allocatable().items():
             if name not in self._totals:
                 self._totals[name] = np.zeros(self._rows, dtype=np.int64)
                 self._allocatable[name] = np.zeros(self._rows, dtype=np.int64)

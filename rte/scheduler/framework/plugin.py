@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from rte.scheduler.framework.events import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.terms import Term
-    from rte.scheduler.framework.writes import Reserved
+    from rte.scheduler.framework.writes import Reserved, Write
 
 
 class Snapshot(Protocol):
@@ -51,6 +52,10 @@ class Snapshot(Protocol):
     @property
     def storage(self) -> Storage:
         """Claims, volumes, classes and drivers."""
+
+    @property
+    def devices(self) -> Devices:
+        """Devices of DRA and their claims."""
 
     @property
     def topology_version(self) -> int:
@@ -121,15 +126,19 @@ class Filter(Plugin):
         """What :meth:`filter` needs, None when the rule does not concern the pod."""
         raise NotImplementedError
 
-    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str:
-        """Why the pod cannot go there, empty when it can."""
+    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str | Status:
+        """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
 
 class Score(Plugin):
-    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100."""
+    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
+
+    ``exact``: only nodes that take the pod can be compared, so it has no part in their order.
+    """
 
     weight: ClassVar[float] = 1.0
+    exact: ClassVar[bool] = False
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether it could tell nodes apart for this pod; False saves the work."""
@@ -155,6 +164,13 @@ class Reserve(Plugin):
     def unreserve(self, reserved: Reserved) -> None:
         """The decision is not in force any more, or the API shows what was written."""
         raise NotImplementedError
+
+    def leftovers(self, pod: PodView) -> Iterable[Write]:  # noqa: ARG002
+        """What stands of an attempt before (of a replica before us), for a pod that fits nowhere.
+
+        It is undone, so that the pod may be decided afresh.
+        """
+        return ()
 
 
 def scaled(values: Sequence[float], *, reverse: bool = False) -> list[float] | None:

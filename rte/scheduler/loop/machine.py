@@ -100,6 +100,7 @@ class Machine:
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
+        self._taking_back: set[str] = set()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
         self._labels_count = False
@@ -129,6 +130,8 @@ class Machine:
                 self._lead(active=event.active)
             case messages.Bound():
                 self._bound(event, now)
+            case messages.TakenBack():
+                self._taken_back(event, now)
             case messages.Evicted():
                 self._evicted(event, now)
             case messages.Reread():
@@ -232,6 +235,7 @@ class Machine:
         if pod.uid in self.cluster.nominations:
             # A node makes room for it, not for its likes.
             key += pod.uid.encode()
+        key += self.cluster.devices.fate(pod)
         if self.cluster.matches.refusing and not pod.shape.company:
             key += repr(sorted(pod.labels.items())).encode()
         return key
@@ -285,6 +289,12 @@ class Machine:
         record = group.head()
         if record is None:
             return
+        claims = record.pod.shape.device_claims
+        if claims and (key := self._key(record.pod)) != group.key:
+            # They are not as they were when it came.
+            self.queue.push(record.pod, key, now)
+            self.queue.again(group)
+            return
         sequence = self.cluster.sequence
         decision = self.cycle.decide(record.pod, group.seen)
         record.attempts += 1
@@ -297,11 +307,25 @@ class Machine:
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
+        if not decision.waits:
+            self._free_leftovers(record.pod)
         if not decision.waits and record.pod.preempts:
             self._effects += self._room.refused(record, now)
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
+
+    def _free_leftovers(self, pod: PodView) -> None:
+        """What an attempt before has left may be what keeps the pod from every node."""
+        reserves = self.cycle.profile.reserves
+        writes = tuple(write for plugin in reserves for write in plugin.leftovers(pod))
+        if writes and pod.uid not in self._taking_back:
+            self._taking_back.add(pod.uid)
+            self._effects.append(messages.TakeBack(pod, writes))
+
+    def _taken_back(self, event: messages.TakenBack, now: float) -> None:
+        self._taking_back.discard(event.uid)
+        self._told(event.written, now)
 
     def _untold(self, record: Waiting, now: float) -> None:
         """The pod fits nowhere: users are told if that stands for a while."""

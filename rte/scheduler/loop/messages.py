@@ -86,6 +86,14 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What became of :class:`TakeBack`: the objects as the API has them now."""
+
+    uid: str
+    written: tuple[Seen | Gone, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reread:
     """:class:`Read` was carried out: the node's report and pods were Seen afresh."""
 
@@ -102,7 +110,9 @@ class Turn:
     """There is time to decide about one more pod."""
 
 
-Event: TypeAlias = Seen | Gone | Listed | Leading | Bound | Evicted | Reread | Tick | Turn
+Event: TypeAlias = (
+    Seen | Gone | Listed | Leading | Bound | TakenBack | Evicted | Reread | Tick | Turn
+)
 
 # --- effects ---
 
@@ -118,6 +128,14 @@ class Bind:
     node: str
     annotations: Mapping[str, str] = field(default_factory=dict)
     writes: tuple[Write, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Undo writes of an attempt before, of a pod that waits; answered by :class:`TakenBack`."""
+
+    pod: PodView
+    writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,5 +212,5 @@ class Said:
 
 
 Effect: TypeAlias = (
-    Bind | Evict | Nominate | Unschedulable | Post | Read | Compare | Measured | Said
+    Bind | TakeBack | Evict | Nominate | Unschedulable | Post | Read | Compare | Measured | Said
 )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict
+    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict, TakeBack
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -152,7 +152,9 @@ class Scheduler:
         self._carry_out(self.machine.place(pod, decision, self._clock()))
         running = self._binds.get(pod.uid)
         if running is None:
-            refused = Bound(pod.uid, Outcome.REFUSED, message="the node cannot hold what the pod needs")
+            refused = Bound(
+                pod.uid, Outcome.REFUSED, message="the node cannot hold what the pod needs"
+            )
             running = self._start(_known(refused))
         return running
 
@@ -208,6 +210,8 @@ class Scheduler:
             match effect:
                 case messages.Bind():
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
+                case messages.TakeBack():
+                    self.spawn(self._take_back(effect))
                 case messages.Evict():
                     self.spawn(self._evict(effect))
                 case messages.Nominate():
@@ -254,6 +258,10 @@ class Scheduler:
             return replace(bound, written=carried.written)
         # The next decision begins with what the API has then.
         return replace(bound, written=await self._writer.undo(effect.writes))
+
+    async def _take_back(self, effect: TakeBack) -> None:
+        written = await self._writer.undo(effect.writes)
+        self.feed(messages.TakenBack(effect.pod.uid, written))
 
     def _compare(self, effect: Compare) -> None:
         """The drift alarm: count how predictions came out, and tell of the first differences."""
@@ -305,7 +313,7 @@ class Scheduler:
         """Take in every bind of the replica before us, then begin."""
         while self.leader.may_bind():
             try:
-                await self.feeds.relist_pods()
+                await self.feeds.relist()
             except errors.KubeError as error:
                 logger.warning("cannot list pods before beginning: %s", error)
                 await asyncio.sleep(0.2)
