@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rte.scheduler.cache.gangs import GangBook
 from rte.scheduler.framework import node
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.matches import MatchIndex
@@ -38,6 +39,7 @@ class Cluster:
         budgets: ``namespace/name`` -> PodDisruptionBudget.
         priorities: number of pods on nodes by priority.
         storage: claims, volumes, classes and drivers.
+        gangs: who belongs together.
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
@@ -55,6 +57,7 @@ class Cluster:
         self.budgets: dict[str, Budget] = {}
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
+        self.gangs = GangBook()
         self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.scheduler.cache import gangs
 from rte.scheduler.framework import budgets, node, objects, storage
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ AGENT_DEAD_S = 40.0
 
 #: How items are told apart: by UID, by ``namespace/name``, else by name.
 _BY_UID = frozenset({"pods"})
-_BY_PATH = frozenset({"budgets", "claims", "capacities"})
+_BY_PATH = frozenset({"budgets", "claims", "capacities", *gangs.COLLECTIONS})
 
 
 def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
@@ -92,6 +93,8 @@ class Intake:
                     self._set_report(obj, now, taken)
                 case "leases":
                     self._set_lease(obj, now, age_s)
+                case _ if collection in gangs.COLLECTIONS:
+                    self._cluster.gangs.declare(collection, obj)
                 case _:
                     self._set[collection](obj, now)
         except errors.RteError as error:
@@ -125,6 +128,8 @@ class Intake:
                 if key in cluster.nodes:
                     cluster.set_report(key, None, now)
                 taken.report = key
+            case _ if collection in gangs.COLLECTIONS:
+                cluster.gangs.withdraw(collection, key)
             case _:
                 self._forget_storage(collection, key)
         return taken

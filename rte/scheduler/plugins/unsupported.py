@@ -31,13 +31,3 @@ class DynamicResources(_Refusal):
     says = "refused by name"
     parts = ("resourceClaims",)
     advice = "DRA resource claims are not supported (use kube-scheduler with rte's extender)"
-
-
-class GangScheduling(_Refusal):
-    """Pods that must be placed all or none: bound in part they hold room in vain."""
-
-    name = "GangScheduling"
-    owns = frozenset({"schedulingGroup", "workloadRef"})
-    says = "refused by name, as are the gang labels of other schedulers"
-    parts = ("schedulingGroup", "workloadRef", "gang labels")
-    advice = "gangs are not supported yet"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.kube.resources import BUDGETS, LEASES, NODES, NRTS, PODS, Resource
 from rte.kube.watch import watch
+from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
@@ -37,10 +38,16 @@ COLLECTIONS = {
     "drivers": Resource("storage.k8s.io", "v1", "csidrivers"),
     "limits": Resource("storage.k8s.io", "v1", "csinodes"),
     "capacities": Resource("storage.k8s.io", "v1", "csistoragecapacities", namespaced=True),
+    "podgroups": Resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True),
+    "podgroups-1.36": Resource("scheduling.k8s.io", "v1alpha2", "podgroups", namespaced=True),
+    "workloads-1.35": Resource("scheduling.k8s.io", "v1alpha1", "workloads", namespaced=True),
+    "podgroups-coscheduling": Resource(
+        "scheduling.x-k8s.io", "v1alpha1", "podgroups", namespaced=True
+    ),
 }
 
 #: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
-_OPTIONAL = frozenset({"drivers", "limits", "capacities"})
+_OPTIONAL = frozenset({"drivers", "limits", "capacities", *GANGS})
 
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50
@@ -98,7 +105,10 @@ class Feeds:
                             self._deliver(_seen(name, event.object))
             except errors.KubeError as error:
                 # 404: no such collection (the CRD is not installed). Others: a missing right.
-                logger.warning("cannot watch %s, trying again: %s", name, error)
+                # Most clusters have one kind of gang at most.
+                usual = name in GANGS and error.status == 404
+                log = logger.debug if usual else logger.warning
+                log("cannot watch %s, trying again: %s", name, error)
                 absent = error.status == 404 or name in _OPTIONAL
                 if absent:
                     self._synced[name].set()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict
+    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict, Release
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class Scheduler:
             Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            gang_timeout=settings.gang_timeout,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
@@ -106,7 +107,7 @@ class Scheduler:
             )
         self._binder = Binder(client, left_s=self._left_s, timeout_s=settings.bind_timeout)
         self._volumes = VolumeBinder(client, self.cluster.storage, clock, self._may_write)
-        self._evictor = Evictor(client, self.reporter, self._may_evict)
+        self._evictor = Evictor(client, self.reporter, self._may_write, self._may_evict)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -200,7 +201,7 @@ class Scheduler:
             match effect:
                 case messages.Bind():
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
-                case messages.Evict():
+                case messages.Evict() | messages.Release():
                     self.spawn(self._evict(effect))
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
@@ -209,6 +210,10 @@ class Scheduler:
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
+                    )
+                case messages.GroupCondition():
+                    self.reporter.group(
+                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
                     )
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
@@ -251,8 +256,11 @@ class Scheduler:
             await asyncio.sleep(_LOOK_S)
             self._kubelets.look(self.cluster.nodes.values())
 
-    async def _evict(self, effect: Evict) -> None:
-        self.feed(await self._evictor.evict(effect))
+    async def _evict(self, effect: Evict | Release) -> None:
+        if isinstance(effect, messages.Release):
+            await self._evictor.release(effect)
+        else:
+            self.feed(await self._evictor.evict(effect))
 
     async def _reread(self, name: str) -> None:
         while True:
