@@ -37,6 +37,9 @@ class GangBook:
     Attributes:
         pods: gang -> UID -> view, of its pods that are not terminal.
         ended: gang -> UIDs of its pods that ran to their end and are still shown.
+        started: gang -> UIDs of its pods that a kubelet has admitted.
+        lost: gangs of which a pod has gone before any kubelet had admitted it.
+        grouped: gangs that name others with which they are placed together.
         whole: gangs of which enough pods have run at some time.
         changed: gangs whose description has changed since somebody took them.
     """
@@ -44,6 +47,9 @@ class GangBook:
     def __init__(self) -> None:
         self.pods: dict[GangKey, dict[str, PodView]] = {}
         self.ended: dict[GangKey, set[str]] = {}
+        self.started: dict[GangKey, set[str]] = {}
+        self.lost: set[GangKey] = set()
+        self.grouped: set[GangKey] = set()
         self.whole: set[GangKey] = set()
         self.changed: set[GangKey] = set()
         self._declared: dict[GangKey, Gang | str] = {}
@@ -69,7 +75,8 @@ class GangBook:
         if any(_is_met(obj, name) for name in SCHEDULED):
             self.whole.add(key)
         try:
-            self._declared[key] = _READ[source](obj)
+            found = self._declared[key] = _READ[source](obj)
+            self._note_group(found)
         except errors.ParseError as error:
             self._declared[key] = str(error)
             raise
@@ -143,8 +150,14 @@ class GangBook:
         if pod is None or pod.gang is None:
             return
         key, pods = pod.gang, self.pods.setdefault(pod.gang, {})
+        if pod.started and pod.node and not pod.rejected:
+            self.started.setdefault(key, set()).add(pod.uid)
+        elif after is None or after.terminal:
+            self.lost.add(key)
         if after is not None and not after.terminal:
             pods[after.uid] = after
+            if after.gang_said is not None:
+                self._note_group(after.gang_said)
         else:
             pods.pop(pod.uid, None)
             ended = self.ended.setdefault(key, set())
@@ -154,13 +167,23 @@ class GangBook:
                 ended.discard(pod.uid)
         self._tidy(key)
 
+    def begin_anew(self, key: GangKey) -> None:
+        """What has been of the gang does not count for what is to come."""
+        self.started.pop(key, None)
+        self.lost.discard(key)
+
+    def _note_group(self, gang: Gang) -> None:
+        (self.grouped.add if gang.with_gangs else self.grouped.discard)(gang.key)
+
     def _tidy(self, key: GangKey) -> None:
         if self.pods.get(key) or self.ended.get(key):
             return
         self.pods.pop(key, None)
         self.ended.pop(key, None)
+        self.begin_anew(key)
         if key not in self._declared:
             self.whole.discard(key)
+            self.grouped.discard(key)
 
 
 def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:

@@ -16,7 +16,7 @@ from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.loop.gangs.gangs import Gangs, is_gang
+from rte.scheduler.loop.gangs.gangs import HELPED_BY, Gangs, is_gang
 from rte.scheduler.loop.making_room import MakingRoom
 from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
 from rte.scheduler.loop.rejections import Rejections
@@ -341,7 +341,7 @@ class Machine:
         if places:
             self.queue.again(group)
             return
-        self.queue.sleep(group, frozenset(), Gangs.HELPED_BY)
+        self.queue.sleep(group, frozenset(), HELPED_BY)
         for each in group.pods.values():
             self._untold(each, now)
 

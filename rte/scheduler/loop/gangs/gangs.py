@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from rte.scheduler.queue.queue import Group, Queue
 
 
+#: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
+HELPED_BY = ANY
+
+
 def is_gang(group: Group) -> bool:
     """Whether a group of the queue is a gang."""
     return group.key.startswith(units.PREFIX)
@@ -74,9 +78,6 @@ class Gangs:
             return None
         return units.queue_key(pod.gang)
 
-    #: Kinds of events after which a gang may fit; :meth:`helps` looks closer.
-    HELPED_BY = ANY
-
     # --- what watches tell -----------------------------------------------------------------------
 
     def look(self, before: PodView | None, after: PodView | None, now: float) -> list[Effect]:
@@ -103,23 +104,21 @@ class Gangs:
     def _rouse(self, key: GangKey) -> None:
         """The pods that are placed together with that gang's have another try."""
         partners = {key, *units.unit_of(self._cluster, key)}
-        partners |= {each for each in self._cluster.gangs.pods if self._names(each, key)}
+        partners |= {
+            each
+            for each in self._cluster.gangs.grouped
+            if key in units.unit_of(self._cluster, each)
+        }
         for each in partners:
             for uid in self._cluster.gangs.pods.get(each, ()):
                 self._queue.rouse(uid)
-
-    def _names(self, other: GangKey, key: GangKey) -> bool:
-        gang = self._cluster.gangs.gang(other)
-        if isinstance(gang, str) or not gang.with_gangs:
-            return False
-        return key in units.unit_of(self._cluster, other)
 
     def _judge(self, key: GangKey, now: float) -> list[Effect]:
         """Whether the gang is whole, in part, or has not begun."""
         book = self._cluster.gangs
         if units.has_run_whole(self._cluster, key):
             book.whole.add(key)
-        count = self._tally(key)
+        count = units.tally(self._cluster, key)
         if isinstance(count, str) or not count.is_in_part or key in book.whole:
             self._in_part.pop(key, None)
         elif key not in self._in_part:
@@ -268,7 +267,7 @@ class Gangs:
         """Release gangs that have been in part for too long; to be called each second."""
         effects: list[Effect] = []
         for key, since in list(self._in_part.items()):
-            count = self._tally(key)
+            count = units.tally(self._cluster, key)
             if isinstance(count, str) or not count.is_in_part:
                 del self._in_part[key]
                 continue
@@ -276,6 +275,8 @@ class Gangs:
             if not timeout or not count.gang.gives_up or now - since < timeout:
                 continue
             self._in_part[key] = now
+            self._cluster.gangs.begin_anew(key)
+            self._cluster.gangs.lost.add(key)
             effects += _release(count)
         effects.append(Measured("gangs_in_part", float(len(self._in_part)), how="set"))
         return effects

@@ -47,6 +47,7 @@ class Tally:
         waiting: its pods that may be placed now, in the order of the queue.
         placed: its pods that have a place and are not terminal.
         ended: how many have run to their end.
+        is_due: a pod without a place is known to be missing, and not just to come again.
         need: how many of ``waiting`` have to get a place at once; 0: each may go when it fits.
     """
 
@@ -54,6 +55,7 @@ class Tally:
     waiting: tuple[PodView, ...]
     placed: tuple[PodView, ...]
     ended: int
+    is_due: bool
     need: int
 
     @property
@@ -64,13 +66,15 @@ class Tally:
     @property
     def is_in_part(self) -> bool:
         """Whether some of its pods have places, and the others are due."""
-        return bool(self.need and self.placed)
+        return bool(self.need and self.placed and self.is_due)
 
 
-def tally(cluster: Cluster, key: GangKey, waits: Callable[[PodView], bool]) -> Tally | str:
+def tally(
+    cluster: Cluster, key: GangKey, waits: Callable[[PodView], bool] | None = None
+) -> Tally | str:
     """Count a gang's pods; a text where nothing is known of the gang.
 
-    ``waits``: whether a pod that has no place may be given one now.
+    ``waits``: whether a pod that has no place may be given one now; None: nobody asks.
     """
     book = cluster.gangs
     gang = book.gang(key)
@@ -78,7 +82,7 @@ def tally(cluster: Cluster, key: GangKey, waits: Callable[[PodView], bool]) -> T
         return gang
     pods = [cluster.pods[uid] for uid in book.pods.get(key, ()) if uid in cluster.pods]
     placed = tuple(pod for pod in pods if pod.node or pod.uid in cluster.assumed)
-    waiting = [pod for pod in pods if waits(pod)]
+    waiting = [pod for pod in pods if waits(pod)] if waits else []
     waiting.sort(key=lambda pod: (-pod.priority, pod.created, pod.name))
     ended = len(book.ended.get(key, ()))
     return Tally(
@@ -86,6 +90,7 @@ def tally(cluster: Cluster, key: GangKey, waits: Callable[[PodView], bool]) -> T
         waiting=tuple(waiting),
         placed=placed,
         ended=ended,
+        is_due=key in book.lost or _was_there_before(pods, placed, cluster),
         need=_need(gang, len(placed), ended, is_whole=key in book.whole),
     )
 
@@ -102,14 +107,26 @@ def _need(gang: Gang, placed: int, ended: int, *, is_whole: bool) -> int:
     return count
 
 
+def _was_there_before(pods: Sequence[PodView], placed: Sequence[PodView], cluster: Cluster) -> bool:
+    """Whether a pod without a place is older than the gang's beginning.
+
+    A younger one may take the place of one that has run: after a restart nobody remembers that.
+    """
+    began = min((pod.started for pod in placed if pod.started), default="")
+    return any(
+        not began or pod.created <= began
+        for pod in pods
+        if not pod.node and pod.uid not in cluster.assumed
+    )
+
+
 def has_run_whole(cluster: Cluster, key: GangKey) -> bool:
     """Whether kubelets have admitted as many of the gang's pods as it needs."""
     gang = cluster.gangs.gang(key)
     if isinstance(gang, str) or gang.min_count is None:
         return False
-    pods = cluster.gangs.pods.get(key, {}).values()
-    started = sum(1 for pod in pods if pod.node and pod.started)
-    return started + len(cluster.gangs.ended.get(key, ())) >= gang.min_count
+    started = cluster.gangs.started.get(key, set()) | cluster.gangs.ended.get(key, set())
+    return len(started) >= gang.min_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 MARKS = {
     "podgroups": lambda name, _: {"schedulingGroup": {"podGroupName": name}},
     "workloads-1.35": lambda name, _: {"workloadRef": {"name": f"w-{name}", "podGroup": name}},
-    "podgroups-coscheduling": lambda name, _: {
-        "labels": {"scheduling.x-k8s.io/pod-group": name}
-    },
+    "podgroups-coscheduling": lambda name, _: {"labels": {"scheduling.x-k8s.io/pod-group": name}},
     "koordinator": lambda name, count: {
         "annotations": {
             "gang.scheduling.koordinator.sh/name": name,

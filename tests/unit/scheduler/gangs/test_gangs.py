@@ -191,24 +191,17 @@ def test_a_gang_whose_pods_end_one_by_one_is_left_alone() -> None:
 
 
 def test_after_a_restart_in_the_middle_of_binds_the_gang_is_made_whole_first() -> None:
-    before = Square(1)
-    before.answers = False
-    before.group("g", 2)
-    uids = before.members("g", ["7", "8"])
-    before.bind(before.binds.pop(0))
-    after = Square(0)
-    after.answers = True
-    rival = before.pod("rival", "8", priority=100)
-    after.kubelets = before.kubelets
-    after.handle(messages.Leading(active=False))
-    for collection in ("nodes", "reports", "podgroups", "pods"):
-        for (kind, key), obj in before.objects.items():
-            if kind == collection:
-                after.put(kind, key, obj)
-    assert after.placed([*uids, rival]) == 1
-    after.handle(messages.Leading(active=True))
-    assert after.placed(uids) == 2
-    assert not after.where(rival)
+    desk = Square(1)
+    desk.answers = False
+    desk.group("g", 2)
+    uids = desk.members("g", ["7", "8"])
+    desk.bind(desk.binds.pop(0))
+    rival = desk.pod("rival", "8", priority=100)
+    assert desk.placed([*uids, rival]) == 1
+    desk.answers = True
+    desk.restart()
+    assert desk.placed(uids) == 2
+    assert not desk.where(rival)
 
 
 def test_a_gang_does_not_wait_for_rules_between_its_own_pods() -> None:
