@@ -545,6 +545,15 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="gang-timeout",
+        field="scheduler.gang_timeout",
+        parse=amount,
+        value="SECONDS",
+        help="a gang in part that finds no more places is deleted after so long; 0: never",
+        default="60",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="preemption",
         field="scheduler.preemption",
         parse=switch,

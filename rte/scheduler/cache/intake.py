@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement.dra import decode
+from rte.scheduler.cache import gangs
 from rte.scheduler.framework import budgets, devices, node, objects, storage
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ AGENT_DEAD_S = 40.0
 
 #: How items are told apart: by UID, by ``namespace/name``, else by name.
 _BY_UID = frozenset({"pods"})
-_BY_PATH = frozenset({"budgets", "claims", "capacities", "device-claims"})
+_BY_PATH = frozenset({"budgets", "claims", "capacities", "device-claims", *gangs.COLLECTIONS})
 
 
 def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
@@ -97,6 +98,8 @@ class Intake:
                     self._set_report(obj, now, taken)
                 case "leases":
                     self._set_lease(obj, now, age_s)
+                case _ if collection in gangs.COLLECTIONS:
+                    self._cluster.gangs.declare(collection, obj)
                 case _:
                     self._set[collection](obj, now)
         except errors.RteError as error:
@@ -132,6 +135,8 @@ class Intake:
                 taken.report = key
             case "slices" | "device-taint-rules" | "device-classes" | "device-claims":
                 self._forget_devices(collection, key)
+            case _ if collection in gangs.COLLECTIONS:
+                cluster.gangs.withdraw(collection, key)
             case _:
                 self._forget_storage(collection, key)
         return taken

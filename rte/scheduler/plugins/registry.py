@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.plugins import declared
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
+from rte.scheduler.plugins.gang_scheduling import GangScheduling
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
 from rte.scheduler.plugins.node_affinity import NodeAffinity
@@ -19,7 +20,6 @@ from rte.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from rte.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from rte.scheduler.plugins.shared_pool import SharedPool
 from rte.scheduler.plugins.taint_toleration import TaintToleration
-from rte.scheduler.plugins.unsupported import GangScheduling
 from rte.scheduler.plugins.volume_binding import VolumeBinding
 from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
 
