@@ -37,21 +37,22 @@ class GangBook:
     Attributes:
         pods: gang -> UID -> view, of its pods that are not terminal.
         ended: gang -> UIDs of its pods that ran to their end and are still shown.
-        started: gang -> UIDs of its pods that a kubelet has admitted.
-        lost: gangs of which a pod has gone before any kubelet had admitted it.
+        lost: gangs of which a pod has gone before they were whole.
         grouped: gangs that name others with which they are placed together.
-        whole: gangs of which enough pods have run at some time.
+        terminal: UID -> gang, of its terminal pods that are still shown.
+        whole: gangs of which enough pods have run at the same time.
         changed: gangs whose description has changed since somebody took them.
     """
 
     def __init__(self) -> None:
         self.pods: dict[GangKey, dict[str, PodView]] = {}
         self.ended: dict[GangKey, set[str]] = {}
-        self.started: dict[GangKey, set[str]] = {}
+        self.terminal: dict[str, GangKey] = {}
         self.lost: set[GangKey] = set()
         self.grouped: set[GangKey] = set()
         self.whole: set[GangKey] = set()
         self.changed: set[GangKey] = set()
+        self._failed: dict[GangKey, set[str]] = {}
         self._declared: dict[GangKey, Gang | str] = {}
         self._workloads: dict[str, Mapping[str, Any]] = {}
         self._served_as: dict[GangKey, str] = {}
@@ -142,6 +143,14 @@ class GangBook:
             and (each.namespace, each.name.split("/")[0]) == (key.namespace, key.name)
         )
 
+    def companions(self, pod: PodView) -> list[PodView]:
+        """Who has to go with a pod that is evicted, itself included (disruption mode ``all``)."""
+        gang = self.gang(pod.gang) if pod.gang else ""
+        if pod.gang is None or isinstance(gang, str) or not gang.is_disrupted_whole:
+            return [pod]
+        others = self.pods.get(pod.gang, {}).values()
+        return [pod, *(each for each in others if each.node and each.uid != pod.uid)]
+
     # --- members ---------------------------------------------------------------------------------
 
     def on_pod(self, before: PodView | None, after: PodView | None) -> None:
@@ -150,40 +159,40 @@ class GangBook:
         if pod is None or pod.gang is None:
             return
         key, pods = pod.gang, self.pods.setdefault(pod.gang, {})
-        if pod.started and pod.node and not pod.rejected:
-            self.started.setdefault(key, set()).add(pod.uid)
-        elif after is None or after.terminal:
-            self.lost.add(key)
         if after is not None and not after.terminal:
             pods[after.uid] = after
             if after.gang_said is not None:
                 self._note_group(after.gang_said)
-        else:
-            pods.pop(pod.uid, None)
-            ended = self.ended.setdefault(key, set())
-            if after is not None and not after.rejected and after.started:
-                ended.add(after.uid)
-            elif after is None:
-                ended.discard(pod.uid)
+            return
+        pods.pop(pod.uid, None)
+        has_run = pod.started and not pod.rejected
+        if after is not None:
+            self.terminal[after.uid] = key
+            (self.ended if has_run else self._failed).setdefault(key, set()).add(after.uid)
+        if key not in self.whole and not (after is not None and has_run):
+            self.lost.add(key)
         self._tidy(key)
 
-    def begin_anew(self, key: GangKey) -> None:
-        """What has been of the gang does not count for what is to come."""
-        self.started.pop(key, None)
-        self.lost.discard(key)
-
-    def _note_group(self, gang: Gang) -> None:
-        (self.grouped.add if gang.with_gangs else self.grouped.discard)(gang.key)
+    def gone(self, uid: str) -> None:
+        """A pod that was terminal is not shown any more."""
+        key = self.terminal.pop(uid, None)
+        if key is not None:
+            self.ended.get(key, set()).discard(uid)
+            self._failed.get(key, set()).discard(uid)
+            self._tidy(key)
 
     def _tidy(self, key: GangKey) -> None:
-        if self.pods.get(key) or self.ended.get(key):
+        if self.pods.get(key) or self.ended.get(key) or self._failed.get(key):
             return
-        self.pods.pop(key, None)
-        self.ended.pop(key, None)
-        self.begin_anew(key)
+        for table in (self.pods, self.ended, self._failed):
+            table.pop(key, None)
+        self.lost.discard(key)
         if key not in self._declared:
             self.whole.discard(key)
             self.grouped.discard(key)
+
+    def _note_group(self, gang: Gang) -> None:
+        (self.grouped.add if gang.with_gangs else self.grouped.discard)(gang.key)
 
 
 def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:

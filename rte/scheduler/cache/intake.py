@@ -116,6 +116,7 @@ class Intake:
             case "pods":
                 before = cluster.pods.get(key)
                 cluster.remove_pod(key, now)
+                cluster.gangs.gone(key)
                 if before is not None:
                     taken.pods.append((before, None))
             case "nodes":
@@ -152,6 +153,7 @@ class Intake:
                 for uid, pod in self._cluster.pods.items()
                 if uid not in found and pod.version <= version
             ]
+            lost += [uid for uid in self._cluster.gangs.terminal if uid not in found]
         else:
             lost = list(self._known.get(collection, set()) - set(found))
         return [self.gone(collection, key, now) for key in lost]

@@ -17,7 +17,8 @@ from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.loop.gangs.gangs import HELPED_BY, Gangs, is_gang
+from rte.scheduler.loop.gangs import gangs
+from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
 from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
 from rte.scheduler.loop.rejections import Rejections
@@ -101,14 +102,14 @@ class Machine:
             preempts=preempts,
             reserve_after=reserve_after,
         )
-        self._gangs = Gangs(
+        self._gangs = gangs.Gangs(
             self.cluster,
             self.cycle,
             self.queue,
             self.is_ours,
             self._reserve,
             self._unreserve,
-            timeout=gang_timeout,
+            gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
@@ -191,7 +192,7 @@ class Machine:
         group = self.queue.group_of(pod.uid)
         if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
             return group.told[1]
-        if group is not None and is_gang(group):
+        if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
         else:
             text, counts = explain(pod, self.cluster, self.cycle)
@@ -232,7 +233,7 @@ class Machine:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
-            if not known and group is not None and group.sleeping and not is_gang(group):
+            if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
                 self._room.wants(record)
                 self._untold(record, now)
@@ -304,7 +305,7 @@ class Machine:
         if not self.active:
             return
         group = self._gangs.urgent() or self.queue.pop()
-        if group is not None and is_gang(group):
+        if group is not None and is_gang(group.key):
             self._try_gang(group, now)
         elif group is not None:
             self._try(group, now)
@@ -368,7 +369,8 @@ class Machine:
         if places:
             self.queue.again(group)
             return
-        self.queue.sleep(group, frozenset(), HELPED_BY)
+        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
+        self._effects += self._gangs.refused(record.pod, now)
         for each in group.pods.values():
             self._untold(each, now)
 
@@ -492,8 +494,11 @@ class Machine:
         for victim in event.victims:
             note = f"Preempted by pod {event.uid} on node {victim.node}"
             self._effects.append(Post(victim, "Normal", "Preempted", note, "Preempting"))
-        effects, again = self._room.evicted(event, now)
-        self._effects += effects
+        if record is not None and record.pod.gang is not None and is_gang(record.key):
+            again = self._gangs.room.evicted(record.pod.gang, event, now)
+        else:
+            effects, again = self._room.evicted(event, now)
+            self._effects += effects
         if again is not None and record is not None:
             self._at(again, "preempt", event.uid)
 
@@ -538,6 +543,7 @@ class Machine:
                     record = self.queue.records.get(key)
                     if record is not None:
                         self._room.wants(record)
+                        self.queue.rouse(key)
                 case "nomination":
                     self._review(key, now)
                 case "evidence":

@@ -354,6 +354,7 @@ class Weather(RuleBasedStateMachine):
                 self.desk.put("pods", effect.pod.uid, {**obj, "spec": spec})
         for backlog in self.desk.backlog.values():
             backlog.clear()
+        self.desk.last.clear()
         self.desk.restart()
 
     # --- what must hold ---
@@ -418,7 +419,9 @@ class Weather(RuleBasedStateMachine):
             desk.calm()
             desk.pass_time(20.0)
             self.reread()
-            if not any((desk.binds, desk.evictions, self.unmet(), *desk.backlog.values())):
+            busy = (desk.binds, desk.evictions, self.unmet(), *desk.backlog.values())
+            # A gang in part is released when its time is over.
+            if not any(busy) and not desk.machine._gangs._in_part:
                 break
         # The longest hold-off, reservation and back-off are over.
         machine = desk.machine

@@ -86,6 +86,11 @@ class Decider:
             topology_key=wanted.topology_key,
         )
 
+    def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
+        """Whether one node takes all these pods."""
+        members = members_of(self._cluster, self._cycle, pods)
+        return place_together([node], members).verdict is Verdict.FITS
+
     def _where(self, answer: Answer) -> Callable[[PodView], Decision | None]:
         def choose(pod: PodView) -> Decision | None:
             entry = self._cluster.nodes.get(answer.places.get(pod.uid, ""))

@@ -7,6 +7,7 @@ part, is completed first of all; if that is not possible for a time, its other p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import ANY, Kind
@@ -14,6 +15,7 @@ from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider
 from rte.scheduler.loop.gangs.ground import Ground
+from rte.scheduler.loop.gangs.room import GangRoom
 from rte.scheduler.loop.messages import GroupCondition, Measured, Release, Said
 
 if TYPE_CHECKING:
@@ -35,9 +37,19 @@ if TYPE_CHECKING:
 HELPED_BY = ANY
 
 
-def is_gang(group: Group) -> bool:
-    """Whether a group of the queue is a gang."""
-    return group.key.startswith(units.PREFIX)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What can be set for gangs.
+
+    Attributes:
+        timeout: seconds after which a gang that stays in part is released; 0: never.
+        preempts: whether pods of lower priority may be evicted for a gang.
+        reserve_after: seconds after which a waiting gang gets nodes reserved; 0: never.
+    """
+
+    timeout: float
+    preempts: bool
+    reserve_after: float
 
 
 class Gangs:
@@ -50,7 +62,10 @@ class Gangs:
         waits: whether a pod waits for us.
         reserve: takes what a pod needs beside a node's room; None: it is not there.
         unreserve: gives it back.
-        timeout: seconds after which a gang that stays in part is released; 0: never.
+        options: what can be set.
+
+    Attributes:
+        room: evictions and reservations.
     """
 
     def __init__(
@@ -61,13 +76,20 @@ class Gangs:
         waits: Callable[[PodView], bool],
         reserve: Callable[[PodView, NodeEntry], Any],
         unreserve: Callable[[Any], None],
-        *,
-        timeout: float,
+        options: Options,
     ) -> None:
         self._cluster, self._cycle, self._queue, self._waits = cluster, cycle, queue, waits
-        self._timeout = timeout
+        self._timeout = options.timeout
         self._ground = Ground(cluster)
         self._decider = Decider(cluster, cycle, self._ground, reserve, unreserve)
+        self.room = GangRoom(
+            cluster,
+            queue,
+            self._ground,
+            self._decider,
+            preempts=options.preempts,
+            reserve_after=options.reserve_after,
+        )
         self._attempts: dict[GangKey, Attempt] = {}
         self._in_part: dict[GangKey, float] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
@@ -160,10 +182,22 @@ class Gangs:
             attempt = self._decider.decide(wanted)
             if attempt.places:
                 self._attempts.pop(pod.gang, None)
+                self.room.placed(pod.gang)
                 return attempt.places
             self._attempts[pod.gang] = attempt
         self._take_up(before)
         return []
+
+    def refused(self, pod: PodView, now: float) -> list[Effect]:
+        """The gang of the pod fits nowhere: room may be made for it."""
+        attempt = self._attempts.get(pod.gang) if pod.gang else None
+        tallies = self._tallies(units.unit_of(self._cluster, pod.gang)) if pod.gang else ""
+        if pod.gang is None or attempt is None or isinstance(tallies, str):
+            return []
+        if not any(each.need for each in tallies):
+            # Extra pods make do with the room that there is.
+            return []
+        return self.room.refused(pod.gang, attempt.wanted, now)
 
     def _tallies(self, unit: Iterable[GangKey]) -> list[Tally] | str:
         """How the gangs of a unit stand; a text where they cannot be placed yet."""
@@ -265,7 +299,7 @@ class Gangs:
 
     def second(self, now: float) -> list[Effect]:
         """Release gangs that have been in part for too long; to be called each second."""
-        effects: list[Effect] = []
+        effects = self.room.second(now)
         for key, since in list(self._in_part.items()):
             count = units.tally(self._cluster, key)
             if isinstance(count, str) or not count.is_in_part:
@@ -275,8 +309,6 @@ class Gangs:
             if not timeout or not count.gang.gives_up or now - since < timeout:
                 continue
             self._in_part[key] = now
-            self._cluster.gangs.begin_anew(key)
-            self._cluster.gangs.lost.add(key)
             effects += _release(count)
         effects.append(Measured("gangs_in_part", float(len(self._in_part)), how="set"))
         return effects

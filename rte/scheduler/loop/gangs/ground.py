@@ -69,9 +69,17 @@ class Ground:
             pod: of the gang.
             vacate: UIDs of pods of a node that are looked at as if they had ended.
         """
+        return self.nodes_of(self._cluster.nodes.values(), pod, vacate)
+
+    def nodes_of(
+        self,
+        entries: Iterable[NodeEntry],
+        pod: PodView,
+        vacate: Callable[[NodeEntry], frozenset[str]] | None = None,
+    ) -> list[Node]:
+        """Likewise some of the nodes."""
         found = (
-            self._node(entry, pod, vacate(entry) if vacate else frozenset())
-            for entry in self._cluster.nodes.values()
+            self._node(entry, pod, vacate(entry) if vacate else frozenset()) for entry in entries
         )
         return sorted((node for node in found if node), key=lambda node: node.name)
 

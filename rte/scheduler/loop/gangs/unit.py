@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 PREFIX = b"gang "
 
 
+def is_gang(key: bytes) -> bool:
+    """Whether a group of the queue with that key is a gang."""
+    return key.startswith(PREFIX)
+
+
 def is_placed_as_one(cluster: Cluster, pod: PodView) -> bool:
     """Whether the pod is placed with others; pods of a group without a count go one by one."""
     if pod.gang is None:
@@ -125,8 +130,9 @@ def has_run_whole(cluster: Cluster, key: GangKey) -> bool:
     gang = cluster.gangs.gang(key)
     if isinstance(gang, str) or gang.min_count is None:
         return False
-    started = cluster.gangs.started.get(key, set()) | cluster.gangs.ended.get(key, set())
-    return len(started) >= gang.min_count
+    pods = cluster.gangs.pods.get(key, {}).values()
+    started = sum(1 for pod in pods if pod.node and pod.started)
+    return started + len(cluster.gangs.ended.get(key, ())) >= gang.min_count
 
 
 @dataclass(frozen=True, kw_only=True)
