@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import errors
+from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.nhd import labels, libconfig, triad, triadset
 from rte.placement.groups.nhd.adopt import AdoptionError, adopt
 from rte.placement.groups.nhd.export import ExportError, write_back
-from rte.placement.groups.parsing import RequestError, parse_request
+from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
 from rte.placement.groups.record import Record, devices_of
 from rte.placement.groups.request import ANNOTATION
