@@ -121,7 +121,7 @@ class Cluster:
 
     def conflicts(self, node: str) -> tuple[str, ...]:
         """What two pods hold there that only one can; both keep it, nobody else gets it."""
-        return tuple(holdings.conflicts(self._nodes[node].allocations))
+        return tuple(line for line, _ in holdings.conflicts(self._nodes[node].allocations))
 
     def choose(self, request: Request, now: float) -> Choice:
         """The node for a pod.

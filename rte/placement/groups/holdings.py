@@ -48,11 +48,11 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
     )
 
 
-def conflicts(allocations: Mapping[str, Allocation]) -> Iterator[str]:
-    """What two pods hold that only one can: one line for each such thing."""
+def conflicts(allocations: Mapping[str, Allocation]) -> Iterator[tuple[str, frozenset[str]]]:
+    """What two pods hold that only one can: a line for each such thing, and the pods."""
     for holders, what in _exclusively_held(allocations):
         if len(holders) > 1:
-            yield f"{what} is held by pods {', '.join(sorted(holders))}"
+            yield f"{what} is held by pods {', '.join(sorted(holders))}", frozenset(holders)
 
 
 def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[set[str], str]]:

@@ -58,6 +58,8 @@ class Cluster:
         self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
+        #: What our binds write on the pods that are assumed.
+        self._written: dict[str, Mapping[str, str]] = {}
 
     def drain(self) -> list[ClusterEvent]:
         """Take the events so far."""
@@ -230,7 +232,7 @@ class Cluster:
             if pod.uid in self.assumed:
                 # The API has not shown our bind yet: the decision stays in force.
                 where = self.assumed[pod.uid]
-                self._place(replace(pod, node=where), where)
+                self._place(self._as_decided(pod, where), where)
 
     def remove_pod(self, uid: str, now: float) -> None:
         """A pod is gone from the API."""
@@ -246,6 +248,7 @@ class Cluster:
     def _end(self, pod: PodView, now: float) -> None:
         self.pods.pop(pod.uid, None)
         self.unnominate(pod.uid)
+        self._written.pop(pod.uid, None)
         where = self.assumed.pop(pod.uid, "") or pod.node
         for name in {where, pod.node} - {""}:
             entry = self.entry(name)
@@ -259,6 +262,7 @@ class Cluster:
 
     def _bound(self, pod: PodView, old: PodView | None) -> None:
         decided = self.assumed.pop(pod.uid, "")
+        self._written.pop(pod.uid, None)
         self.pods[pod.uid] = pod
         for name in {decided, old.node if old else ""} - {"", pod.node}:
             self._lift(pod.uid, name)
@@ -272,7 +276,11 @@ class Cluster:
         if before is None:
             self._count(pod, entry, 1)
             self._tell(Kind.POD_PLACED, name, pod)
-        elif before.shape is pod.shape and before.labels == pod.labels:
+        elif (
+            before.shape is pod.shape
+            and before.labels == pod.labels
+            and before.annotations == pod.annotations
+        ):
             if before.deleting != pod.deleting:
                 self.touch(entry)
                 self._tell(Kind.POD_CHANGED, name, pod, before)
@@ -301,19 +309,36 @@ class Cluster:
 
     # --- our own decisions -----------------------------------------------------------------------
 
-    def assume(self, uid: str, name: str, resource_status: str = "") -> None:
-        """We decide that the pod goes there; it counts from now on, and nowhere else."""
+    def assume(self, uid: str, name: str, written: Mapping[str, str] | None = None) -> None:
+        """We decide that the pod goes there; it counts from now on, and nowhere else.
+
+        ``written``: annotations that its bind writes.
+        """
         before = self.assumed.get(uid)
         if before is not None and before != name:
             self._lift(uid, before)
-        pod = self.pods[uid] = replace(self.pods[uid], resource_status=resource_status)
         self.assumed[uid] = name
+        self._written[uid] = written or {}
         self.unnominate(uid)
-        self._place(replace(pod, node=name), name)
+        self._place(self._as_decided(self.pods[uid], name), name)
+
+    def _as_decided(self, pod: PodView, name: str) -> PodView:
+        """The pod as it will be when our bind has come through."""
+        written = self._written.get(pod.uid)
+        annotations = {**pod.annotations, **written} if written else pod.annotations
+        return replace(pod, node=name, annotations=annotations)
+
+    def rested(self, name: str) -> None:
+        """The node takes pods again that it refused for the time since a start or stop."""
+        entry = self.nodes.get(name)
+        if entry is not None:
+            self.touch(entry)
+            self._tell(Kind.RESTED, name)
 
     def forget(self, uid: str) -> None:
         """The decision is not in force any more (the API has refused the bind)."""
         name = self.assumed.pop(uid, "")
+        self._written.pop(uid, None)
         if name:
             self._lift(uid, name)
 

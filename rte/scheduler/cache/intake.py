@@ -182,7 +182,8 @@ class Intake:
         if version and self._reports.get(name) == version:
             return
         self._reports[name] = version
-        report = node.read_report(obj)
+        known = self._cluster.nodes.get(name)
+        report = node.read_report(obj, known.report if known else None)
         self._cluster.set_report(name, report, now)
         taken.report = name
         if report.broken:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
+from rte.nrt import group_inventory
 from rte.scheduler.framework import outlook as state
 
 if TYPE_CHECKING:
@@ -32,22 +33,35 @@ class Report:
 
     Exactly one of ``state`` (ours) and ``table`` (another exporter's) is set, neither when the
     object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named.
+    ``inventory``: the hardware for processing groups, where the agent publishes it (its text in
+    ``inventory_text``).
     """
 
     state: NodeState | None = None
     table: zones.ZoneTable | None = None
     broken: str = ""
     owner: str = ""
+    inventory: group_inventory.Published | None = None
+    inventory_text: str = ""
 
 
-def read_report(obj: Mapping[str, Any]) -> Report:
-    """Decode an NRT of any exporter; a malformed one is a report that says so."""
+def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
+    """Decode an NRT of any exporter; a malformed one is a report that says so.
+
+    ``before``: the node's report till then; an inventory that has not changed is not read again.
+    """
     try:
         owners = obj["metadata"].get("ownerReferences") or ()
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
         decoded = nrt.decode(obj)
         if decoded.state is not None:
-            return Report(state=decoded.state, owner=owner)
+            text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
+            inventory = before.inventory if before and before.inventory_text == text else None
+            if text and inventory is None:
+                inventory = group_inventory.decode(text)
+            return Report(
+                state=decoded.state, owner=owner, inventory=inventory, inventory_text=text
+            )
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)
@@ -115,6 +129,7 @@ class NodeEntry:
         changed: sequence number of the last change.
         remembered: shape -> answer of the rules that depend on this node alone.
         rooms: (shape placed here or none, shape) -> how many of the latter the node then takes.
+        derived: what plugins have made of the node, by their names.
     """
 
     def __init__(self, name: str, row: int) -> None:
@@ -139,6 +154,7 @@ class NodeEntry:
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self.remembered: dict[bytes, Status] = {}
         self.rooms: dict[tuple[bytes, bytes], int] = {}
+        self.derived: dict[str, Any] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
@@ -147,6 +163,7 @@ class NodeEntry:
         self._free = None
         self.remembered.clear()
         self.rooms.clear()
+        self.derived.clear()
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""

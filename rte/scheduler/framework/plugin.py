@@ -52,6 +52,13 @@ class Snapshot(Protocol):
         """Claims, volumes, classes and drivers."""
 
     @property
+    def sequence(self) -> int:
+        """Number of the latest change of any node."""
+
+    def changed_since(self, sequence: int) -> list[NodeEntry]:
+        """Nodes that changed after that number, latest first."""
+
+    @property
     def topology_version(self) -> int:
         """Grows whenever a node comes or goes, or its labels or taints change."""
 
@@ -87,7 +94,9 @@ class Plugin:
 
 
 class PreFilter(Plugin):
-    """Rules out pods whatever the node."""
+    """Rules out pods whatever the node. ``tells``: reason of the event that says so."""
+
+    tells: ClassVar[str] = "FailedScheduling"
 
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
         """Why the pod can go nowhere, empty when nothing is wrong with it."""
@@ -153,6 +162,45 @@ class Reserve(Plugin):
 
     def unreserve(self, writes: Sequence[Any]) -> None:
         """The decision is not in force any more, or the API shows what was written."""
+        raise NotImplementedError
+
+
+class Annotate(Plugin):
+    """What the bind writes on the pod, in one transaction with the pod's node."""
+
+    def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
+        """The annotations for a pod that goes to a node whose answer was ``status``."""
+        raise NotImplementedError
+
+
+class Passed(NamedTuple):
+    """What a second has brought.
+
+    Attributes:
+        nodes: whose answers have changed by time alone.
+        metrics: name, value, how it is noted.
+        notes: pod, reason and text of events to post.
+    """
+
+    nodes: tuple[str, ...] = ()
+    metrics: tuple[tuple[str, float, str], ...] = ()
+    notes: tuple[tuple[PodView, str, str], ...] = ()
+
+
+class Clocked(Plugin):
+    """A rule that time changes. Its answers may change in :meth:`second` only."""
+
+    def started(self, pod: PodView, node: NodeEntry, now: float) -> None:
+        """We have decided that the pod goes there."""
+
+    def undone(self, pod: PodView, node: str) -> None:
+        """That decision has failed."""
+
+    def ended(self, pod: PodView, node: NodeEntry, now: float) -> None:
+        """A pod of the node is terminal or gone."""
+
+    def second(self, now: float, snapshot: Snapshot) -> Passed:
+        """Called each second."""
         raise NotImplementedError
 
 

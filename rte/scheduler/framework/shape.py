@@ -16,6 +16,7 @@ from rte import errors
 from rte.k8s import requests, selectors, wire
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
+from rte.placement.groups import request
 from rte.scheduler.framework import terms
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ KOORDINATOR_ANNOTATIONS = (
     "scheduling.koordinator.sh/resource-spec",
     "scheduling.koordinator.sh/numa-topology-spec",
 )
+#: Annotations that pods of one shape have in common.
+_ANNOTATIONS = (*KOORDINATOR_ANNOTATIONS, request.ANNOTATION)
+
 KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
 
 #: Labels and annotations by which a pod says that it belongs to a gang, and whose they are.
@@ -75,7 +79,7 @@ class Shape:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
         labels: of its pods where its own terms look at them, else only Koordinator's.
-        annotations: Koordinator's.
+        annotations: Koordinator's, and the request for processing groups.
         priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
@@ -229,7 +233,7 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     chosen = labels
     if not _reads_labels(spec):
         chosen = {name: labels[name] for name in KOORDINATOR_LABELS if name in labels}
-    extra = {name: annotations[name] for name in KOORDINATOR_ANNOTATIONS if name in annotations}
+    extra = {name: annotations[name] for name in _ANNOTATIONS if name in annotations}
     parts["labels"], parts["annotations"] = chosen, extra
     parts["priority"] = spec.get("priority") or 0
     gangs = sorted({GANG_LABELS[n] for n in (*labels, *annotations) if n in GANG_LABELS})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rte.placement.groups.allocation import Allocation
     from rte.scheduler.framework import outlook
 
 
@@ -23,6 +24,7 @@ class Status:
         uncertain: a last resort: it is not known that the kubelet will admit the pod.
         verdict: of the managers, where they were asked.
         resource_status: Koordinator's annotation to write with the bind, if any.
+        groups: what the pod's processing groups get there.
     """
 
     reason: str = ""
@@ -33,6 +35,7 @@ class Status:
     uncertain: bool = False
     verdict: outlook.Verdict | None = None
     resource_status: str = ""
+    groups: Allocation | None = None
 
 
 #: Nothing stands in the way.

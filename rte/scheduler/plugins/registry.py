@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rte.placement.groups.policies import Policies
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.plugins import declared
+from rte.scheduler.plugins.groups.books import Books
+from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, ProcessingGroups
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
 from rte.scheduler.plugins.node_affinity import NodeAffinity
@@ -34,6 +37,7 @@ class Options:
 
     shared_limit: float = 0.0
     resource_status: bool = False
+    policies: Policies = field(default_factory=Policies)
 
 
 def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
@@ -49,16 +53,20 @@ def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
         optional.append(SharedPool(options.shared_limit))
     if options.resource_status:
         optional.append(Koordinator())
+    books = Books(options.policies)
     return Profile(
         [
             DynamicResources(),
+            GroupsRequest(books),
             NodeUnschedulable(),
             NodeAffinity(),
             TaintToleration(),
+            GroupsNode(books),
             NodeResourcesFit(),
             NodePorts(),
             VolumeRestrictions(),
             NodeResourceTopology(),
+            ProcessingGroups(books),
             *optional,
             InterPodAffinity(),
             PodTopologySpread(),

@@ -205,7 +205,7 @@ class Scheduler:
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
                 case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message)
+                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action

@@ -195,7 +195,17 @@ class Desk:
         assert not at, f"{uid} was bound twice"
         if answer:
             self._answer(Bound(uid, Outcome.BOUND))
-        self.put("pods", uid, {**obj, "spec": {**obj["spec"], "nodeName": effect.node}})
+        metadata = obj["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **effect.annotations}
+        self.put(
+            "pods",
+            uid,
+            {
+                **obj,
+                "metadata": {**metadata, "annotations": annotations},
+                "spec": {**obj["spec"], "nodeName": effect.node},
+            },
+        )
 
     def _answer(self, event: Event) -> None:
         self._carry_out(self.machine.handle(event, self.now))
