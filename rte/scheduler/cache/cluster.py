@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework import node
 from rte.scheduler.framework.events import ClusterEvent, Kind
@@ -146,6 +146,13 @@ class Cluster:
         self._known_anew(entry)
         self._discard(entry)
 
+    def set_devices(self, name: str, devices: Mapping[str, Any] | None) -> None:
+        """Koordinator's Device object of a node was added, changed, or is gone (None)."""
+        entry = self.entry(name)
+        entry.devices = devices
+        self._known_anew(entry)
+        self._discard(entry)
+
     def set_alive(self, name: str, alive: bool | None) -> None:
         """The agent's Lease is being renewed, or is not any more; None: it has none."""
         entry = self.nodes.get(name)
@@ -207,7 +214,7 @@ class Cluster:
 
     def _discard(self, entry: node.NodeEntry) -> None:
         """Drop the entry when nothing speaks of the node any more."""
-        if not (entry.info or entry.report or entry.pods or entry.nominated):
+        if not (entry.info or entry.report or entry.pods or entry.nominated or entry.devices):
             del self.nodes[entry.name]
             self._changed.pop(entry.name, None)
             self._free_rows.append(entry.row)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.placement.koordinator.devices.node import read_node_devices
 from rte.scheduler.framework import budgets, node, objects, storage
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Intake:
             "budgets": self._set_budget,
             "capacities": self._set_capacity,
             "claims": self._set_claim,
+            "devices": self._set_devices,
             "classes": self._set_class,
             "drivers": self._set_driver,
             "limits": self._set_limits,
@@ -120,6 +122,9 @@ class Intake:
                 # An exporter without a Lease is trusted as it is.
                 self._leases.pop(key, None)
                 cluster.set_alive(key, alive=None)
+            case "devices":
+                if key in cluster.nodes:
+                    cluster.set_devices(key, None)
             case "reports":
                 self._reports.pop(key, None)
                 if key in cluster.nodes:
@@ -198,6 +203,15 @@ class Intake:
     def _set_budget(self, obj: Mapping[str, Any], _now: float) -> None:
         key = key_of("budgets", obj.get("metadata") or {})
         self._cluster.set_budget(key, budgets.read_budget(obj))
+
+    def _set_devices(self, obj: Mapping[str, Any], _now: float) -> None:
+        name = key_of("devices", obj.get("metadata") or {})
+        try:
+            read_node_devices(obj)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self.gone("devices", name, _now)
+            raise errors.ParseError("Device", name, f"malformed: {error}") from None
+        self._cluster.set_devices(name, obj)
 
     # --- storage ---------------------------------------------------------------------------------
 

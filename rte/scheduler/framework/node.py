@@ -115,6 +115,7 @@ class NodeEntry:
         info: the Node, None while there is none (then nothing is placed here).
         report: the NRT, None while there is none (plain Kubernetes rules).
         alive: whether the agent's Lease is being renewed, None where there is none.
+        devices: Koordinator's Device object, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
         gone: kubelet UID -> when the API showed it terminal or gone.
@@ -138,6 +139,7 @@ class NodeEntry:
         self.info: NodeInfo | None = None
         self.report: Report | None = None
         self.alive: bool | None = None
+        self.devices: Mapping[str, Any] | None = None
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
@@ -331,6 +333,7 @@ class NodeEntry:
         twin = NodeEntry(self.name, self.row)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
         twin.held_off, twin.evidence = self.held_off, self.evidence
+        twin.devices = self.devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
         twin.leaving = set(self.leaving)

@@ -11,6 +11,7 @@ from rte.k8s import tolerations, wire
 from rte.model import podspec, quantity
 from rte.placement.groups import allocation, networks
 from rte.placement.groups.nhd import adopt
+from rte.placement.koordinator.devices import request as devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ _OWN_ANNOTATIONS = (
     allocation.ANNOTATION,
     adopt.ANNOTATION,
     networks.ANNOTATION,
+    devices.ALLOCATED,
 )
 _NONE: Mapping[str, str] = MappingProxyType({})
 

@@ -24,6 +24,7 @@ class Status:
         uncertain: a last resort: it is not known that the kubelet will admit the pod.
         verdict: of the managers, where they were asked.
         resource_status: Koordinator's annotation to write with the bind, if any.
+        devices: Koordinator's ``device-allocated`` to write with the bind, if any.
         groups: what the pod's processing groups get there.
     """
 
@@ -35,6 +36,7 @@ class Status:
     uncertain: bool = False
     verdict: outlook.Verdict | None = None
     resource_status: str = ""
+    devices: str = ""
     groups: Allocation | None = None
 
 

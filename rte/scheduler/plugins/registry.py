@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rte.placement.groups.policies import Policies
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.plugins import declared
+from rte.scheduler.plugins.device_share import DeviceShare
 from rte.scheduler.plugins.groups.books import Books
 from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, ProcessingGroups
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
@@ -37,6 +38,7 @@ class Options:
 
     shared_limit: float = 0.0
     resource_status: bool = False
+    device_share: bool = False
     policies: Policies = field(default_factory=Policies)
 
 
@@ -53,6 +55,8 @@ def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
         optional.append(SharedPool(options.shared_limit))
     if options.resource_status:
         optional.append(Koordinator())
+    if options.device_share:
+        optional.append(DeviceShare())
     books = Books(options.policies)
     return Profile(
         [

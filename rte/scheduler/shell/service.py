@@ -19,8 +19,9 @@ from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
-from rte.scheduler.shell.feeds import Feeds
+from rte.scheduler.shell.feeds import DEVICES, Feeds
 from rte.scheduler.shell.leader import Always, Leader
+from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.volumes import VolumeBinder
 from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
@@ -77,7 +78,12 @@ class Scheduler:
         self.followers: list[Callable[[], None]] = []
         self.machine = Machine(
             settings.scheduler_name,
-            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            Options(
+                shared_limit=settings.shared_limit,
+                resource_status=settings.resource_status,
+                device_share=settings.device_share,
+                policies=load_policies(settings.groups_policy),
+            ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
         )
@@ -90,7 +96,12 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
+        self.feeds = Feeds(
+            client,
+            self.feed,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
+            {"devices": DEVICES} if settings.device_share else {},
+        )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
