@@ -119,6 +119,14 @@ class Cluster:
         """What pods hold on a node."""
         return self._nodes[node].ground.used
 
+    def inventory(self, node: str) -> Inventory:
+        """The hardware of a node."""
+        return self._nodes[node].ground.inventory
+
+    def rank(self, request: Request, node: str) -> tuple[bool, int]:
+        """The place of a node in the order for a pod, smallest first."""
+        return preference(request, self._nodes[node].ground)
+
     def conflicts(self, node: str) -> tuple[str, ...]:
         """What two pods hold there that only one can; both keep it, nobody else gets it."""
         return tuple(line for line, _ in holdings.conflicts(self._nodes[node].allocations))

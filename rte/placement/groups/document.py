@@ -90,7 +90,7 @@ class Place:
 
 def _exact_mbps(gbps: Decimal) -> int | None:
     """Whole Mb/s; None for what is out of range or no whole number of them."""
-    if not 0 <= gbps <= MAX_GBPS:
+    if not gbps.is_finite() or not 0 <= gbps <= MAX_GBPS:
         return None
     _, digits, exponent = gbps.as_tuple()
     significant = "".join(map(str, digits)).rstrip("0")
