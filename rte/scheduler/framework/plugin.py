@@ -135,9 +135,13 @@ class Filter(Plugin):
 
 
 class Score(Plugin):
-    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100."""
+    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
+
+    ``decides``: where it is concerned no other preference counts, and no two nodes are alike.
+    """
 
     weight: ClassVar[float] = 1.0
+    decides: ClassVar[bool] = False
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether it could tell nodes apart for this pod; False saves the work."""

@@ -123,13 +123,16 @@ class Profile:
     ) -> list[float]:
         """The weighted sum of all preferences, the higher the better."""
         total = [0.0] * len(candidates)
-        for plugin in self.scores:
-            if not plugin.is_concerned(pod, snapshot):
-                continue
+        for plugin in self.preferences(pod, snapshot):
             part = plugin.score(pod, candidates, snapshot)
             if part is not None:
                 total = [a + plugin.weight * b for a, b in zip(total, part, strict=True)]
         return total
+
+    def preferences(self, pod: PodView, snapshot: Snapshot) -> list[Score]:
+        """Those that could tell nodes apart for the pod."""
+        asked = [plugin for plugin in self.scores if plugin.is_concerned(pod, snapshot)]
+        return [plugin for plugin in asked if plugin.decides] or asked
 
     def kinds(self, names: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""

@@ -279,24 +279,26 @@ class Cycle:
         refused_by |= screened.dropped
         asked = [
             plugin
-            for plugin in self.profile.scores
-            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
+            for plugin in self.profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
         ]
         preference = self._preference(pod, screened.rows, asked) if asked else None
         entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        enough = ENOUGH if asked or pod.shape.may_need_zone else 1
+        decided = all(plugin.decides for plugin in asked)
+        enough = 1 if decided and (asked or not pod.shape.may_need_zone) else ENOUGH
         return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
 
     def _preference(
         self, pod: PodView, rows: NDArray[np.intp], asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
-        if len(rows) <= ENOUGH:
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
             return None
         candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
         total = np.zeros(len(rows))
-        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name and not decided)
         for plugin in (*asked, *taints):
             part = plugin.score(pod, candidates, self._cluster)
             if part is not None:

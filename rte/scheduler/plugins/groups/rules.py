@@ -137,8 +137,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
     )
     about_room = True
     helped_by = Kind.NODE_ADDED | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
-    #: The order of nodes is part of the contract; other preferences decide among equal ones.
-    weight = 1000.0
+    decides = True
 
     def __init__(self, books: Books) -> None:
         self._books = books
@@ -183,13 +182,16 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         if wish is None or len(candidates) < 2:
             return None
         keys = []
-        for candidate in candidates:
-            known = self._books.on(candidate.node)
+        for number, (node, _) in enumerate(candidates):
+            known = self._books.on(node)
             order = preference(wish.request, known.ground) if known else (True, 0)
-            keys.append((known is None, *order, candidate.node.name))
-        rank = {key: number for number, key in enumerate(sorted(keys))}
+            keys.append((known is None, order, node.name, number))
+        keys.sort()
         last = len(keys) - 1
-        return [100.0 * (last - rank[key]) / last for key in keys]
+        scores = [0.0] * len(keys)
+        for rank, key in enumerate(keys):
+            scores[key[-1]] = 100.0 * (last - rank) / last
+        return scores
 
     def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
         """The record, tied to the pod's UID, and its network selection."""

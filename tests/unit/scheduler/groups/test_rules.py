@@ -322,3 +322,15 @@ def test_whole_cpus_of_a_static_cpu_manager_and_groups_exclude_each_other() -> N
 
     assert rack.where(shares) == "a"
     assert "static-cpu-manager" in rack.why(pins)
+
+
+def test_the_order_of_nodes_is_that_of_the_library() -> None:
+    """Nodes without GPUs, then the fullest, then the name; soft taints and terms do not count."""
+    rack = a_rack("d", "c", policy={"nicSharing": "bandwidth"})
+    soft = {"key": "k", "effect": "PreferNoSchedule"}
+    for name in ("b", "a"):
+        rack.server(name, replace(two_sockets(), gpus=()), taints=[soft])
+
+    went = [rack.where(rack.asks(asking({"workers": 12}))) for _ in range(6)]
+
+    assert went == ["a", "a", "b", "b", "c", "c"]
