@@ -13,13 +13,15 @@ from rte.scheduler.framework.plugin import (
     NodeFilter,
     PreFilter,
     Reserve,
+    RowFilter,
     Score,
 )
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from rte.scheduler.framework.columns import Mask
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -117,6 +119,13 @@ class Profile:
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
+
+    def refused_rows(self, around: Around) -> Iterator[tuple[str, Mask]]:
+        """Name of a plugin and the rows that it refuses, of those that answer for all at once."""
+        for plugin, prepared in around:
+            if isinstance(plugin, RowFilter):
+                for refusal in prepared:
+                    yield plugin.name, refusal.rows
 
     def score(
         self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
