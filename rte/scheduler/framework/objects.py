@@ -56,6 +56,8 @@ class PodView:
         nominated: ``status.nominatedNodeName``.
         unschedulable: what its condition PodScheduled says while it is False: message, since when.
         annotations: those that say what it holds, or that its bind adds to.
+        claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
+            it, None where none is needed.
     """
 
     uid: str
@@ -84,6 +86,7 @@ class PodView:
     started: str = ""
     unschedulable: tuple[str, str] = ("", "")
     annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    claim_names: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -134,6 +137,10 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             if annotations
             else _NONE,
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
+            claim_names={
+                one.name or "": one.resource_claim_name
+                for one in status.resource_claim_statuses or ()
+            },
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):
@@ -198,6 +205,7 @@ class NodeInfo:
     taints: tuple[Taint, ...]
     unschedulable: bool
     allocatable: Mapping[str, int]
+    declared_features: frozenset[str] = frozenset()
 
 
 def read_node(obj: Mapping[str, Any]) -> NodeInfo:
@@ -218,6 +226,7 @@ def read_node(obj: Mapping[str, Any]) -> NodeInfo:
                 name: quantity.parse_resource(name, amount)
                 for name, amount in ((node.status and node.status.allocatable) or {}).items()
             },
+            declared_features=frozenset((node.status and node.status.declared_features) or ()),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.ParseError("node", None, f"malformed: {error}") from None

@@ -42,6 +42,7 @@ class Profile:
         plugins: all of them.
         scores: those that have preferences.
         reserves: those that hold what a decision takes.
+        annotators: those that write on the pod.
         clocked: those that time changes.
     """
 
@@ -50,7 +51,7 @@ class Profile:
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
-        self._annotators = tuple(p for p in plugins if isinstance(p, Annotate))
+        self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
         self._filters = tuple(p for p in plugins if isinstance(p, Filter))
@@ -76,7 +77,7 @@ class Profile:
     def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> dict[str, str]:
         """What the bind writes on the pod."""
         out: dict[str, str] = {}
-        for plugin in self._annotators:
+        for plugin in self.annotators:
             out |= plugin.annotations(pod, node, status)
         return out
 
@@ -116,6 +117,8 @@ class Profile:
         """Why such a rule keeps the pod off the node; no reason when none does."""
         for plugin, prepared in around:
             why = plugin.filter(prepared, pod, node)
+            if isinstance(why, Status):
+                return replace(why, plugin=plugin.name)
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS

@@ -16,6 +16,7 @@ from rte import errors
 from rte.k8s import requests, selectors, wire
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
+from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.koordinator.devices import request as devices
 from rte.scheduler.framework import terms
@@ -31,6 +32,7 @@ KOORDINATOR_ANNOTATIONS = (
 #: Annotations that pods of one shape have in common.
 _ANNOTATIONS = (
     *KOORDINATOR_ANNOTATIONS,
+    alignment.ANNOTATION,
     request.ANNOTATION,
     devices.ALLOCATE_HINT,
     devices.JOINT_ALLOCATE,
@@ -86,7 +88,7 @@ class Shape:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
         labels: of its pods where its own terms look at them, else only Koordinator's.
-        annotations: Koordinator's requests, and the one for processing groups.
+        annotations: Koordinator's requests, the wish for devices, the processing groups.
         priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
@@ -155,6 +157,11 @@ class Shape:
             for item in (affinity.preferred if affinity else None) or ()
             if item.preference is not None
         )
+
+    @cached_property
+    def device_claims(self) -> tuple[wire.PodResourceClaim, ...]:
+        """``spec.resourceClaims``."""
+        return self.rules.resource_claims or ()
 
     @cached_property
     def company(self) -> terms.Company:
@@ -333,7 +340,7 @@ def _reads_labels(spec: Mapping[str, Any]) -> bool:
 
 
 def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
-    for name in ("resourceClaims", "schedulingGroup", "workloadRef"):
+    for name in ("schedulingGroup", "workloadRef"):
         if parts.get(name):
             yield name
     for owner in parts.get("gangs") or ():

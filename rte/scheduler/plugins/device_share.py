@@ -75,13 +75,13 @@ class DeviceShare(NodeFilter, Annotate):
         return self._requests[shape.key]
 
     def _on(self, node: NodeEntry) -> NodeDevices | None:
-        if node.devices is None:
+        if node.koordinator_devices is None:
             return None
         if self.name not in node.derived:
             texts = (pod.annotations.get(ALLOCATED) for pod in node.pods.values() if pod.node)
             held = [_held(text) for text in texts if text]
             labels = node.info.labels if node.info else {}
-            node.derived[self.name] = read_node_devices(node.devices, held, labels)
+            node.derived[self.name] = read_node_devices(node.koordinator_devices, held, labels)
         known: NodeDevices = node.derived[self.name]
         return known
 

@@ -32,7 +32,9 @@ def a_desk(*devices: dict[str, Any]) -> Desk:
 
 
 def show(desk: Desk, *devices: dict[str, Any]) -> None:
-    desk.put("devices", "n", {"metadata": {"name": "n"}, "spec": {"devices": list(devices)}})
+    desk.put(
+        "koordinator-devices", "n", {"metadata": {"name": "n"}, "spec": {"devices": list(devices)}}
+    )
 
 
 def minors(desk: Desk, uid: str) -> dict[str, list[int]]:
@@ -74,11 +76,15 @@ def test_what_is_wrong_with_a_request_or_an_object_is_told() -> None:
     wrong = desk.pod(extra=WHOLE, annotations={JOINT_ALLOCATE: "{"})
     assert "invalid DeviceJointAllocate annotation" in desk.machine.why(desk.view(wrong))
 
-    desk.put("devices", "n", {"metadata": {"name": "n"}, "spec": {"devices": [{"minor": "x"}]}})
+    desk.put(
+        "koordinator-devices",
+        "n",
+        {"metadata": {"name": "n"}, "spec": {"devices": [{"minor": "x"}]}},
+    )
 
     fine = desk.pod(extra=WHOLE, annotations=JOINT)
     assert "without a Device object" in desk.machine.why(desk.view(fine))
-    assert any(said.text.startswith("devices n: ") for said in desk.told(messages.Said))
+    assert any(said.text.startswith("koordinator-devices n: ") for said in desk.told(messages.Said))
 
 
 def test_annotations_that_nobody_can_read_hold_nothing() -> None:
