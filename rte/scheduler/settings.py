@@ -33,6 +33,8 @@ class SchedulerSettings:
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
+        device_share: choose devices by Koordinator's Device objects and annotations.
+        groups_policy: file with the rules of processing groups; None: the defaults.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -53,3 +55,5 @@ class SchedulerSettings:
     shared_limit: float = 0.0
     case_dir: Path | None = None
     resource_status: bool = False
+    device_share: bool = False
+    groups_policy: Path | None = None

@@ -284,24 +284,26 @@ class Cycle:
         refused_by |= screened.dropped
         concerned = [
             plugin
-            for plugin in self.profile.scores
-            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
+            for plugin in self.profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
         ]
         asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
         entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        enough = ENOUGH if concerned or pod.shape.may_need_zone else 1
+        decided = bool(concerned) and all(plugin.decides for plugin in concerned)
+        enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
         return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
-        if len(rows) <= ENOUGH:
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
             return None
         total = np.zeros(len(rows))
-        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name and not decided)
         for plugin in (*asked, *taints):
             if isinstance(plugin, RowScore):
                 part = plugin.score_rows(pod, rows, self._cluster)

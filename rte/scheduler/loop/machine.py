@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
-from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
@@ -242,8 +241,16 @@ class Machine:
             self._drop(pod.uid)
         if after is None or after.terminal:
             self._predictions.ended(pod)
+            if before is not None:
+                self._ended(before, now)
         if after is not None and after.rejected and before is not None:
             self._on_rejection(after, now)
+
+    def _ended(self, pod: PodView, now: float) -> None:
+        entry = self.cluster.nodes.get(pod.node)
+        if entry is not None:
+            for plugin in self.cycle.profile.clocked:
+                plugin.ended(pod, entry, now)
 
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
@@ -400,15 +407,14 @@ class Machine:
         if record is not None:
             record.refused_since, record.nominated = None, None
         self._predictions.expect(entry, pod, decision.status)
-        self.cluster.assume(pod.uid, node, decision.status.resource_status)
+        annotations = self.cycle.profile.annotations(pod, entry, decision.status)
+        self.cluster.assume(pod.uid, node, annotations)
+        for plugin in self.cycle.profile.clocked:
+            plugin.started(pod, entry, now)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
-        status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        annotations = {RESOURCE_STATUS: status} if status else {}
-        for _, reserved in held:
-            annotations |= reserved.annotations
         writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
@@ -448,6 +454,8 @@ class Machine:
             if entry is not None:
                 entry.awaited.pop(decision.pod.kubelet_uid, None)
             self._predictions.forget(decision.node, decision.pod.kubelet_uid)
+            for plugin in self.cycle.profile.clocked:
+                plugin.undone(decision.pod, decision.node)
         if event.outcome is Outcome.BOUND:
             self._succeeded(uid, pod, decision, now)
             return
@@ -581,7 +589,8 @@ class Machine:
         if record.told == text and now - record.told_at < REPEAT_S:
             return
         record.told, record.told_at = text, now
-        self._effects.append(messages.Unschedulable(record.pod, text))
+        reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
+        self._effects.append(messages.Unschedulable(record.pod, text, reason))
         self._effects += self._gangs.told(record.pod, text)
 
     def _second(self, now: float) -> None:
@@ -591,12 +600,24 @@ class Machine:
             self._effects += self._room.reserve(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
+        for plugin in self.cycle.profile.clocked:
+            self._passed(plugin.second(now, self.cluster))
         self.cluster.settle_budgets()
         for name, size in self.queue.sizes().items():
             self._effects.append(Measured("pending", float(size), (name,), how="set"))
         known = Counter(e.knowledge() for e in self.cluster.nodes.values() if e.info is not None)
         for kind in ("exact", "zones", "none", "distrusted"):
             self._effects.append(Measured("nodes", float(known[kind]), (kind,), how="set"))
+
+    def _passed(self, passed: Passed) -> None:
+        """What time has changed for a rule."""
+        for name in passed.nodes:
+            self.cluster.rested(name)
+        for metric, value, how in passed.metrics:
+            self._effects.append(Measured(metric, value, how=how))
+        if self.active:
+            for pod, reason, note in passed.notes:
+                self._effects.append(Post(pod, "Warning", reason, note))
 
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)

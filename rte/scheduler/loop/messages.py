@@ -158,10 +158,11 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Tell users why the pod waits: the condition PodScheduled and an event."""
+    """Tell users why the pod waits: the condition PodScheduled and an event of this reason."""
 
     pod: PodView
     message: str
+    reason: str = "FailedScheduling"
 
 
 @dataclass(frozen=True, slots=True)

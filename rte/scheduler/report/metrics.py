@@ -141,6 +141,16 @@ class SchedulerMetrics:
             "Gangs whose pods were deleted because they could not be completed.",
             registry=registry,
         )
+        self.group_conflicts = Gauge(
+            "rte_scheduler_group_conflicts",
+            "CPUs, GPUs and NICs that two pods hold, and records that cannot be read.",
+            registry=registry,
+        )
+        self.group_search_limits = Counter(
+            "rte_scheduler_group_search_limits",
+            "Searches for a place of processing groups that ran out of steps.",
+            registry=registry,
+        )
 
     def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
         """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""

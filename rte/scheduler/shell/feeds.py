@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import aclosing
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
@@ -60,6 +61,9 @@ COLLECTIONS = {
     ),
 }
 
+#: Koordinator's devices of a node, watched with ``--device-share``.
+KOORDINATOR_DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices")
+
 #: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
 _OPTIONAL = frozenset(
     {
@@ -96,6 +100,7 @@ class Feeds:
         client: the API server.
         deliver: is given each event.
         agents: namespace and label selector of the agents' Leases.
+        others: what is watched beside :data:`COLLECTIONS`.
     """
 
     def __init__(
@@ -103,11 +108,13 @@ class Feeds:
         client: Client,
         deliver: Callable[[Seen | Gone | Listed], None],
         agents: tuple[str, str],
+        others: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self._client = client
         self._deliver = deliver
         self._agents = agents
-        self._synced = {name: asyncio.Event() for name in COLLECTIONS}
+        self._resources = {**COLLECTIONS, **others}
+        self._synced = {name: asyncio.Event() for name in self._resources}
 
     async def wait_synced(self) -> None:
         """Until each collection was listed once."""
@@ -116,13 +123,13 @@ class Feeds:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start one task for each collection."""
-        for name in COLLECTIONS:
+        for name in self._resources:
             group.create_task(self._follow(name), name=f"watch {name}")
 
     async def _follow(self, name: str) -> None:
         """Feed one collection for ever."""
         namespace, labels = self._agents if name == "leases" else ("", "")
-        path = COLLECTIONS[name].path(namespace=namespace)
+        path = self._resources[name].path(namespace=namespace)
         while True:
             try:
                 events = watch(self._client, path, label_selector=labels, most_wait_s=1.0)

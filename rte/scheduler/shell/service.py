@@ -20,8 +20,9 @@ from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
-from rte.scheduler.shell.feeds import Feeds
+from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.leader import Always, Leader
+from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
@@ -92,7 +93,12 @@ class Scheduler:
         self.followers: list[Callable[[], None]] = []
         self.machine = Machine(
             settings.scheduler_name,
-            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            Options(
+                shared_limit=settings.shared_limit,
+                resource_status=settings.resource_status,
+                device_share=settings.device_share,
+                policies=load_policies(settings.groups_policy),
+            ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
             gang_timeout=settings.gang_timeout,
@@ -106,7 +112,12 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
+        self.feeds = Feeds(
+            client,
+            self.feed,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
+            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+        )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
@@ -228,7 +239,7 @@ class Scheduler:
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
                 case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message)
+                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
