@@ -16,7 +16,7 @@ from rte.model import bits
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import Budget, CutOff, Orders
-from rte.placement.kubelet import demand, devices, layout, memory, merge
+from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.admission import (
     admit,
     possible_states,
@@ -181,7 +181,7 @@ def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False)
     """
     if len(pods) > MOST_TOGETHER:
         return False
-    if _is_zonewise(state) and _fit_by_rule(state, pods):
+    if is_zonewise(state) and _fit_by_rule(state, pods):
         return True
     if not steady:
         return False
@@ -193,6 +193,48 @@ def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False)
 
 
 def _fit_by_rule(state: NodeState, pods: Sequence[Pod]) -> bool:
+    by_room = _fit_by_room(state, pods)
+    return _fit_by_admissions(state, pods) if by_room is None else by_room
+
+
+def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool | None:
+    """:func:`_fit_by_admissions` where that comes down to sums, else None.
+
+    It does where each pod is one unit that must go into a single zone and does whenever one has
+    room: then the zone that is left to it beside the shares of all others is all that counts.
+    """
+    try:
+        rules = rules_of(state.config, state.kubelet_version)
+    except outcome.Unpredictable:
+        return None
+    if (
+        rules.policy != merge.SINGLE_NUMA_NODE
+        or (rules.cpu is not None and rules.cpu.full_pcpus_only)
+        or not goes_to_one_zone(state, rules)
+    ):
+        return None
+    units = []
+    for pod in pods:
+        if (
+            not is_one_unit(state, pod, rules)
+            or any(box.kind is ContainerKind.INIT for box in pod.containers)
+            or any(devices.requested(box, state.devices) for box in pod.containers)
+        ):
+            return None
+        unit = _most_held(state, pod)
+        if not unit or (rules.memory and memory.MEMORY not in unit):
+            return None
+        units.append(unit)
+    rooms = _room(state)[:-1]
+    if any(name not in room for unit in units for name in unit for room in rooms):
+        return None
+    total = _sum(units)
+    return all(
+        any(all(room[name] >= total[name] for name in unit) for room in rooms) for unit in units
+    )
+
+
+def _fit_by_admissions(state: NodeState, pods: Sequence[Pod]) -> bool:
     if not all(admit(state, pod).admitted for pod in pods):
         return False
     shares = [_most_held(state, pod) for pod in pods]
@@ -407,7 +449,7 @@ def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> No
     )
 
 
-def _is_zonewise(state: NodeState) -> bool:
+def is_zonewise(state: NodeState) -> bool:
     """Whether outcomes differ by zone only: a memory manager that may bind zones into groups makes
     outcomes that "every zone" does not cover.
     """

@@ -252,23 +252,8 @@ class NodeEntry:
         What a manager does not count is :data:`UNBOUNDED`.
         """
         outlook = self.outlook()
-        if outlook is None or self._free is not None:
-            return self._free
-        now = outlook.predicted
-        pinned = now.config.cpu_policy == "static"
-        free = now.shared & ~now.reserved
-        out = []
-        for zone, cpus in now.topology.zone_cpus.items():
-            row = now.memory.get(zone)
-            memory = row.amounts.get("memory") if row else None
-            out.append(
-                (
-                    zone,
-                    (free & cpus).bit_count() if pinned else UNBOUNDED,
-                    memory.free if memory else UNBOUNDED,
-                )
-            )
-        self._free = tuple(out)
+        if outlook is not None and self._free is None:
+            self._free = free_by_zone(outlook.predicted)
         return self._free
 
     def without(self, uids: frozenset[str]) -> NodeEntry:
@@ -327,3 +312,21 @@ def predict(entry: NodeEntry, pod: PodView) -> placement.Admission | None:
     if outlook is None:
         return None
     return placement.admit(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
+
+
+def free_by_zone(now: NodeState) -> tuple[tuple[int, int, int], ...]:
+    """Of each zone (id, free exclusive CPUs, free bytes of memory); see :class:`NodeEntry`."""
+    pinned = now.config.cpu_policy == "static"
+    free = now.shared & ~now.reserved
+    out = []
+    for zone, cpus in now.topology.zone_cpus.items():
+        row = now.memory.get(zone)
+        memory = row.amounts.get("memory") if row else None
+        out.append(
+            (
+                zone,
+                (free & cpus).bit_count() if pinned else UNBOUNDED,
+                memory.free if memory else UNBOUNDED,
+            )
+        )
+    return tuple(out)
