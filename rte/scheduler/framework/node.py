@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
+    from rte.placement.fleet import scores
     from rte.placement.foreign import zones
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
@@ -114,7 +115,8 @@ class NodeEntry:
         evidence: what refusals have told while nothing was known of the zones.
         changed: sequence number of the last change.
         remembered: shape -> answer of the rules that depend on this node alone.
-        rooms: (shape placed here or none, shape) -> how many of the latter the node then takes.
+        verdicts: of its managers, by what a kubelet sees of a pod.
+        rooms: likewise (empty: as it is), how many of which pods it takes then, how full it is.
     """
 
     def __init__(self, name: str, row: int) -> None:
@@ -138,14 +140,20 @@ class NodeEntry:
         self._outlook: state.Outlook | None = None
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self.remembered: dict[bytes, Status] = {}
-        self.rooms: dict[tuple[bytes, bytes], int] = {}
+        self.verdicts: dict[bytes, state.Verdict] = {}
+        self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
         self.changed = sequence
         self._outlook = None
         self._free = None
+        self.forget_answers()
+
+    def forget_answers(self) -> None:
+        """Forget what was answered; it can be found out again."""
         self.remembered.clear()
+        self.verdicts.clear()
         self.rooms.clear()
 
     def add(self, pod: PodView) -> None:
