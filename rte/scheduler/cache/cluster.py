@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.framework import node
 from rte.scheduler.framework.columns import Columns
+from rte.scheduler.framework.devices import Devices
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.matches import MatchIndex
 from rte.scheduler.framework.shape import Shapes
@@ -19,6 +20,7 @@ from rte.scheduler.framework.storage import Storage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rte.placement.dra.objects import DeviceClass
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.objects import NodeInfo, PodView
 
@@ -27,7 +29,7 @@ class Cluster:
     """Nodes, pods and reports; every change gets a sequence number and leaves an event.
 
     Attributes:
-        sequence: number of the latest change of any node.
+        sequence: number of the latest change of any node, of storage or of devices.
         nodes: by name. An entry without ``info`` stands for a node that does not exist (any more).
         rows: the entries by their row in the columns.
         columns: labels and taints of all nodes.
@@ -39,6 +41,7 @@ class Cluster:
         budgets: ``namespace/name`` -> PodDisruptionBudget.
         priorities: number of pods on nodes by priority.
         storage: claims, volumes, classes and drivers.
+        devices: devices of DRA and their claims.
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
@@ -56,6 +59,7 @@ class Cluster:
         self.budgets: dict[str, Budget] = {}
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
+        self.devices = Devices()
         self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
@@ -76,6 +80,7 @@ class Cluster:
         if found is None:
             row = self._free_rows.pop() if self._free_rows else len(self.rows)
             found = self.nodes[name] = node.NodeEntry(name, row)
+            found.served = self.devices.serving.keys()
             if row == len(self.rows):
                 self.rows.append(found)
                 self.columns.grow(len(self.rows))
@@ -128,6 +133,7 @@ class Cluster:
         if entry is not None and entry.info is not None:
             entry.info = None
             self.columns.load(entry.row, None)
+            self.devices.forget_node(name)
             self.touch(entry)
             self._tell(Kind.NODE_GONE, name)
             self._discard(entry)
@@ -182,7 +188,21 @@ class Cluster:
 
     def storage_changed(self) -> None:
         """A claim, a volume, a class or a driver was added, changed, or is gone."""
+        self.sequence += 1
         self._tell(Kind.STORAGE)
+
+    def devices_changed(self) -> None:
+        """A slice, a class, a rule or a claim was added, changed, or is gone."""
+        self.sequence += 1
+        self._tell(Kind.DEVICES)
+
+    def set_device_class(self, name: str, value: DeviceClass | None) -> None:
+        """A DeviceClass was added, changed, or is gone (None)."""
+        if self.devices.set_class(name, value):
+            for entry in self.nodes.values():
+                self.touch(entry)
+                self._tell(Kind.NODE_ALLOCATABLE, entry.name)
+        self.devices_changed()
 
     def set_budget(self, key: str, budget: Budget | None) -> None:
         """A PodDisruptionBudget was added, changed, or is gone (None).

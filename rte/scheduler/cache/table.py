@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rte.model.pod import Container
     from rte.scheduler.framework.columns import Column, Columns, Mask, Rows
     from rte.scheduler.framework.node import NodeEntry
-    from rte.scheduler.framework.objects import NodeInfo
     from rte.scheduler.framework.shape import Shape
 
 #: Stands for "not counted" among CPUs.
@@ -108,7 +107,7 @@ class Table:
         self._grow(self._columns.rows)
         for entry in entries:
             if entry.info is not None:
-                self._load(entry, entry.info)
+                self._load(entry)
 
     def screen(self, shape: Shape, around: Iterable[tuple[str, Mask]] = ()) -> Screened:
         """What is left of all nodes, and which rules dropped the others.
@@ -242,12 +241,12 @@ class Table:
                 table[name] = np.append(column, np.zeros(more, dtype=np.int64))
         self._rows += more
 
-    def _load(self, entry: NodeEntry, info: NodeInfo) -> None:
+    def _load(self, entry: NodeEntry) -> None:
         row = entry.row
         for table in (self._totals, self._allocatable):
             for column in table.values():
                 column[row] = 0
-        for name, amount in info.allocatable.items():
+        for name, amount in entry.allocatable().items():
             if name not in self._totals:
                 self._totals[name] = np.zeros(self._rows, dtype=np.int64)
                 self._allocatable[name] = np.zeros(self._rows, dtype=np.int64)

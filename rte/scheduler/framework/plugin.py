@@ -14,11 +14,12 @@ import numpy as np
 from rte.scheduler.framework.events import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from rte.scheduler.framework.columns import Columns, Mask, Rows
+    from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
+    from rte.scheduler.framework.writes import Reserved, Write
 
 
 class Snapshot(Protocol):
@@ -58,6 +60,10 @@ class Snapshot(Protocol):
     @property
     def storage(self) -> Storage:
         """Claims, volumes, classes and drivers."""
+
+    @property
+    def devices(self) -> Devices:
+        """Devices of DRA and their claims."""
 
 
 class Candidate(NamedTuple):
@@ -121,8 +127,8 @@ class Filter(Plugin):
         """What :meth:`filter` needs, None when the rule does not concern the pod."""
         raise NotImplementedError
 
-    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str:
-        """Why the pod cannot go there, empty when it can."""
+    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str | Status:
+        """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
 
@@ -151,9 +157,13 @@ class RowFilter(Filter):
 
 
 class Score(Plugin):
-    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100."""
+    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
+
+    ``exact``: only nodes that take the pod can be compared, so it has no part in their order.
+    """
 
     weight: ClassVar[float] = 1.0
+    exact: ClassVar[bool] = False
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether it could tell nodes apart for this pod; False saves the work."""
@@ -187,16 +197,23 @@ class RowScore(Score):
 class Reserve(Plugin):
     """Holds what a decision takes beside the node's room, until the API shows it or it is undone.
 
-    The writes are carried out before the bind, in order; a failure of one undoes the decision.
+    What has to be written for it stands before the bind (:mod:`rte.scheduler.framework.writes`).
     """
 
-    def reserve(self, pod: PodView, node: NodeEntry) -> Sequence[Any] | None:
-        """Take what the pod needs on the node: the writes; None when it is not there any more."""
+    def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
+        """Take what the pod needs on the node; None when it is not there any more."""
         raise NotImplementedError
 
-    def unreserve(self, writes: Sequence[Any]) -> None:
+    def unreserve(self, reserved: Reserved) -> None:
         """The decision is not in force any more, or the API shows what was written."""
         raise NotImplementedError
+
+    def leftovers(self, pod: PodView) -> Iterable[Write]:  # noqa: ARG002
+        """What stands of an attempt before (of a replica before us), for a pod that fits nowhere.
+
+        It is undone, so that the pod may be decided afresh.
+        """
+        return ()
 
 
 def scaled(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.float64] | None:

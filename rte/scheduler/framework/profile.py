@@ -90,6 +90,8 @@ class Profile:
         """Why such a rule keeps the pod off the node; no reason when none does."""
         for plugin, prepared in around:
             why = plugin.filter(prepared, pod, node)
+            if isinstance(why, Status):
+                return replace(why, plugin=plugin.name)
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS

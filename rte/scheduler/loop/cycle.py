@@ -94,7 +94,7 @@ class Cycle:
         self._cluster = cluster
         self.zone_room = ZoneRoom()
         self.profile = registry.profile(
-            cluster.storage, self.zone_room, options or registry.Options()
+            cluster.storage, cluster.devices, self.zone_room, options or registry.Options()
         )
         self._table = Table(cluster.columns)
         self._loaded = 0
@@ -122,21 +122,22 @@ class Cycle:
                     break
                 continue
             refused_by.add(status.plugin)
-            if status.uncertain:
+            if status.uncertain or status.second_best:
                 last_resort.append(Candidate(entry, status))
             waits = waits or status.waits
         if not found and last_resort and not waits:
-            found = [
-                candidate
-                for candidate in last_resort
-                if not self.profile.refused_around(around, pod, candidate.node).reason
-            ]
+            found = [each for each in last_resort if self._will_do(around, pod, each)]
         if not found:
             if waits:
                 refused_by.add(WAITS)
             return Decision(waits=waits, refused_by=frozenset(refused_by))
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
+
+    def _will_do(self, around: Around, pod: PodView, candidate: Candidate) -> bool:
+        """Whether the rules that look around allow what is not the best."""
+        refusal = self.profile.refused_around(around, pod, candidate.node)
+        return not refusal.reason or refusal.second_best
 
     def _best(self, pod: PodView, found: Sequence[Candidate]) -> tuple[float, Candidate]:
         if len(found) == 1:
@@ -173,6 +174,8 @@ class Cycle:
         if status.reason:
             return status
         refusal = self.profile.refused_around(around, pod, entry)
+        if refusal.second_best:
+            return replace(status, reason=refusal.reason, plugin=refusal.plugin, second_best=True)
         return refusal if refusal.reason else status
 
     def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
@@ -287,18 +290,20 @@ class Cycle:
         self._loaded = cluster.sequence
         screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
         refused_by |= screened.dropped
-        asked = [
+        concerned = [
             plugin
             for plugin in self.profile.scores
             if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
         ]
+        asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
         entries = chain(
             ((cluster.rows[row], False) for row in screened.best_first(preference)),
             ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
         )
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        return entries, ENOUGH if asked or pod.shape.may_need_zone else 1
+        enough = ENOUGH if concerned or pod.shape.may_need_zone else 1
+        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]

@@ -23,16 +23,6 @@ class _Refusal(PreFilter):
         return f"{', '.join(found)}: {self.advice}" if found else ""
 
 
-class DynamicResources(_Refusal):
-    """Claims of devices (KEP-4381)."""
-
-    name = "DynamicResources"
-    owns = frozenset({"resourceClaims"})
-    says = "refused by name"
-    parts = ("resourceClaims",)
-    advice = "DRA resource claims are not supported (use kube-scheduler with rte's extender)"
-
-
 class GangScheduling(_Refusal):
     """Pods that must be placed all or none: bound in part they hold room in vain."""
 
