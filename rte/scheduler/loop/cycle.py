@@ -303,7 +303,7 @@ class Cycle:
         )
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
         enough = ENOUGH if concerned or pod.shape.may_need_zone else 1
-        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
+        return entries, enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]
