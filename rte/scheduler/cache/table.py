@@ -90,6 +90,8 @@ class Table:
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
+        # Containers of up to so many CPUs must go to one zone under restricted.
+        self._bound = np.zeros(0, dtype=np.int64)
         # One line for each position of a zone: reductions over zones then run along the nodes.
         self._cpus = np.zeros((1, 0), dtype=np.int32)
         self._memory = np.zeros((1, 0), dtype=np.int64)
@@ -193,19 +195,27 @@ class Table:
     # --- zones -----------------------------------------------------------------------------------
 
     def _fits_zones(self, shape: Shape) -> Mask:
-        """Rows where single-numa-node could hold each container, or the pod, in one zone."""
+        """Rows where each container, or the pod, finds a zone if it must have one.
+
+        It must under single-numa-node. Under restricted it must find its CPUs in one zone if some
+        zone is large enough: wider hints are not preferred then.
+        """
         pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
+        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
+        together = sum(cpus for _, cpus in running)
+        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running))
         each: Mask = np.ones(self._rows, dtype=np.bool_)
         for container, cpus in pairs:
             if cpus:
-                each = each & self._one_zone(cpus, _bytes(container))
-        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
-        together = sum(cpus for _, cpus in running)
-        whole = self._one_zone(together, sum(_bytes(box) for box, _ in running))
-        total: Mask = self._cpus_together >= together
-        single: Mask = (whole & each) | (each & ~self._by_pod)
-        fits: Mask = np.where(self._single, total & single, total)
+                each &= self._in_one_zone(cpus, _bytes(container))
+        fits: Mask = (self._cpus_together >= together) & each & (whole | ~self._by_pod)
         return fits | ~self._zoned
+
+    def _in_one_zone(self, cpus: int, memory: int) -> Mask:
+        single = self._one_zone(cpus, memory)
+        restricted = (self._bound < cpus) | np.logical_or.reduce(self._cpus >= cpus, axis=0)
+        found: Mask = np.where(self._single, single, restricted)
+        return found
 
     def _shut(self, shape: Shape) -> Mask:
         """Rows whose managers refuse the pod, or have it wait for pods in flight."""
@@ -233,7 +243,7 @@ class Table:
         more = rows - self._rows
         for name in ("_zoned", "_single", "_by_pod", "_aligning", "_closed"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
-        for name in ("_in_flight", "_cpus_together", "_broken_up"):
+        for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
         self._pad_zones(((0, 0), (0, more)))
         for table in (self._totals, self._allocatable):
@@ -272,6 +282,10 @@ class Table:
         self._closed[row] = view.is_closed
         self._single[row] = config.topology_policy == "single-numa-node"
         self._by_pod[row] = config.topology_scope == "pod"
+        sizes = [cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()]
+        bound = config.topology_policy == "restricted" and config.cpu_policy == "static"
+        # With options of the CPU manager wider hints may be preferred.
+        self._bound[row] = max(sizes, default=0) if bound and not config.cpu_options else 0
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
             self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))
