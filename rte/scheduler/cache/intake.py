@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.placement.dra import decode
 from rte.scheduler.cache import gangs
-from rte.scheduler.framework import budgets, node, objects, storage
+from rte.scheduler.framework import budgets, devices, node, objects, storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -20,7 +21,7 @@ AGENT_DEAD_S = 40.0
 
 #: How items are told apart: by UID, by ``namespace/name``, else by name.
 _BY_UID = frozenset({"pods"})
-_BY_PATH = frozenset({"budgets", "claims", "capacities", *gangs.COLLECTIONS})
+_BY_PATH = frozenset({"budgets", "claims", "capacities", "device-claims", *gangs.COLLECTIONS})
 
 
 def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
@@ -64,6 +65,10 @@ class Intake:
             "budgets": self._set_budget,
             "capacities": self._set_capacity,
             "claims": self._set_claim,
+            "device-claims": self._set_device_claim,
+            "device-classes": self._set_device_class,
+            "device-taint-rules": self._set_taint_rule,
+            "slices": self._set_slice,
             "classes": self._set_class,
             "drivers": self._set_driver,
             "limits": self._set_limits,
@@ -129,6 +134,8 @@ class Intake:
                 if key in cluster.nodes:
                     cluster.set_report(key, None, now)
                 taken.report = key
+            case "slices" | "device-taint-rules" | "device-classes" | "device-claims":
+                self._forget_devices(collection, key)
             case _ if collection in gangs.COLLECTIONS:
                 cluster.gangs.withdraw(collection, key)
             case _:
@@ -252,6 +259,47 @@ class Intake:
             }
             tables[collection].pop(key, None)
         self._cluster.storage_changed()
+
+    # --- devices of DRA --------------------------------------------------------------------------
+
+    def _set_slice(self, obj: Mapping[str, Any], _now: float) -> None:
+        fleet = self._cluster.devices.fleet
+        self._cluster.devices_changed()
+        try:
+            fleet.put_slice(decode.resource_slice(obj))
+        except errors.ParseError:
+            fleet.remove_slice(key_of("slices", obj.get("metadata") or {}))
+            raise
+
+    def _set_taint_rule(self, obj: Mapping[str, Any], _now: float) -> None:
+        self._cluster.devices.fleet.put_rule(decode.device_taint_rule(obj))
+        self._cluster.devices_changed()
+
+    def _set_device_class(self, obj: Mapping[str, Any], _now: float) -> None:
+        name = key_of("device-classes", obj.get("metadata") or {})
+        try:
+            self._cluster.set_device_class(name, decode.device_class(obj))
+        except errors.ParseError:
+            self._cluster.set_device_class(name, None)
+            raise
+
+    def _set_device_claim(self, obj: Mapping[str, Any], _now: float) -> None:
+        # What a malformed claim held when it was last read counts on.
+        if self._cluster.devices.set_claim(devices.read_claim(obj)):
+            self._cluster.devices_changed()
+
+    def _forget_devices(self, collection: str, key: str) -> None:
+        known = self._cluster.devices
+        match collection:
+            case "slices":
+                known.fleet.remove_slice(key)
+            case "device-taint-rules":
+                known.fleet.remove_rule(key)
+            case "device-classes":
+                self._cluster.set_device_class(key, None)
+            case "device-claims":
+                known.remove_claim(key)
+        self._cluster.devices_changed()
 
     # --- the agents' Leases ----------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from rte import errors, nrt, placement
 from rte.scheduler.framework import outlook as state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from rte.model.machine import PCIZones
     from rte.model.node import NodeState
     from rte.placement.foreign import zones
     from rte.scheduler.framework.objects import NodeInfo, PodView
@@ -31,13 +32,15 @@ class Report:
     """A NodeResourceTopology, decoded once for each of its versions.
 
     Exactly one of ``state`` (ours) and ``table`` (another exporter's) is set, neither when the
-    object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named.
+    object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named;
+    ``pci`` says where its PCI functions are, if told.
     """
 
     state: NodeState | None = None
     table: zones.ZoneTable | None = None
     broken: str = ""
     owner: str = ""
+    pci: PCIZones | None = None
 
 
 def read_report(obj: Mapping[str, Any]) -> Report:
@@ -47,7 +50,8 @@ def read_report(obj: Mapping[str, Any]) -> Report:
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
         decoded = nrt.decode(obj)
         if decoded.state is not None:
-            return Report(state=decoded.state, owner=owner)
+            pci = decoded.device_zones.pci if decoded.device_zones else None
+            return Report(state=decoded.state, owner=owner, pci=pci)
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)
@@ -99,6 +103,7 @@ class NodeEntry:
         name: of the node.
         row: its row in the table of columns.
         info: the Node, None while there is none (then nothing is placed here).
+        served: resources that DRA serves where device plugins have none of them.
         report: the NRT, None while there is none (plain Kubernetes rules).
         alive: whether the agent's Lease is being renewed, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
@@ -121,6 +126,7 @@ class NodeEntry:
         self.name = name
         self.row = row
         self.info: NodeInfo | None = None
+        self.served: Collection[str] = ()
         self.report: Report | None = None
         self.alive: bool | None = None
         self.pods: dict[str, PodView] = {}
@@ -198,6 +204,15 @@ class NodeEntry:
             for uid, since in self.gone.items()
             if uid in named or now - since < TOMBSTONE_S
         }
+
+    def allocatable(self) -> Mapping[str, int]:
+        """What its totals are; what DRA serves there is bounded by its devices alone."""
+        if self.info is None:
+            return {}
+        given = self.info.allocatable
+        if not self.served:
+            return given
+        return {**given, **{name: UNBOUNDED for name in self.served if not given.get(name)}}
 
     def distrust(self) -> str:
         """Why the report cannot be built on, empty when it can (or none is to be expected)."""
@@ -313,6 +328,7 @@ class NodeEntry:
     def _twin(self) -> NodeEntry:
         twin = NodeEntry(self.name, self.row)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
+        twin.served = self.served
         twin.held_off, twin.evidence = self.held_off, self.evidence
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)

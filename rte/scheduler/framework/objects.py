@@ -44,6 +44,8 @@ class PodView:
         nominated: ``status.nominatedNodeName``.
         unschedulable: what its condition PodScheduled says while it is False: message, since when.
         resource_status: Koordinator's annotation of that name.
+        claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
+            it, None where none is needed.
         gang: the gang that it belongs to, None: none.
         gang_said: that gang as the pod's own annotations describe it.
         gang_problem: why what it says of its gang cannot be read.
@@ -75,6 +77,7 @@ class PodView:
     started: str = ""
     unschedulable: tuple[str, str] = ("", "")
     resource_status: str = ""
+    claim_names: Mapping[str, str | None] = field(default_factory=dict)
     gang: GangKey | None = None
     gang_said: Gang | None = None
     gang_problem: str = ""
@@ -126,6 +129,10 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             started=str(status.start_time or ""),
             resource_status=annotations.get(RESOURCE_STATUS) or "",
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
+            claim_names={
+                one.name or "": one.resource_claim_name
+                for one in status.resource_claim_statuses or ()
+            },
             **_gang(obj),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -201,6 +208,7 @@ class NodeInfo:
     taints: tuple[Taint, ...]
     unschedulable: bool
     allocatable: Mapping[str, int]
+    declared_features: frozenset[str] = frozenset()
 
 
 def read_node(obj: Mapping[str, Any]) -> NodeInfo:
@@ -221,6 +229,7 @@ def read_node(obj: Mapping[str, Any]) -> NodeInfo:
                 name: quantity.parse_resource(name, amount)
                 for name, amount in ((node.status and node.status.allocatable) or {}).items()
             },
+            declared_features=frozenset((node.status and node.status.declared_features) or ()),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.ParseError("node", None, f"malformed: {error}") from None

@@ -16,6 +16,7 @@ from rte import errors
 from rte.k8s import requests, selectors, wire
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
+from rte.placement.dra import alignment
 from rte.scheduler.framework import terms
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ KOORDINATOR_ANNOTATIONS = (
     "scheduling.koordinator.sh/numa-topology-spec",
 )
 KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
+
+_ANNOTATIONS = (*KOORDINATOR_ANNOTATIONS, alignment.ANNOTATION)
 
 #: Labels and annotations of gangs that are not supported, and whose they are.
 GANG_LABELS = {
@@ -70,7 +73,7 @@ class Shape:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
         labels: of its pods where its own terms look at them, else only Koordinator's.
-        annotations: Koordinator's.
+        annotations: Koordinator's, and the wish for devices.
         priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
@@ -139,6 +142,11 @@ class Shape:
             for item in (affinity.preferred if affinity else None) or ()
             if item.preference is not None
         )
+
+    @cached_property
+    def device_claims(self) -> tuple[wire.PodResourceClaim, ...]:
+        """``spec.resourceClaims``."""
+        return self.rules.resource_claims or ()
 
     @cached_property
     def company(self) -> terms.Company:
@@ -224,7 +232,7 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     chosen = labels
     if not _reads_labels(spec):
         chosen = {name: labels[name] for name in KOORDINATOR_LABELS if name in labels}
-    extra = {name: annotations[name] for name in KOORDINATOR_ANNOTATIONS if name in annotations}
+    extra = {name: annotations[name] for name in _ANNOTATIONS if name in annotations}
     parts["labels"], parts["annotations"] = chosen, extra
     parts["priority"] = spec.get("priority") or 0
     gangs = sorted({GANG_LABELS[n] for n in (*labels, *annotations) if n in GANG_LABELS})
@@ -317,7 +325,5 @@ def _reads_labels(spec: Mapping[str, Any]) -> bool:
 
 
 def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
-    if parts.get("resourceClaims"):
-        yield "resourceClaims"
     for owner in parts.get("gangs") or ():
         yield f"gang labels of {owner}"

@@ -20,6 +20,7 @@ class Status:
         waits: something that passes by itself is all that stands in the way: a pod in flight, a
             reservation.
         resources: the pod would fit if some pods left (what preemption can change).
+        second_best: the pod may go there when no other node does better.
         uncertain: a last resort: it is not known that the kubelet will admit the pod.
         verdict: of the managers, where they were asked.
         resource_status: Koordinator's annotation to write with the bind, if any.
@@ -30,6 +31,7 @@ class Status:
     plugin: str = ""
     waits: bool = False
     resources: bool = False
+    second_best: bool = False
     uncertain: bool = False
     verdict: outlook.Verdict | None = None
     resource_status: str = ""

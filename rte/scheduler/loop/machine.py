@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.objects import RESOURCE_STATUS
+from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
     from rte.scheduler.plugins.registry import Options
@@ -55,7 +58,7 @@ class _InForce:
     pod: PodView
     node: str
     at: float
-    held: tuple[tuple[Reserve, Sequence[Any]], ...]
+    held: tuple[tuple[Reserve, Reserved], ...]
 
 
 class Machine:
@@ -111,6 +114,7 @@ class Machine:
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
+        self._taking_back: set[str] = set()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
         self._labels_count = False
@@ -140,6 +144,8 @@ class Machine:
                 self._lead(active=event.active)
             case messages.Bound():
                 self._bound(event, now)
+            case messages.TakenBack():
+                self._taken_back(event, now)
             case messages.Evicted():
                 self._evicted(event, now)
             case messages.Reread():
@@ -255,6 +261,7 @@ class Machine:
         if pod.uid in self.cluster.nominations:
             # A node makes room for it, not for its likes.
             key += pod.uid.encode()
+        key += self.cluster.devices.fate(pod)
         if self.cluster.matches.refusing and not pod.shape.company:
             key += repr(sorted(pod.labels.items())).encode()
         return key
@@ -310,6 +317,12 @@ class Machine:
         record = group.head()
         if record is None:
             return
+        claims = record.pod.shape.device_claims
+        if claims and (key := self._key(record.pod)) != group.key:
+            # They are not as they were when it came.
+            self.queue.push(record.pod, key, now)
+            self.queue.again(group)
+            return
         sequence = self.cluster.sequence
         decision = self.cycle.decide(record.pod, group.seen)
         record.attempts += 1
@@ -322,11 +335,25 @@ class Machine:
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
+        if not decision.waits:
+            self._free_leftovers(record.pod)
         if not decision.waits and record.pod.preempts:
             self._effects += self._room.refused(record, now)
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
+
+    def _free_leftovers(self, pod: PodView) -> None:
+        """What an attempt before has left may be what keeps the pod from every node."""
+        reserves = self.cycle.profile.reserves
+        writes = tuple(write for plugin in reserves for write in plugin.leftovers(pod))
+        if writes and pod.uid not in self._taking_back:
+            self._taking_back.add(pod.uid)
+            self._effects.append(messages.TakeBack(pod, writes))
+
+    def _taken_back(self, event: messages.TakenBack, now: float) -> None:
+        self._taking_back.discard(event.uid)
+        self._told(event.written, now)
 
     def _try_gang(self, group: Group, now: float) -> None:
         record = group.head()
@@ -379,32 +406,36 @@ class Machine:
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
         status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        writes = tuple(write for _, writes in held for write in writes)
+        annotations = {RESOURCE_STATUS: status} if status else {}
+        for _, reserved in held:
+            annotations |= reserved.annotations
+        writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
-            Bind(pod, node, {RESOURCE_STATUS: status} if status else {}, writes),
+            Bind(pod, node, annotations, writes),
         ]
 
     def _reserve(
-        self,
-        pod: PodView,
-        entry: Any,
-    ) -> tuple[tuple[Reserve, Sequence[Any]], ...] | None:
-        held: list[tuple[Reserve, Sequence[Any]]] = []
+        self, pod: PodView, entry: NodeEntry
+    ) -> tuple[tuple[Reserve, Reserved], ...] | None:
+        held: list[tuple[Reserve, Reserved]] = []
         for plugin in self.cycle.profile.reserves:
-            writes = plugin.reserve(pod, entry)
-            if writes is None:
+            reserved = plugin.reserve(pod, entry)
+            if reserved is None:
                 self._unreserve(held)
                 return None
-            held.append((plugin, writes))
+            if reserved is not NOTHING:
+                held.append((plugin, reserved))
         return tuple(held)
 
-    def _unreserve(self, held: Sequence[tuple[Reserve, Sequence[Any]]]) -> None:
-        for plugin, writes in reversed(held):
-            plugin.unreserve(writes)
+    def _unreserve(self, held: Sequence[tuple[Reserve, Reserved]]) -> None:
+        for plugin, reserved in reversed(held):
+            plugin.unreserve(reserved)
 
     def _bound(self, event: messages.Bound, now: float) -> None:
         uid = event.uid
+        # What was written is known before its promise ends, so that nobody gets it meanwhile.
+        self._told(event.written, now)
         decision = self._in_force.pop(uid, None)
         if decision is not None:
             self._unreserve(decision.held)
@@ -432,6 +463,14 @@ class Machine:
             self._effects.append(
                 Post(waiting, "Warning", "FailedBinding", event.message, "Binding")
             )
+
+    def _told(self, written: Sequence[messages.Seen | messages.Gone], now: float) -> None:
+        for event in written:
+            if isinstance(event, messages.Seen):
+                taken = self.intake.seen(event.collection, event.obj, now)
+            else:
+                taken = self.intake.gone(event.collection, event.key, now)
+            self._taken(event.collection, taken, now)
 
     def _succeeded(
         self, uid: str, pod: PodView | None, decision: _InForce | None, now: float

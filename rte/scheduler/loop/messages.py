@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rte.model.gang import GangKey
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.writes import Write
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -64,12 +65,16 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What became of :class:`Bind`: the pod as it was read back, and the API's words."""
+    """What became of :class:`Bind`: the pod as it was read back, and the API's words.
+
+    ``written``: the objects of its writes as the API has them now.
+    """
 
     uid: str
     outcome: Outcome
     obj: Mapping[str, Any] | None = None
     message: str = ""
+    written: tuple[Seen | Gone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,14 @@ class Evicted:
     uid: str
     victims: tuple[PodView, ...]
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What became of :class:`TakeBack`: the objects as the API has them now."""
+
+    uid: str
+    written: tuple[Seen | Gone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +111,32 @@ class Turn:
     """There is time to decide about one more pod."""
 
 
-Event: TypeAlias = Seen | Gone | Listed | Leading | Bound | Evicted | Reread | Tick | Turn
+Event: TypeAlias = (
+    Seen | Gone | Listed | Leading | Bound | TakenBack | Evicted | Reread | Tick | Turn
+)
 
 # --- effects ---
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Write ``writes`` in order, then bind the pod; answered by :class:`Bound`."""
+    """Carry ``writes`` out side by side, then bind the pod; answered by :class:`Bound`.
+
+    When a write or the bind fails, the writes are undone before that is told.
+    """
 
     pod: PodView
     node: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    writes: tuple[Any, ...] = ()
+    writes: tuple[Write, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Undo writes of an attempt before, of a pod that waits; answered by :class:`TakenBack`."""
+
+    pod: PodView
+    writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +233,7 @@ class Said:
 
 Effect: TypeAlias = (
     Bind
+    | TakeBack
     | Evict
     | Nominate
     | Unschedulable

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.plugins import declared
+from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
@@ -19,11 +20,11 @@ from rte.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from rte.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from rte.scheduler.plugins.shared_pool import SharedPool
 from rte.scheduler.plugins.taint_toleration import TaintToleration
-from rte.scheduler.plugins.unsupported import DynamicResources
 from rte.scheduler.plugins.volume_binding import VolumeBinding
 from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
 
 if TYPE_CHECKING:
+    from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.plugin import Plugin
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.plugins.zone_room import ZoneRoom
@@ -37,11 +38,12 @@ class Options:
     resource_status: bool = False
 
 
-def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
+def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Options) -> Profile:
     """The plugins of the scheduler.
 
     Args:
         storage: what volume rules read and promise from.
+        devices: what DynamicResources reads and promises from.
         zone_room: remembers what was placed lately.
         options: which optional rules are in force.
     """
@@ -52,7 +54,6 @@ def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
         optional.append(Koordinator())
     return Profile(
         [
-            DynamicResources(),
             NodeUnschedulable(),
             NodeAffinity(),
             TaintToleration(),
@@ -65,6 +66,7 @@ def profile(storage: Storage, zone_room: ZoneRoom, options: Options) -> Profile:
             PodTopologySpread(),
             VolumeBinding(storage),
             NodeVolumeLimits(),
+            DynamicResources(devices),
             GangScheduling(),
             zone_room,
             declared.PrioritySort(),

@@ -111,6 +111,7 @@ def pod_object(
         "resourceVersion": str(number),
         "labels": spec.pop("labels", {}),
         "annotations": spec.pop("annotations", {}),
+        "ownerReferences": spec.pop("owners", []),
     }
     boxes = []
     for index, amount in enumerate([cpu] if isinstance(cpu, str) else cpu):

@@ -52,7 +52,6 @@ def test_the_table_in_the_documentation_is_what_the_plugins_declare() -> None:
     ("part", "named"),
     [
         ({"workloadRef": {"name": "w"}}, "workloadRef"),
-        ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
         ({"labels": {"pod-group.scheduling.sigs.k8s.io/name": "g"}}, "scheduler-plugins"),
         ({"annotations": {"gang.scheduling.koordinator.sh/name": "g"}}, "min-available"),
         ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, "Volcano"),

@@ -280,5 +280,5 @@ async def test_a_malformed_pod_is_told_why_and_holds_nobody_up(tmp_path: Path) -
                 lambda: any(why in str(e.get("message")) for _, e in town.api.store.items("events"))
             )
             # Neither a replica that takes over nor a fresh look at a node stumbles over it.
-            await scheduler.feeds.relist_pods()
+            await scheduler.feeds.relist()
             await scheduler.feeds.resync_node("n")

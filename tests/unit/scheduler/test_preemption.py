@@ -243,8 +243,9 @@ def test_nobody_is_evicted_for_a_pod_that_something_else_keeps_away() -> None:
     world = World()
     world.node("n", state(machine(zones=1)))
     running(world, "n", 6, labels={"app": "db"})
-    claims = world.pod(cpu="6", priority=10, resourceClaims=[{"name": "gpu"}])
-    assert claims.shape.unsupported
+    claims = world.pod(
+        cpu="6", priority=10, resourceClaims=[{"name": "gpu", "resourceClaimName": "g"}]
+    )
     assert best(world, claims) is None
     term = {
         "labelSelector": {"matchLabels": {"app": "nowhere"}},
