@@ -23,6 +23,7 @@ from rte.scheduler.shell.feeds import Feeds
 from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.volumes import VolumeBinder
 from rte.telemetry.cases import CaseBook
+from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Scheduler:
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
         for effect in effects:
-            if isinstance(effect, messages.Measured) and effect.metric == "attempts":
+            if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
 
@@ -214,9 +215,9 @@ class Scheduler:
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured():
-                    self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
-                case messages.Said():
+                case Measured():
+                    effect.note(self.metrics)
+                case Said():
                     getattr(logger, effect.level)(effect.text, extra=effect.extra)
         self._arm()
 
