@@ -24,11 +24,13 @@ from rte.model.node import ConfigSource, NodeReading
 from rte.telemetry.effects import Condition, Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from rte.agent.observer.messages import Effect, Event
     from rte.model.kubelet import NodePod, StateFiles
     from rte.model.machine import Machine
+    from rte.model.node import NodeState
 
 _CLOCKS = Clocks()
 
@@ -106,6 +108,7 @@ class Observer:
         self._look_at = -math.inf
         self._is_due = False
         self._seen_half: frozenset[str] = frozenset()
+        self._gone: frozenset[str] = frozenset()
         self._reading: NodeReading | None = None
         self._worked_at = -math.inf
         self._published: tuple[NodeReading, nrt.Options] | None = None
@@ -276,7 +279,8 @@ class Observer:
                 Said("info", "the kubelet was restarted"),
                 Measured("kubelet_restarts"),
             ]
-            self._ask_machine()
+            self._changes |= Change.MACHINE
+            self._look_at = min(self._look_at, now)
             self._learning.at(now + self._clocks.relearn)
 
     def _learnt(self, event: messages.Learnt, now: float) -> None:
@@ -359,13 +363,7 @@ class Observer:
 
     def _account(self, now: float) -> None:
         """Account for what is known, once all of it is, and publish it."""
-        if not self._is_due or self._machine is None or self._machine_asked:
-            return
-        if not self._learning.known or self._looking is not None:
-            return
-        if self._scope.podresources and (self._answers.view is None or self._answers.holds_up):
-            return
-        if self._scope.files and self._files is None:
+        if not self._is_due or self._machine is None or self._lacks_something:
             return
         if hold := self._admission_under_way(now):
             self._look_at = min(self._look_at, now + hold)
@@ -378,6 +376,23 @@ class Observer:
         self._is_due, self._noticed = False, None
         self._look_at = min(self._look_at, now + wait)
         self._worked(now)
+
+    @property
+    def _lacks_something(self) -> bool:
+        """Whether something is being read without which nothing can be said."""
+        return (
+            self._machine_asked
+            or Change.MACHINE in self._changes
+            or self._looking is not None
+            or not self._learning.known
+            or (self._scope.files and self._files is None)
+            or (
+                self._scope.podresources
+                and (
+                    self._answers.view is None or self._answers.holds_up or self._lists_other_files
+                )
+            )
+        )
 
     def _admission_under_way(self, now: float) -> float:
         """Seconds to wait for the last write of an admission; 0: there is none under way.
@@ -411,8 +426,6 @@ class Observer:
             left = self.pods.retain(_holders(files) | _admitted(files), now)
             waits.append(math.inf if left is None else left)
         doubtful = self.pods.doubtful(now) if self._scope.pods and exact else frozenset()
-        if not self._is_synced(view, pods, now):
-            waits.append(self._clocks.resync)
         reading = accounting.build_reading(
             self._scope.node_name,
             machine,
@@ -436,6 +449,10 @@ class Observer:
                 node_capacity=self._learning.node.capacity,
             ),
         )
+        if reading.state is not None:
+            reading = self._checked(reading, reading.state, view, pods, now)
+            if not self._restart.synced:
+                waits.append(self._clocks.resync)
         if self._scope.pods and reading.state is not None:
             alive = reading.state.holdings.keys() | reading.state.admitted
             self.pods.bury(doubtful - alive)
@@ -449,15 +466,50 @@ class Observer:
             self._effects.append(messages.Compare(reading.state))
         return min(waits)
 
-    def _is_synced(self, view: KubeletView, pods: tuple[NodePod, ...] | None, now: float) -> bool:
+    def _checked(
+        self,
+        reading: NodeReading,
+        state: NodeState,
+        view: KubeletView,
+        pods: tuple[NodePod, ...] | None,
+        now: float,
+    ) -> NodeReading:
+        """The reading, synced if the kubelet has by now re-admitted its pods."""
         restart, answers = self._restart, self._answers
-        is_new = answers.is_fresh or not self._scope.podresources
-        if not restart.synced and not self._learning.pending and is_new:
+        if restart.synced:
+            admitted = _admitted(self._files) if self._files else frozenset()
+            self._gone = admitted - state.admitted
+        elif not self._learning.pending and not self._scope.podresources:
+            restart.nobody_to_ask()
+        elif not self._learning.pending and answers.is_fresh:
             answers.is_fresh = False
-            if line := restart.check(view.pods, pods, now):
+            if line := restart.check(*self._awaited(state, view, pods, now), now):
                 self._effects.append(Said("warning", line))
         self._effects.append(Measured("synced", float(restart.synced), how="set"))
-        return restart.synced
+        return replace(reading, state=replace(state, synced=restart.synced))
+
+    def _awaited(
+        self, state: NodeState, view: KubeletView, pods: tuple[NodePod, ...] | None, now: float
+    ) -> tuple[AbstractSet[Hashable], AbstractSet[Hashable]]:
+        """Who is there after a restart, and who is to be.
+
+        With the API these are the pods that it shows, by name. Without it they are those that the
+        files call admitted, by UID, less those known to have ended before the restart; of a kubelet
+        that ran long before we did, none.
+        """
+        admitted = _admitted(self._files) if self._files else frozenset()
+        if pods is not None:
+            return (
+                {(pod.namespace, pod.name) for pod in view.pods or ()},
+                {
+                    (pod.namespace, pod.name)
+                    for pod in pods
+                    if not pod.terminal and (pod.admitted or pod.uid in admitted)
+                },
+            )
+        if self._restart.is_first and self._restart.is_settled(now):
+            return frozenset(), frozenset()
+        return state.admitted if view.coherent else frozenset(), admitted - self._gone
 
     def _distrust(self, now: float) -> None:
         """Publish the last reading once more as not synced: nothing is known of a new kubelet."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rte.model.kubelet import ListedPod, NodePod
+    from collections.abc import Hashable
+    from collections.abc import Set as AbstractSet
 
 
 class Restart:
@@ -14,6 +15,11 @@ class Restart:
     Its podresources list shows a pod as soon as the kubelet knows it, a moment before admission;
     so the list of a kubelet that was just started must be complete twice in a row. ``most_s`` after
     its start a kubelet has re-admitted all that it ever will.
+
+    Attributes:
+        epoch: which start; empty: none was seen yet.
+        synced: it has.
+        is_first: no other kubelet was seen before this one.
     """
 
     _JUST_STARTED_S = 10.0
@@ -26,9 +32,8 @@ class Restart:
         self.synced = False
         self._began = 0.0
         self._started: float | None = None
-        self._expected: frozenset[tuple[str, str]] = frozenset()
-        self._listed: frozenset[tuple[str, str]] = frozenset()
         self._complete = 0
+        self.is_first = True
 
     def notice(self, epoch: str, now: float, started: float | None) -> bool:
         """Take the current epoch ("" = no socket); True when it is a new one.
@@ -37,7 +42,7 @@ class Restart:
         """
         if not epoch or epoch == self.epoch:
             return False
-        self._expected = self._listed
+        self.is_first = not self.epoch
         self.epoch, self._began, self._started = epoch, now, started
         just_started = started is None or now - started < self._JUST_STARTED_S
         self._complete = 0 if just_started else 1
@@ -58,34 +63,27 @@ class Restart:
             return False
         return heard < self._started - self._SLACK_S
 
-    def check(
-        self,
-        listed: tuple[ListedPod, ...] | None,
-        pods: tuple[NodePod, ...] | None,
-        now: float,
-    ) -> str:
-        """Compare what podresources lists with what the API says was admitted.
+    def is_settled(self, now: float) -> bool:
+        """Whether it has run for so long that it has re-admitted what it ever will."""
+        return self._started is not None and now - self._started > self._most_s
 
-        Each call is about a new answer. Without the API the pods listed before the restart are
-        expected, or, of a kubelet that ran before we did, none.
+    def check(
+        self, present: AbstractSet[Hashable], expected: AbstractSet[Hashable], now: float
+    ) -> str:
+        """Compare who is there by now with who is to be; each call is about a new answer.
 
         Returns:
             What an operator should know, in one line; mostly nothing.
         """
-        if listed is None:
-            self.synced = True  # nobody to ask
-            return ""
-        self._listed = frozenset((pod.namespace, pod.name) for pod in listed)
-        expected = self._expected
-        if pods is not None:
-            expected = frozenset(
-                (pod.namespace, pod.name) for pod in pods if pod.admitted and not pod.terminal
-            )
-        self._complete = self._complete + 1 if expected <= self._listed else 0
-        missing = ""
-        if now - self._began > self._most_s and not self._complete:
-            number = len(expected - self._listed)
-            missing = f"the kubelet has not taken up {number} of its pods after its start"
+        missing = expected - present
+        self._complete = 0 if missing else self._complete + 1
+        line = ""
+        if now - self._began > self._most_s and missing:
+            line = f"the kubelet has not taken up {len(missing)} of its pods after its start"
             self._complete = 2
         self.synced = self._complete >= 2
-        return missing
+        return line
+
+    def nobody_to_ask(self) -> None:
+        """Files alone do not tell."""
+        self.synced = True
