@@ -25,6 +25,7 @@ COMMANDS = {
     "simulate": "place pods onto nodes offline, from files or fixtures",
     "import": "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
     "render": "write the ids of an allocation into the application's own file",
+    "nri": "pin the containers of pods with processing groups (plugin of the runtime)",
     "snapshot": "capture this node's sysfs, procfs and kubelet files as a fixture",
 }
 

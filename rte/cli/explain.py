@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.cli import alignment, inputs, live, replays, restarts
-from rte.cli.drawing import format_bytes
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.model.quantity import format_bytes
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import accounting, errors, placement
-from rte.cli.drawing import format_bytes
 from rte.kubelet import config as kubelet_config
+from rte.model.quantity import format_bytes
 from rte.placement.kubelet import releases
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo

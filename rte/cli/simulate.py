@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.cli import inputs, machines
-from rte.cli.drawing import format_bytes
 from rte.model import bits
+from rte.model.quantity import format_bytes
 from rte.sim import offline
 
 if TYPE_CHECKING:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
+from rte.nrt import group_inventory
 from rte.scheduler.framework import outlook as state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from rte.model.machine import PCIZones
     from rte.model.node import NodeState
     from rte.placement.foreign import zones
     from rte.scheduler.framework.objects import NodeInfo, PodView
@@ -31,23 +33,42 @@ class Report:
     """A NodeResourceTopology, decoded once for each of its versions.
 
     Exactly one of ``state`` (ours) and ``table`` (another exporter's) is set, neither when the
-    object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named.
+    object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named;
+    ``pci`` says where its PCI functions are, if told; ``inventory`` is the hardware for processing
+    groups, where the agent publishes it (its text in ``inventory_text``).
     """
 
     state: NodeState | None = None
     table: zones.ZoneTable | None = None
     broken: str = ""
     owner: str = ""
+    inventory: group_inventory.Published | None = None
+    inventory_text: str = ""
+    pci: PCIZones | None = None
 
 
-def read_report(obj: Mapping[str, Any]) -> Report:
-    """Decode an NRT of any exporter; a malformed one is a report that says so."""
+def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
+    """Decode an NRT of any exporter; a malformed one is a report that says so.
+
+    ``before``: the node's report till then; an inventory that has not changed is not read again.
+    """
     try:
         owners = obj["metadata"].get("ownerReferences") or ()
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
         decoded = nrt.decode(obj)
         if decoded.state is not None:
-            return Report(state=decoded.state, owner=owner)
+            pci = decoded.device_zones.pci if decoded.device_zones else None
+            text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
+            inventory = before.inventory if before and before.inventory_text == text else None
+            if text and inventory is None:
+                inventory = group_inventory.decode(text)
+            return Report(
+                state=decoded.state,
+                owner=owner,
+                pci=pci,
+                inventory=inventory,
+                inventory_text=text,
+            )
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)
@@ -99,8 +120,10 @@ class NodeEntry:
         name: of the node.
         row: its row in the table of columns.
         info: the Node, None while there is none (then nothing is placed here).
+        served: resources that DRA serves where device plugins have none of them.
         report: the NRT, None while there is none (plain Kubernetes rules).
         alive: whether the agent's Lease is being renewed, None where there is none.
+        koordinator_devices: Koordinator's Device object, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
         gone: kubelet UID -> when the API showed it terminal or gone.
@@ -115,14 +138,17 @@ class NodeEntry:
         changed: sequence number of the last change.
         remembered: shape -> answer of the rules that depend on this node alone.
         rooms: (shape placed here or none, shape) -> how many of the latter the node then takes.
+        derived: what plugins have made of the node, by their names.
     """
 
     def __init__(self, name: str, row: int) -> None:
         self.name = name
         self.row = row
         self.info: NodeInfo | None = None
+        self.served: Collection[str] = ()
         self.report: Report | None = None
         self.alive: bool | None = None
+        self.koordinator_devices: Mapping[str, Any] | None = None
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
@@ -139,6 +165,7 @@ class NodeEntry:
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self.remembered: dict[bytes, Status] = {}
         self.rooms: dict[tuple[bytes, bytes], int] = {}
+        self.derived: dict[str, Any] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
@@ -147,6 +174,7 @@ class NodeEntry:
         self._free = None
         self.remembered.clear()
         self.rooms.clear()
+        self.derived.clear()
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""
@@ -198,6 +226,15 @@ class NodeEntry:
             for uid, since in self.gone.items()
             if uid in named or now - since < TOMBSTONE_S
         }
+
+    def allocatable(self) -> Mapping[str, int]:
+        """What its totals are; what DRA serves there is bounded by its devices alone."""
+        if self.info is None:
+            return {}
+        given = self.info.allocatable
+        if not self.served:
+            return given
+        return {**given, **{name: UNBOUNDED for name in self.served if not given.get(name)}}
 
     def distrust(self) -> str:
         """Why the report cannot be built on, empty when it can (or none is to be expected)."""
@@ -313,7 +350,9 @@ class NodeEntry:
     def _twin(self) -> NodeEntry:
         twin = NodeEntry(self.name, self.row)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
+        twin.served = self.served
         twin.held_off, twin.evidence = self.held_off, self.evidence
+        twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
         twin.leaving = set(self.leaving)
