@@ -64,6 +64,10 @@ COMMANDS = {
         "write the ids of an allocation into the application's own file",
         "rte render template app.conf --allocation /etc/podinfo/allocation",
     ),
+    "nri": Command(
+        "pin the containers of pods with processing groups (plugin of the runtime)",
+        "rte nri --node-name worker-1",
+    ),
     "snapshot": Command(
         "capture this node's sysfs, procfs and kubelet files as a fixture",
         "rte snapshot node.tar.gz",

@@ -16,8 +16,8 @@ from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
 from rte.scheduler.framework.budgets import read_budget
-from rte.scheduler.front.fit import allowed_nodes, member_of, snapshot
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs.ground import allowed_nodes, member_of, snapshot
 
 if TYPE_CHECKING:
     import argparse

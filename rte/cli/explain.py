@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from rte import config, errors
 from rte.cli import alignment, inputs, live, manifests, replays, restarts
-from rte.cli.drawing import format_bytes
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.model.quantity import format_bytes
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.cli import inputs, live, machines, manifests
-from rte.cli.drawing import format_bytes
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
-from rte.scheduler.front.fit import member_of, problem_of, snapshot
+from rte.placement.joint.wording import missing_words
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs.ground import member_of, problem_of, snapshot
 
 if TYPE_CHECKING:
     import argparse
@@ -179,7 +179,7 @@ class _Question:
         if len(shown) < len(hosts):
             lines.append(f"  ... and {len(hosts) - len(shown)} more nodes (--all shows them)")
         if found.missing:
-            lines.append(f"one more: {_missing(found.missing)}")
+            lines.append(f"one more: {missing_words(found.missing)}")
         document = {
             "pods": found.total,
             "exact": not found.unsure,
@@ -216,7 +216,7 @@ class _Question:
                 }
             )
             if not count and found.missing:
-                lines.append(f"    {_missing(found.missing)}")
+                lines.append(f"    {missing_words(found.missing)}")
         best = max((each["pods"] for each in kinds_of_nodes), default=0)
         return _Answer(lines, {"empty": kinds_of_nodes}, best > 0)
 
@@ -258,23 +258,6 @@ class _Question:
             "shortages": [asdict(each) for each in answer.shortages],
         }
         return _Answer(lines, document, answer.verdict is gang.Verdict.FITS)
-
-
-def _missing(missing: fit.Missing) -> str:
-    where = missing.node if missing.zone is None else f"node-{missing.zone} of {missing.node}"
-    if not missing.short:
-        return f"{where} says {missing.reason}"
-    in_zone = missing.zone is not None
-    parts = [_amount(name, amount, in_zone=in_zone) for name, amount in missing.short.items()]
-    return f"{where} is short of {', '.join(parts)} ({missing.reason})"
-
-
-def _amount(name: str, value: int, *, in_zone: bool) -> str:
-    if name == "memory" or name.startswith("hugepages-"):
-        return f"{format_bytes(value)} of {name}"
-    if name == "cpu":
-        return f"{value if in_zone else value / 1000:g} CPUs"
-    return f"{value} {name}"
 
 
 def _show(answer: _Answer, args: argparse.Namespace, problems: list[str]) -> int:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import config, errors
 from rte.cli import inputs, machines, manifests
-from rte.cli.drawing import format_bytes
 from rte.model import bits
+from rte.model.quantity import format_bytes
 from rte.sim import offline
 from rte.view import page, still
 

@@ -15,6 +15,7 @@ from rte.cli import drawing
 from rte.cli.parsing import MACHINE
 from rte.model import bits
 from rte.model.node import NodeReading
+from rte.model.quantity import format_bytes
 from rte.sysfs import document, read_machine
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _describe_pool(zone: Zone, size: int) -> str:
     count = zone.hugepages[size]
     if not count:
         return f"{drawing.format_page(size)}: none"
-    text = f"{drawing.format_page(size)}: {count:,} = {drawing.format_bytes(size * count)}"
+    text = f"{drawing.format_page(size)}: {count:,} = {format_bytes(size * count)}"
     free = zone.free_hugepages.get(size, count)
     return text if free == count else f"{text} ({free:,} free)"
 
@@ -204,7 +205,7 @@ def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
         what = f"{zone.cpus.bit_count()} CPUs {bits.format_list(zone.cpus)}"
     else:
         what = "memory only" if zone.memory_bytes else "no CPUs, no memory"
-    yield f"  Zone {zone.id}: {what}, {drawing.format_bytes(zone.memory_bytes)}"
+    yield f"  Zone {zone.id}: {what}, {format_bytes(zone.memory_bytes)}"
     pools = [_describe_pool(zone, size) for size in sorted(zone.hugepages)]
     if pools:
         yield f"    huge pages {', '.join(pools)}"
@@ -297,7 +298,7 @@ def _describe_holders(reading: NodeReading) -> Iterator[str]:
         for container, holding in sorted(state.holdings[uid].items()):
             what = [bits.format_list(holding.cpus)] if holding.cpus else []
             what += [
-                f"{block.resource} {drawing.format_bytes(block.size)} of zone "
+                f"{block.resource} {format_bytes(block.size)} of zone "
                 f"{bits.format_list(block.zones)}"
                 for block in holding.memory
             ]

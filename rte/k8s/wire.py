@@ -178,6 +178,14 @@ class Volume(Wire, frozen=True, kw_only=True):
     rbd: Disk | None = None
 
 
+class PodResourceClaim(Wire, frozen=True, kw_only=True):
+    """One of ``spec.resourceClaims``."""
+
+    name: str | None = None
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodRules(Wire, frozen=True, kw_only=True):
     """What of ``spec`` decides where a pod may go, beside its requests."""
 
@@ -188,6 +196,7 @@ class PodRules(Wire, frozen=True, kw_only=True):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
 
 
 class OwnerReference(Wire, frozen=True, kw_only=True):
@@ -243,6 +252,13 @@ class Condition(Wire, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
+class ResourceClaimStatus(Wire, frozen=True, kw_only=True):
+    """One of ``status.resourceClaimStatuses``."""
+
+    name: str | None = None
+    resource_claim_name: str | None = None
+
+
 class PodStatus(Wire, frozen=True, kw_only=True):
     """Plain fields of ``status``."""
 
@@ -254,6 +270,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[dict[str, Any], ...] | None = None
     init_container_statuses: tuple[dict[str, Any], ...] | None = None
+    resource_claim_statuses: tuple[ResourceClaimStatus, ...] | None = None
 
 
 class Pod(Wire, frozen=True, kw_only=True):
@@ -283,6 +300,7 @@ class NodeStatus(Wire, frozen=True, kw_only=True):
     """Fields of a Node's ``status``."""
 
     allocatable: dict[str, Any] | None = None
+    declared_features: tuple[str, ...] | None = None
 
 
 class Node(Wire, frozen=True, kw_only=True):

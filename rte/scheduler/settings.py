@@ -30,9 +30,12 @@ class SchedulerSettings:
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
+        device_share: choose devices by Koordinator's Device objects and annotations.
+        groups_policy: file with the rules of processing groups; None: the defaults.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -49,7 +52,10 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
+    gang_timeout: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None
     resource_status: bool = False
+    device_share: bool = False
+    groups_policy: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +46,8 @@ class Fleet:
         self._expressions = CEL()
         self._nodes: dict[str, Node] = {}
         self._shapes: dict[bytes, _Shape] = {}
+        self._versions: Counter[str] = Counter()
+        self._version_of_all = 0
 
     def put_node(self, node: Node) -> None:
         """Add a node, or replace the one of its name."""
@@ -80,11 +83,13 @@ class Fleet:
         """Add a class, or replace the one of its name."""
         self._classes[value.metadata.name] = value
         self._shapes.clear()
+        self._version_of_all += 1
 
     def remove_class(self, name: str) -> None:
         """Remove a class, if it is there."""
         if self._classes.pop(name, None) is not None:
             self._shapes.clear()
+            self._version_of_all += 1
 
     def add(self, allocation: AllocationResult) -> None:
         """Count an allocation in, a pending one too."""
@@ -95,6 +100,10 @@ class Fleet:
         """Take out an allocation that was added."""
         self.usage.remove(allocation)
         self._stale(self._viewers(allocation))
+
+    def version(self, name: str) -> int:
+        """Grows whenever what the node has for claims may have changed."""
+        return self._versions[name] + self._version_of_all
 
     def supply(self, node: Node) -> Supply:
         """What the node has."""
@@ -148,7 +157,12 @@ class Fleet:
 
     def _stale(self, names: Iterable[str] | None) -> None:
         """Nodes to try again; None: all."""
-        known = self._nodes.keys() if names is None else self._nodes.keys() & set(names)
+        if names is None:
+            self._version_of_all += 1
+        else:
+            names = set(names)
+            self._versions.update(names)
+        known = self._nodes.keys() if names is None else self._nodes.keys() & names
         for shape in self._shapes.values():
             shape.stale |= known
 

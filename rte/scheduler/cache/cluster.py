@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rte.scheduler.cache.gangs import GangBook
 from rte.scheduler.framework import node
+from rte.scheduler.framework.columns import Columns
+from rte.scheduler.framework.devices import Devices
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.matches import MatchIndex
 from rte.scheduler.framework.shape import Shapes
@@ -18,19 +21,20 @@ from rte.scheduler.framework.storage import Storage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rte.placement.dra.objects import DeviceClass
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.objects import NodeInfo, PodView
-    from rte.scheduler.framework.terms import Term
 
 
 class Cluster:
     """Nodes, pods and reports; every change gets a sequence number and leaves an event.
 
     Attributes:
-        sequence: number of the latest change of any node.
-        topology_version: grows whenever a node comes or goes, or its labels or taints change.
+        sequence: number of the latest change of any node, of storage or of devices.
         nodes: by name. An entry without ``info`` stands for a node that does not exist (any more).
-        rows: the entries by their row in the table of columns.
+        rows: the entries by their row in the columns.
+        columns: labels and taints of all nodes.
+        matches: how many pods on each node match inter-pod terms.
         pods: API UID -> view, of all pods that are not terminal.
         assumed: API UID -> node, for our binds that the API has not shown yet.
         nominations: API UID -> node that makes room for the pod.
@@ -38,26 +42,32 @@ class Cluster:
         budgets: ``namespace/name`` -> PodDisruptionBudget.
         priorities: number of pods on nodes by priority.
         storage: claims, volumes, classes and drivers.
+        devices: devices of DRA and their claims.
+        gangs: who belongs together.
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
     def __init__(self) -> None:
         self.sequence = 0
-        self.topology_version = 0
         self.nodes: dict[str, node.NodeEntry] = {}
         self.rows: list[node.NodeEntry] = []
+        self.columns = Columns()
         self.pods: dict[str, PodView] = {}
         self.assumed: dict[str, str] = {}
         self.nominations: dict[str, str] = {}
         self.shapes = Shapes()
-        self.matches = MatchIndex()
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.matches = MatchIndex(self.namespaces)
         self.budgets: dict[str, Budget] = {}
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
+        self.devices = Devices()
+        self.gangs = GangBook()
         self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
+        #: What our binds write on the pods that are assumed.
+        self._written: dict[str, Mapping[str, str]] = {}
 
     def drain(self) -> list[ClusterEvent]:
         """Take the events so far."""
@@ -75,8 +85,10 @@ class Cluster:
         if found is None:
             row = self._free_rows.pop() if self._free_rows else len(self.rows)
             found = self.nodes[name] = node.NodeEntry(name, row)
+            found.served = self.devices.serving.keys()
             if row == len(self.rows):
                 self.rows.append(found)
+                self.columns.grow(len(self.rows))
             else:
                 self.rows[row] = found
         return found
@@ -115,9 +127,8 @@ class Cluster:
                 kinds |= Kind.NODE_TAINTS
             if old.allocatable != info.allocatable or old.uid != info.uid:
                 kinds |= Kind.NODE_ALLOCATABLE
-        if kinds & (Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.NODE_TAINTS):
-            self.topology_version += 1
         entry.info = info
+        self.columns.load(entry.row, info)
         self.touch(entry)
         self._tell(kinds, info.name)
 
@@ -126,7 +137,8 @@ class Cluster:
         entry = self.nodes.get(name)
         if entry is not None and entry.info is not None:
             entry.info = None
-            self.topology_version += 1
+            self.columns.load(entry.row, None)
+            self.devices.forget_node(name)
             self.touch(entry)
             self._tell(Kind.NODE_GONE, name)
             self._discard(entry)
@@ -141,6 +153,13 @@ class Cluster:
         if report is not None and report.table is not None:
             # Another exporter says nothing of whom it counts; what runs is taken as counted.
             entry.unseen = {uid for uid in entry.unseen if not entry.pods[uid].started}
+        self._known_anew(entry)
+        self._discard(entry)
+
+    def set_koordinator_devices(self, name: str, devices: Mapping[str, Any] | None) -> None:
+        """Koordinator's Device object of a node was added, changed, or is gone (None)."""
+        entry = self.entry(name)
+        entry.koordinator_devices = devices
         self._known_anew(entry)
         self._discard(entry)
 
@@ -172,14 +191,30 @@ class Cluster:
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A Namespace was added, changed, or is gone (None)."""
         if labels is None:
-            self.namespaces.pop(name, None)
+            if self.namespaces.pop(name, None) is not None:
+                self.matches.namespaces_changed()
         elif self.namespaces.get(name) != labels:
             self.namespaces[name] = labels
+            self.matches.namespaces_changed()
             self._tell(Kind.NAMESPACE)
 
     def storage_changed(self) -> None:
         """A claim, a volume, a class or a driver was added, changed, or is gone."""
+        self.sequence += 1
         self._tell(Kind.STORAGE)
+
+    def devices_changed(self) -> None:
+        """A slice, a class, a rule or a claim was added, changed, or is gone."""
+        self.sequence += 1
+        self._tell(Kind.DEVICES)
+
+    def set_device_class(self, name: str, value: DeviceClass | None) -> None:
+        """A DeviceClass was added, changed, or is gone (None)."""
+        if self.devices.set_class(name, value):
+            for entry in self.nodes.values():
+                self.touch(entry)
+                self._tell(Kind.NODE_ALLOCATABLE, entry.name)
+        self.devices_changed()
 
     def set_budget(self, key: str, budget: Budget | None) -> None:
         """A PodDisruptionBudget was added, changed, or is gone (None).
@@ -205,7 +240,9 @@ class Cluster:
 
     def _discard(self, entry: node.NodeEntry) -> None:
         """Drop the entry when nothing speaks of the node any more."""
-        if not (entry.info or entry.report or entry.pods or entry.nominated):
+        if not (
+            entry.info or entry.report or entry.pods or entry.nominated or entry.koordinator_devices
+        ):
             del self.nodes[entry.name]
             self._changed.pop(entry.name, None)
             self._free_rows.append(entry.row)
@@ -230,7 +267,7 @@ class Cluster:
             if pod.uid in self.assumed:
                 # The API has not shown our bind yet: the decision stays in force.
                 where = self.assumed[pod.uid]
-                self._place(replace(pod, node=where), where)
+                self._place(self._as_decided(pod, where), where)
 
     def remove_pod(self, uid: str, now: float) -> None:
         """A pod is gone from the API."""
@@ -246,6 +283,7 @@ class Cluster:
     def _end(self, pod: PodView, now: float) -> None:
         self.pods.pop(pod.uid, None)
         self.unnominate(pod.uid)
+        self._written.pop(pod.uid, None)
         where = self.assumed.pop(pod.uid, "") or pod.node
         for name in {where, pod.node} - {""}:
             entry = self.entry(name)
@@ -259,6 +297,7 @@ class Cluster:
 
     def _bound(self, pod: PodView, old: PodView | None) -> None:
         decided = self.assumed.pop(pod.uid, "")
+        self._written.pop(pod.uid, None)
         self.pods[pod.uid] = pod
         for name in {decided, old.node if old else ""} - {"", pod.node}:
             self._lift(pod.uid, name)
@@ -272,10 +311,7 @@ class Cluster:
         if before is None:
             self._count(pod, entry, 1)
             self._tell(Kind.POD_PLACED, name, pod)
-        elif before.shape is pod.shape and before.labels == pod.labels:
-            if before.deleting != pod.deleting:
-                self.touch(entry)
-                self._tell(Kind.POD_CHANGED, name, pod, before)
+        elif _counted(before) == _counted(pod):
             return
         else:
             self._count(before, entry, -1)
@@ -297,23 +333,40 @@ class Cluster:
         self.priorities[pod.priority] += change
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
-        self.matches.count(pod, entry.name, change)
+        self.matches.count(pod, entry.row, change)
 
     # --- our own decisions -----------------------------------------------------------------------
 
-    def assume(self, uid: str, name: str, resource_status: str = "") -> None:
-        """We decide that the pod goes there; it counts from now on, and nowhere else."""
+    def assume(self, uid: str, name: str, written: Mapping[str, str] | None = None) -> None:
+        """We decide that the pod goes there; it counts from now on, and nowhere else.
+
+        ``written``: annotations that its bind writes.
+        """
         before = self.assumed.get(uid)
         if before is not None and before != name:
             self._lift(uid, before)
-        pod = self.pods[uid] = replace(self.pods[uid], resource_status=resource_status)
         self.assumed[uid] = name
+        self._written[uid] = written or {}
         self.unnominate(uid)
-        self._place(replace(pod, node=name), name)
+        self._place(self._as_decided(self.pods[uid], name), name)
+
+    def _as_decided(self, pod: PodView, name: str) -> PodView:
+        """The pod as it will be when our bind has come through."""
+        written = self._written.get(pod.uid)
+        annotations = {**pod.annotations, **written} if written else pod.annotations
+        return replace(pod, node=name, annotations=annotations)
+
+    def rested(self, name: str) -> None:
+        """The node takes pods again that it refused for the time since a start or stop."""
+        entry = self.nodes.get(name)
+        if entry is not None:
+            self.touch(entry)
+            self._tell(Kind.RESTED, name)
 
     def forget(self, uid: str) -> None:
         """The decision is not in force any more (the API has refused the bind)."""
         name = self.assumed.pop(uid, "")
+        self._written.pop(uid, None)
         if name:
             self._lift(uid, name)
 
@@ -346,10 +399,6 @@ class Cluster:
             if not pod.node and pod.scheduler == scheduler and pod.uid not in self.assumed
         )
 
-    def matching(self, *terms: Term) -> Mapping[str, int]:
-        """Node -> number of its pods that every one of the terms matches."""
-        return self.matches.on_nodes(terms, self.nodes, self.namespaces)
-
     def has_lower(self, priority: int) -> bool:
         """Whether some pod on a node has a lower priority."""
         return any(other < priority for other in self.priorities)
@@ -366,3 +415,8 @@ class Cluster:
         self.shapes.keep(frozenset(pod.shape.key for pod in self.pods.values()))
         for entry in self.nodes.values():
             entry.forget_buried(now)
+
+
+def _counted(pod: PodView) -> tuple[object, ...]:
+    """What of a placed pod others are told of."""
+    return (id(pod.shape), pod.labels, pod.annotations, pod.owner, pod.deleting)

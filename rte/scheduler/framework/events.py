@@ -23,15 +23,20 @@ class Kind(Flag):
     POD_CHANGED = auto()  #: a placed pod has other labels or amounts, or begins to end
     POD_GONE = auto()  #: a pod has left its node
     STORAGE = auto()  #: claims, volumes, classes, drivers, capacities
+    DEVICES = auto()  #: slices, classes, taints and claims of DRA
     NAMESPACE = auto()
     NOMINATION = auto()  #: room that was promised to a pod is free again
+    RESTED = auto()  #: a node that rested after a pod's start or stop takes pods again
 
 
 NODE = (
     Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.NODE_TAINTS | Kind.NODE_ALLOCATABLE | Kind.NODE_GONE
 )
 POD = Kind.POD_PLACED | Kind.POD_CHANGED | Kind.POD_GONE
-ANY = NODE | POD | Kind.REPORT | Kind.STORAGE | Kind.NAMESPACE | Kind.NOMINATION
+ANY = (
+    NODE | POD | Kind.REPORT | Kind.STORAGE | Kind.DEVICES | Kind.NAMESPACE | Kind.NOMINATION
+    | Kind.RESTED
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

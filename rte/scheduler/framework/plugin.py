@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from rte.scheduler.framework.events import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from rte.scheduler.framework.columns import Columns, Mask, Rows
+    from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
-    from rte.scheduler.framework.terms import Term
+    from rte.scheduler.framework.writes import Reserved, Write
 
 
 class Snapshot(Protocol):
@@ -45,18 +51,26 @@ class Snapshot(Protocol):
 
     @property
     def matches(self) -> MatchIndex:
-        """Which pods have inter-pod terms."""
+        """Which pods match inter-pod terms, and which have some."""
+
+    @property
+    def columns(self) -> Columns:
+        """Labels and taints of all nodes."""
 
     @property
     def storage(self) -> Storage:
         """Claims, volumes, classes and drivers."""
 
     @property
-    def topology_version(self) -> int:
-        """Grows whenever a node comes or goes, or its labels or taints change."""
+    def devices(self) -> Devices:
+        """Devices of DRA and their claims."""
 
-    def matching(self, *terms: Term) -> Mapping[str, int]:
-        """Node -> number of its pods that every one of the terms matches."""
+    @property
+    def sequence(self) -> int:
+        """Number of the latest change of any node."""
+
+    def changed_since(self, sequence: int) -> list[NodeEntry]:
+        """Nodes that changed after that number, latest first."""
 
 
 class Candidate(NamedTuple):
@@ -87,7 +101,9 @@ class Plugin:
 
 
 class PreFilter(Plugin):
-    """Rules out pods whatever the node."""
+    """Rules out pods whatever the node. ``tells``: reason of the event that says so."""
+
+    tells: ClassVar[str] = "FailedScheduling"
 
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
         """Why the pod can go nowhere, empty when nothing is wrong with it."""
@@ -120,15 +136,45 @@ class Filter(Plugin):
         """What :meth:`filter` needs, None when the rule does not concern the pod."""
         raise NotImplementedError
 
-    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str:
-        """Why the pod cannot go there, empty when it can."""
+    def filter(self, prepared: Any, pod: PodView, node: NodeEntry) -> str | Status:
+        """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
 
+class Refusal(NamedTuple):
+    """Rows that a rule refuses, and why."""
+
+    rows: Mask
+    reason: str
+
+
+class RowFilter(Filter):
+    """A rule that looks at other nodes or objects and answers for all nodes at once."""
+
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
+        """Whom it refuses; of several reasons for a node the first counts."""
+        raise NotImplementedError
+
+    def filter(
+        self,
+        prepared: Sequence[Refusal],
+        pod: PodView,  # noqa: ARG002
+        node: NodeEntry,
+    ) -> str:
+        """What was prepared, for one node."""
+        return next((item.reason for item in prepared if item.rows[node.row]), "")
+
+
 class Score(Plugin):
-    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100."""
+    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
+
+    ``exact``: only nodes that take the pod can be compared, so it has no part in their order.
+    ``decides``: where it is concerned no other preference counts, and no two nodes are alike.
+    """
 
     weight: ClassVar[float] = 1.0
+    exact: ClassVar[bool] = False
+    decides: ClassVar[bool] = False
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether it could tell nodes apart for this pod; False saves the work."""
@@ -141,25 +187,91 @@ class Score(Plugin):
         raise NotImplementedError
 
 
+class RowScore(Score):
+    """A preference over what the columns tell: the same for a few nodes and for all."""
+
+    def score_rows(
+        self, pod: PodView, rows: Rows, snapshot: Snapshot
+    ) -> NDArray[np.float64] | None:
+        """One score for each of these rows, None where all are alike."""
+        raise NotImplementedError
+
+    def score(
+        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+    ) -> Sequence[float] | None:
+        """Of the candidates' rows."""
+        rows = np.array([node.row for node, _ in candidates], dtype=np.intp)
+        scores = self.score_rows(pod, rows, snapshot)
+        return None if scores is None else list(scores.tolist())
+
+
 class Reserve(Plugin):
     """Holds what a decision takes beside the node's room, until the API shows it or it is undone.
 
-    The writes are carried out before the bind, in order; a failure of one undoes the decision.
+    What has to be written for it stands before the bind (:mod:`rte.scheduler.framework.writes`).
     """
 
-    def reserve(self, pod: PodView, node: NodeEntry) -> Sequence[Any] | None:
-        """Take what the pod needs on the node: the writes; None when it is not there any more."""
+    def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
+        """Take what the pod needs on the node; None when it is not there any more."""
         raise NotImplementedError
 
-    def unreserve(self, writes: Sequence[Any]) -> None:
+    def unreserve(self, reserved: Reserved) -> None:
         """The decision is not in force any more, or the API shows what was written."""
         raise NotImplementedError
 
+    def leftovers(self, pod: PodView) -> Iterable[Write]:  # noqa: ARG002
+        """What stands of an attempt before (of a replica before us), for a pod that fits nowhere.
 
-def scaled(values: Sequence[float], *, reverse: bool = False) -> list[float] | None:
+        It is undone, so that the pod may be decided afresh.
+        """
+        return ()
+
+
+class Annotate(Plugin):
+    """What the bind writes on the pod, in one transaction with the pod's node."""
+
+    def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
+        """The annotations for a pod that goes to a node whose answer was ``status``."""
+        raise NotImplementedError
+
+
+class Passed(NamedTuple):
+    """What a second has brought.
+
+    Attributes:
+        nodes: whose answers have changed by time alone.
+        metrics: name, value, how it is noted.
+        notes: pod, reason and text of events to post.
+    """
+
+    nodes: tuple[str, ...] = ()
+    metrics: tuple[tuple[str, float, str], ...] = ()
+    notes: tuple[tuple[PodView, str, str], ...] = ()
+
+
+class Clocked(Plugin):
+    """A rule that time changes. Its answers may change in :meth:`second` only."""
+
+    def started(self, pod: PodView, node: NodeEntry, now: float) -> None:
+        """We have decided that the pod goes there."""
+
+    def undone(self, pod: PodView, node: str) -> None:
+        """That decision has failed."""
+
+    def ended(self, pod: PodView, node: NodeEntry, now: float) -> None:
+        """A pod of the node is terminal or gone."""
+
+    def second(self, now: float, snapshot: Snapshot) -> Passed:
+        """Called each second."""
+        raise NotImplementedError
+
+
+def scaled(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.float64] | None:
     """Stretched to 0..100 by the extremes (kube-scheduler's normalisation); None: all alike."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
+    if not len(values):
+        return None
+    low, high = values.min(), values.max()
     if high <= low:
         return None
-    out = [100.0 * (value - low) / (high - low) for value in values]
-    return [100.0 - value for value in out] if reverse else out
+    out: NDArray[np.float64] = 100.0 * (values - low) / (high - low)
+    return 100.0 - out if reverse else out

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rte.placement.groups.allocation import Allocation
     from rte.scheduler.framework import outlook
 
 
@@ -20,9 +21,12 @@ class Status:
         waits: something that passes by itself is all that stands in the way: a pod in flight, a
             reservation.
         resources: the pod would fit if some pods left (what preemption can change).
+        second_best: the pod may go there when no other node does better.
         uncertain: a last resort: it is not known that the kubelet will admit the pod.
         verdict: of the managers, where they were asked.
         resource_status: Koordinator's annotation to write with the bind, if any.
+        devices: Koordinator's ``device-allocated`` to write with the bind, if any.
+        groups: what the pod's processing groups get there.
     """
 
     reason: str = ""
@@ -30,9 +34,12 @@ class Status:
     plugin: str = ""
     waits: bool = False
     resources: bool = False
+    second_best: bool = False
     uncertain: bool = False
     verdict: outlook.Verdict | None = None
     resource_status: str = ""
+    devices: str = ""
+    groups: Allocation | None = None
 
 
 #: Nothing stands in the way.

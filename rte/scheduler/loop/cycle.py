@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rte.scheduler.cache.table import Table
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Candidate
+from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.budgets import Budget
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -91,9 +94,9 @@ class Cycle:
         self._cluster = cluster
         self.zone_room = ZoneRoom()
         self.profile = registry.profile(
-            cluster.storage, self.zone_room, options or registry.Options()
+            cluster.storage, cluster.devices, self.zone_room, options or registry.Options()
         )
-        self._table = Table()
+        self._table = Table(cluster.columns)
         self._loaded = 0
 
     def decide(self, pod: PodView, seen: int = -1) -> Decision:
@@ -106,8 +109,12 @@ class Cycle:
         last_resort: list[Candidate] = []
         waits = False
         refused_by: set[str] = set()
-        candidates, enough = self._candidates(pod, seen, refused_by)
-        for entry in candidates:
+        candidates, enough = self._candidates(pod, around, seen, refused_by)
+        for entry, closed in candidates:
+            if closed and (found or waits):
+                # Nothing more can come of them.
+                refused_by.add(NodeResourceTopology.name)
+                break
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -115,21 +122,22 @@ class Cycle:
                     break
                 continue
             refused_by.add(status.plugin)
-            if status.uncertain:
+            if status.uncertain or status.second_best:
                 last_resort.append(Candidate(entry, status))
             waits = waits or status.waits
         if not found and last_resort and not waits:
-            found = [
-                candidate
-                for candidate in last_resort
-                if not self.profile.refused_around(around, pod, candidate.node).reason
-            ]
+            found = [each for each in last_resort if self._will_do(around, pod, each)]
         if not found:
             if waits:
                 refused_by.add(WAITS)
             return Decision(waits=waits, refused_by=frozenset(refused_by))
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
+
+    def _will_do(self, around: Around, pod: PodView, candidate: Candidate) -> bool:
+        """Whether the rules that look around allow what is not the best."""
+        refusal = self.profile.refused_around(around, pod, candidate.node)
+        return not refusal.reason or refusal.second_best
 
     def _best(self, pod: PodView, found: Sequence[Candidate]) -> tuple[float, Candidate]:
         if len(found) == 1:
@@ -166,6 +174,8 @@ class Cycle:
         if status.reason:
             return status
         refusal = self.profile.refused_around(around, pod, entry)
+        if refusal.second_best:
+            return replace(status, reason=refusal.reason, plugin=refusal.plugin, second_best=True)
         return refusal if refusal.reason else status
 
     def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
@@ -249,7 +259,8 @@ class Cycle:
         """Whom to evict on one node for the pod."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
-        return default_preemption.plan_for(pod, entry, budgets, self.profile)
+        companions = self._cluster.gangs.companions
+        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""
@@ -266,41 +277,55 @@ class Cycle:
     # --- candidates ------------------------------------------------------------------------------
 
     def _candidates(
-        self, pod: PodView, seen: int, refused_by: set[str]
-    ) -> tuple[Iterable[NodeEntry], int]:
-        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
+        self, pod: PodView, around: Around, seen: int, refused_by: set[str]
+    ) -> tuple[Iterable[tuple[NodeEntry, bool]], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen.
+
+        With each, whether its managers are known to refuse the pod, so that a check only tells why.
+        """
         cluster = self._cluster
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
-            return changed, ENOUGH
+            return ((entry, False) for entry in changed), ENOUGH
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
-        screened = self._table.screen(pod.shape)
+        screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
         refused_by |= screened.dropped
-        asked = [
+        concerned = [
             plugin
-            for plugin in self.profile.scores
-            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
+            for plugin in self.profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
         ]
+        asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
-        entries = (cluster.rows[row] for row in screened.best_first(preference))
+        entries = chain(
+            ((cluster.rows[row], False) for row in screened.best_first(preference)),
+            ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
+        )
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        enough = ENOUGH if asked or pod.shape.may_need_zone else 1
-        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
+        decided = bool(concerned) and all(plugin.decides for plugin in concerned)
+        enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
+        existing = (pair for pair in entries if cluster.nodes.get(pair[0].name) is pair[0])
+        return existing, enough
 
     def _preference(
-        self, pod: PodView, rows: NDArray[np.intp], asked: Sequence[Score]
+        self, pod: PodView, rows: Rows, asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
-        if len(rows) <= ENOUGH:
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
             return None
-        candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
         total = np.zeros(len(rows))
-        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name and not decided)
         for plugin in (*asked, *taints):
-            part = plugin.score(pod, candidates, self._cluster)
+            if isinstance(plugin, RowScore):
+                part = plugin.score_rows(pod, rows, self._cluster)
+            else:
+                candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
+                scores = plugin.score(pod, candidates, self._cluster)
+                part = None if scores is None else np.asarray(scores)
             if part is not None:
-                total += plugin.weight * np.asarray(part)
+                total += plugin.weight * part
         return total if total.any() else None
 
 

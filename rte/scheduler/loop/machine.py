@@ -9,26 +9,32 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
-from rte.scheduler.framework.objects import RESOURCE_STATUS
+from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs import gangs
+from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
-from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
+from rte.scheduler.loop.messages import Bind, Outcome, Post
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
 from rte.scheduler.queue.queue import Queue
 from rte.scheduler.report.predictions import Predictions
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.plugin import Passed, Reserve
+    from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
     from rte.scheduler.plugins.registry import Options
@@ -52,7 +58,7 @@ class _InForce:
     pod: PodView
     node: str
     at: float
-    held: tuple[tuple[Reserve, Sequence[Any]], ...]
+    held: tuple[tuple[Reserve, Reserved], ...]
 
 
 class Machine:
@@ -63,6 +69,7 @@ class Machine:
         options: which optional rules are in force.
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         also: further names.
 
     Attributes:
@@ -80,6 +87,7 @@ class Machine:
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
+        gang_timeout: float = 60.0,
         also: Sequence[str] = (),
     ) -> None:
         self._name = name
@@ -97,9 +105,19 @@ class Machine:
             preempts=preempts,
             reserve_after=reserve_after,
         )
+        self._gangs = gangs.Gangs(
+            self.cluster,
+            self.cycle,
+            self.queue,
+            self.is_ours,
+            self._reserve,
+            self._unreserve,
+            gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
+        )
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
+        self._taking_back: set[str] = set()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
         self._labels_count = False
@@ -129,6 +147,8 @@ class Machine:
                 self._lead(active=event.active)
             case messages.Bound():
                 self._bound(event, now)
+            case messages.TakenBack():
+                self._taken_back(event, now)
             case messages.Evicted():
                 self._evicted(event, now)
             case messages.Reread():
@@ -175,7 +195,10 @@ class Machine:
         group = self.queue.group_of(pod.uid)
         if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
             return group.told[1]
-        text, counts = explain(pod, self.cluster, self.cycle)
+        if group is not None and is_gang(group.key):
+            text, counts = self._gangs.why(pod), Counter[str]()
+        else:
+            text, counts = explain(pod, self.cluster, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
@@ -192,7 +215,13 @@ class Machine:
                 Said("warning", f"{collection} {name}: {problem}"),
             ]
         for before, after in taken.pods:
+            self.cluster.gangs.on_pod(before, after)
             self._on_pod(before, after, now)
+            self._effects += self._gangs.look(before, after, now)
+        if self.cluster.gangs.changed:
+            for uid in self._gangs.described():
+                pod = self.cluster.pods[uid]
+                self.queue.push(pod, self._key(pod), now)
         if taken.report:
             self._on_report(taken.report, now)
 
@@ -207,7 +236,7 @@ class Machine:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
-            if not known and group is not None and group.sleeping:
+            if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
                 self._room.wants(record)
                 self._untold(record, now)
@@ -216,8 +245,16 @@ class Machine:
             self._drop(pod.uid)
         if after is None or after.terminal:
             self._predictions.ended(pod)
+            if before is not None:
+                self._ended(before, now)
         if after is not None and after.rejected and before is not None:
             self._on_rejection(after, now)
+
+    def _ended(self, pod: PodView, now: float) -> None:
+        entry = self.cluster.nodes.get(pod.node)
+        if entry is not None:
+            for plugin in self.cycle.profile.clocked:
+                plugin.ended(pod, entry, now)
 
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
@@ -228,10 +265,14 @@ class Machine:
 
     def _key(self, pod: PodView) -> bytes:
         """Pods with equal keys share their fate."""
+        together = self._gangs.key(pod)
+        if together is not None:
+            return together
         key = pod.shape.key + (b"" if pod.preempts else b"!")
         if pod.uid in self.cluster.nominations:
             # A node makes room for it, not for its likes.
             key += pod.uid.encode()
+        key += self.cluster.devices.fate(pod)
         if self.cluster.matches.refusing and not pod.shape.company:
             key += repr(sorted(pod.labels.items())).encode()
         return key
@@ -274,8 +315,10 @@ class Machine:
     def _turn(self, now: float) -> None:
         if not self.active:
             return
-        group = self.queue.pop()
-        if group is not None:
+        group = self._gangs.urgent() or self.queue.pop()
+        if group is not None and is_gang(group.key):
+            self._try_gang(group, now)
+        elif group is not None:
             self._try(group, now)
         elif not self._room.is_idle():
             self._effects += self._room.step(now)
@@ -284,6 +327,12 @@ class Machine:
     def _try(self, group: Group, now: float) -> None:
         record = group.head()
         if record is None:
+            return
+        claims = record.pod.shape.device_claims
+        if claims and (key := self._key(record.pod)) != group.key:
+            # They are not as they were when it came.
+            self.queue.push(record.pod, key, now)
+            self.queue.again(group)
             return
         sequence = self.cluster.sequence
         decision = self.cycle.decide(record.pod, group.seen)
@@ -297,9 +346,42 @@ class Machine:
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
+        if not decision.waits:
+            self._free_leftovers(record.pod)
         if not decision.waits and record.pod.preempts:
             self._effects += self._room.refused(record, now)
             self._room.wants(record)
+        for each in group.pods.values():
+            self._untold(each, now)
+
+    def _free_leftovers(self, pod: PodView) -> None:
+        """What an attempt before has left may be what keeps the pod from every node."""
+        reserves = self.cycle.profile.reserves
+        writes = tuple(write for plugin in reserves for write in plugin.leftovers(pod))
+        if writes and pod.uid not in self._taking_back:
+            self._taking_back.add(pod.uid)
+            self._effects.append(messages.TakeBack(pod, writes))
+
+    def _taken_back(self, event: messages.TakenBack, now: float) -> None:
+        self._taking_back.discard(event.uid)
+        self._told(event.written, now)
+
+    def _try_gang(self, group: Group, now: float) -> None:
+        record = group.head()
+        if record is None:
+            return
+        record.attempts += 1
+        places = self._gangs.decide(record.pod)
+        result = "scheduled" if places else "unschedulable"
+        self._effects.append(Measured("attempts", labels=(result, self._name)))
+        self._effects.append(Measured("gang_attempts", labels=(result,)))
+        for pod, decision in places:
+            self._place(pod, decision, now)
+        if places:
+            self.queue.again(group)
+            return
+        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
+        self._effects += self._gangs.refused(record.pod, now)
         for each in group.pods.values():
             self._untold(each, now)
 
@@ -329,38 +411,41 @@ class Machine:
         if record is not None:
             record.refused_since, record.nominated = None, None
         self._predictions.expect(entry, pod, decision.status)
-        self.cluster.assume(pod.uid, node, decision.status.resource_status)
+        annotations = self.cycle.profile.annotations(pod, entry, decision.status)
+        self.cluster.assume(pod.uid, node, annotations)
+        for plugin in self.cycle.profile.clocked:
+            plugin.started(pod, entry, now)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
-        status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        writes = tuple(write for _, writes in held for write in writes)
+        writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
-            Bind(pod, node, {RESOURCE_STATUS: status} if status else {}, writes),
+            Bind(pod, node, annotations, writes),
         ]
 
     def _reserve(
-        self,
-        pod: PodView,
-        entry: Any,
-    ) -> tuple[tuple[Reserve, Sequence[Any]], ...] | None:
-        held: list[tuple[Reserve, Sequence[Any]]] = []
+        self, pod: PodView, entry: NodeEntry
+    ) -> tuple[tuple[Reserve, Reserved], ...] | None:
+        held: list[tuple[Reserve, Reserved]] = []
         for plugin in self.cycle.profile.reserves:
-            writes = plugin.reserve(pod, entry)
-            if writes is None:
+            reserved = plugin.reserve(pod, entry)
+            if reserved is None:
                 self._unreserve(held)
                 return None
-            held.append((plugin, writes))
+            if reserved is not NOTHING:
+                held.append((plugin, reserved))
         return tuple(held)
 
-    def _unreserve(self, held: Sequence[tuple[Reserve, Sequence[Any]]]) -> None:
-        for plugin, writes in reversed(held):
-            plugin.unreserve(writes)
+    def _unreserve(self, held: Sequence[tuple[Reserve, Reserved]]) -> None:
+        for plugin, reserved in reversed(held):
+            plugin.unreserve(reserved)
 
     def _bound(self, event: messages.Bound, now: float) -> None:
         uid = event.uid
+        # What was written is known before its promise ends, so that nobody gets it meanwhile.
+        self._told(event.written, now)
         decision = self._in_force.pop(uid, None)
         if decision is not None:
             self._unreserve(decision.held)
@@ -373,6 +458,8 @@ class Machine:
             if entry is not None:
                 entry.awaited.pop(decision.pod.kubelet_uid, None)
             self._predictions.forget(decision.node, decision.pod.kubelet_uid)
+            for plugin in self.cycle.profile.clocked:
+                plugin.undone(decision.pod, decision.node)
         if event.outcome is Outcome.BOUND:
             self._succeeded(uid, pod, decision, now)
             return
@@ -388,6 +475,14 @@ class Machine:
             self._effects.append(
                 Post(waiting, "Warning", "FailedBinding", event.message, "Binding")
             )
+
+    def _told(self, written: Sequence[messages.Seen | messages.Gone], now: float) -> None:
+        for event in written:
+            if isinstance(event, messages.Seen):
+                taken = self.intake.seen(event.collection, event.obj, now)
+            else:
+                taken = self.intake.gone(event.collection, event.key, now)
+            self._taken(event.collection, taken, now)
 
     def _succeeded(
         self, uid: str, pod: PodView | None, decision: _InForce | None, now: float
@@ -411,8 +506,11 @@ class Machine:
         for victim in event.victims:
             note = f"Preempted by pod {event.uid} on node {victim.node}"
             self._effects.append(Post(victim, "Normal", "Preempted", note, "Preempting"))
-        effects, again = self._room.evicted(event, now)
-        self._effects += effects
+        if record is not None and record.pod.gang is not None and is_gang(record.key):
+            again = self._gangs.room.evicted(record.pod.gang, event, now)
+        else:
+            effects, again = self._room.evicted(event, now)
+            self._effects += effects
         if again is not None and record is not None:
             self._at(again, "preempt", event.uid)
 
@@ -432,7 +530,12 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self.cycle.helps)
+            self.queue.wake(events, self._helps)
+
+    def _helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
+        if self._gangs.key(pod) is not None:
+            return self._gangs.helps(event, pod)
+        return self.cycle.helps(event, pod, refused_by)
 
     # --- deadlines -------------------------------------------------------------------------------
 
@@ -452,6 +555,7 @@ class Machine:
                     record = self.queue.records.get(key)
                     if record is not None:
                         self._room.wants(record)
+                        self.queue.rouse(key)
                 case "nomination":
                     self._review(key, now)
                 case "evidence":
@@ -489,14 +593,19 @@ class Machine:
         if record.told == text and now - record.told_at < REPEAT_S:
             return
         record.told, record.told_at = text, now
-        self._effects.append(messages.Unschedulable(record.pod, text))
+        reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
+        self._effects.append(messages.Unschedulable(record.pod, text, reason))
+        self._effects += self._gangs.told(record.pod, text)
 
     def _second(self, now: float) -> None:
         self.intake.judge_leases(now)
         if self.active:
+            self._effects += self._gangs.second(now)
             self._effects += self._room.reserve(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
+        for plugin in self.cycle.profile.clocked:
+            self._passed(plugin.second(now, self.cluster))
         self.cluster.settle_budgets()
         for name, size in self.queue.sizes().items():
             self._effects.append(Measured("pending", float(size), (name,), how="set"))
@@ -504,7 +613,18 @@ class Machine:
         for kind in ("exact", "zones", "none", "distrusted"):
             self._effects.append(Measured("nodes", float(known[kind]), (kind,), how="set"))
 
+    def _passed(self, passed: Passed) -> None:
+        """What time has changed for a rule."""
+        for name in passed.nodes:
+            self.cluster.rested(name)
+        for metric, value, how in passed.metrics:
+            self._effects.append(Measured(metric, value, how=how))
+        if self.active:
+            for pod, reason, note in passed.notes:
+                self._effects.append(Post(pod, "Warning", reason, note))
+
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)
         self._rejections.tidy(now)
+        self._gangs.minute()
         self._at(now + _MINUTE, "minute", "")

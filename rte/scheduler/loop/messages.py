@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rte.telemetry.effects import Measured, Said
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.model.gang import GangKey
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.writes import Write
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -63,12 +67,16 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What became of :class:`Bind`: the pod as it was read back, and the API's words."""
+    """What became of :class:`Bind`: the pod as it was read back, and the API's words.
+
+    ``written``: the objects of its writes as the API has them now.
+    """
 
     uid: str
     outcome: Outcome
     obj: Mapping[str, Any] | None = None
     message: str = ""
+    written: tuple[Seen | Gone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,14 @@ class Evicted:
     uid: str
     victims: tuple[PodView, ...]
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What became of :class:`TakeBack`: the objects as the API has them now."""
+
+    uid: str
+    written: tuple[Seen | Gone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +113,32 @@ class Turn:
     """There is time to decide about one more pod."""
 
 
-Event: TypeAlias = Seen | Gone | Listed | Leading | Bound | Evicted | Reread | Tick | Turn
+Event: TypeAlias = (
+    Seen | Gone | Listed | Leading | Bound | TakenBack | Evicted | Reread | Tick | Turn
+)
 
 # --- effects ---
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Write ``writes`` in order, then bind the pod; answered by :class:`Bound`."""
+    """Carry ``writes`` out side by side, then bind the pod; answered by :class:`Bound`.
+
+    When a write or the bind fails, the writes are undone before that is told.
+    """
 
     pod: PodView
     node: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    writes: tuple[Any, ...] = ()
+    writes: tuple[Write, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Undo writes of an attempt before, of a pod that waits; answered by :class:`TakenBack`."""
+
+    pod: PodView
+    writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +160,11 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Tell users why the pod waits: the condition PodScheduled and an event."""
+    """Tell users why the pod waits: the condition PodScheduled and an event of this reason."""
 
     pod: PodView
     message: str
+    reason: str = "FailedScheduling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +176,25 @@ class Post:
     reason: str
     note: str
     action: str = "Scheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Delete these pods: their gang cannot be completed. What becomes of it, watches tell."""
+
+    pods: tuple[PodView, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCondition:
+    """Say on a PodGroup whether it was scheduled, by a condition of that type."""
+
+    gang: GangKey
+    kind: str
+    status: str
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,28 +212,17 @@ class Compare:
     judged: tuple[Judged, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A value for a metric of :class:`rte.scheduler.report.metrics.SchedulerMetrics`.
-
-    ``how``: ``inc``, ``set`` or ``observe``.
-    """
-
-    metric: str
-    value: float = 1.0
-    labels: tuple[str, ...] = ()
-    how: str = "inc"
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A line for the log. ``level`` is the logger's method."""
-
-    level: str
-    text: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
 Effect: TypeAlias = (
-    Bind | Evict | Nominate | Unschedulable | Post | Read | Compare | Measured | Said
+    Bind
+    | TakeBack
+    | Evict
+    | Nominate
+    | Unschedulable
+    | Post
+    | Release
+    | GroupCondition
+    | Read
+    | Compare
+    | Measured
+    | Said
 )

@@ -47,7 +47,7 @@ class NodeResourcesFit(NodeFilter):
 
 def lacking(totals: Mapping[str, int], node: NodeEntry) -> str:
     """The first resource that the node has too little of, empty when all fit."""
-    allocatable = node.info.allocatable if node.info else {}
+    allocatable = node.allocatable()
     for name, amount in totals.items():
         if amount > allocatable.get(name, 0) - node.used[name]:
             return name

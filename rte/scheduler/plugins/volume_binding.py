@@ -12,27 +12,35 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Filter, PreFilter, Reserve
+from rte.scheduler.framework.writes import NOTHING, Reserved
+from rte.scheduler.plugins import volume_writes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.storage import Claim, Storage, Volume
+    from rte.scheduler.framework.writes import Write
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What has to be written before the pod may be bound: the claim gets this volume, or, where
-    ``volume`` is None, one is provisioned for the chosen node.
-    """
+    """The claim gets this volume, or, where ``volume`` is None, one made for the chosen node."""
 
     claim: Claim
     node: str
     volume: Volume | None = None
+
+    def writes(self) -> Iterator[Write]:
+        """What has to stand before the pod may be bound."""
+        if self.volume is not None and not self.volume.claim:
+            yield volume_writes.TakenVolume(claim=self.claim, volume=self.volume)
+        node = self.node if self.volume is None else ""
+        yield volume_writes.BoundClaim(claim=self.claim, node=node)
 
 
 class _Wanted(NamedTuple):
@@ -73,10 +81,10 @@ class VolumeBinding(PreFilter, Filter, Reserve):
         found = on_node(prepared.claims, node.info, prepared.storage) if node.info else ""
         return found if isinstance(found, str) else ""
 
-    def reserve(self, pod: PodView, node: NodeEntry) -> Sequence[Binding] | None:
+    def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
         """Promise the volumes; the bindings to write."""
         if not pod.shape.claims:
-            return []
+            return NOTHING
         if node.info is None or problem(pod, self._storage):
             return None
         claims = [self._storage.claims[f"{pod.namespace}/{name}"] for name, _ in pod.shape.claims]
@@ -86,11 +94,11 @@ class VolumeBinding(PreFilter, Filter, Reserve):
         for item in found:
             if item.volume is not None:
                 self._storage.promised[item.volume.name] = item.claim.key
-        return found
+        return Reserved([write for item in found for write in item.writes()], promise=found)
 
-    def unreserve(self, writes: Sequence[Binding]) -> None:
+    def unreserve(self, reserved: Reserved) -> None:
         """Take the promises back."""
-        for item in writes:
+        for item in reserved.promise:
             if item.volume is not None:
                 self._storage.promised.pop(item.volume.name, None)
 

@@ -6,15 +6,27 @@ import asyncio
 import logging
 from contextlib import aclosing
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.kube.resources import BUDGETS, LEASES, NODES, NRTS, PODS, Resource
+from rte.kube.resources import (
+    BUDGETS,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    LEASES,
+    NODES,
+    NRTS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
 from rte.kube.watch import watch
+from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
-from rte.scheduler.shell.volumes import CLAIMS, VOLUMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,16 +43,48 @@ COLLECTIONS = {
     "leases": LEASES,
     "reports": NRTS,
     "budgets": BUDGETS,
-    "claims": CLAIMS,
-    "volumes": VOLUMES,
+    "claims": Resource("", "v1", "persistentvolumeclaims", namespaced=True),
+    "volumes": Resource("", "v1", "persistentvolumes"),
     "classes": Resource("storage.k8s.io", "v1", "storageclasses"),
     "drivers": Resource("storage.k8s.io", "v1", "csidrivers"),
     "limits": Resource("storage.k8s.io", "v1", "csinodes"),
     "capacities": Resource("storage.k8s.io", "v1", "csistoragecapacities", namespaced=True),
+    "slices": RESOURCE_SLICES,
+    "device-claims": RESOURCE_CLAIMS,
+    "device-classes": DEVICE_CLASSES,
+    "device-taint-rules": DEVICE_TAINT_RULES,
+    "podgroups": Resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True),
+    "podgroups-1.36": Resource("scheduling.k8s.io", "v1alpha2", "podgroups", namespaced=True),
+    "workloads-1.35": Resource("scheduling.k8s.io", "v1alpha1", "workloads", namespaced=True),
+    "podgroups-coscheduling": Resource(
+        "scheduling.x-k8s.io", "v1alpha1", "podgroups", namespaced=True
+    ),
 }
 
+#: Koordinator's devices of a node, watched with ``--device-share``.
+KOORDINATOR_DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices")
+
 #: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
-_OPTIONAL = frozenset({"drivers", "limits", "capacities"})
+_OPTIONAL = frozenset(
+    {
+        "drivers",
+        "limits",
+        "capacities",
+        "slices",
+        "device-claims",
+        "device-classes",
+        "device-taint-rules",
+        *GANGS,
+    }
+)
+
+#: What decisions write. Claims come first: what a bound pod holds is then known with it.
+_DECIDED = ("device-claims", "pods")
+
+#: Served by some clusters only: that one is missing is no news.
+_MAY_BE_ABSENT = frozenset(
+    {"slices", "device-claims", "device-classes", "device-taint-rules", *GANGS}
+)
 
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50
@@ -56,6 +100,7 @@ class Feeds:
         client: the API server.
         deliver: is given each event.
         agents: namespace and label selector of the agents' Leases.
+        others: what is watched beside :data:`COLLECTIONS`.
     """
 
     def __init__(
@@ -63,11 +108,13 @@ class Feeds:
         client: Client,
         deliver: Callable[[Seen | Gone | Listed], None],
         agents: tuple[str, str],
+        others: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self._client = client
         self._deliver = deliver
         self._agents = agents
-        self._synced = {name: asyncio.Event() for name in COLLECTIONS}
+        self._resources = {**COLLECTIONS, **others}
+        self._synced = {name: asyncio.Event() for name in self._resources}
 
     async def wait_synced(self) -> None:
         """Until each collection was listed once."""
@@ -76,13 +123,13 @@ class Feeds:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start one task for each collection."""
-        for name in COLLECTIONS:
+        for name in self._resources:
             group.create_task(self._follow(name), name=f"watch {name}")
 
     async def _follow(self, name: str) -> None:
         """Feed one collection for ever."""
         namespace, labels = self._agents if name == "leases" else ("", "")
-        path = COLLECTIONS[name].path(namespace=namespace)
+        path = self._resources[name].path(namespace=namespace)
         while True:
             try:
                 events = watch(self._client, path, label_selector=labels, most_wait_s=1.0)
@@ -98,7 +145,9 @@ class Feeds:
                             self._deliver(_seen(name, event.object))
             except errors.KubeError as error:
                 # 404: no such collection (the CRD is not installed). Others: a missing right.
-                logger.warning("cannot watch %s, trying again: %s", name, error)
+                expected = error.status == 404 and name in _MAY_BE_ABSENT
+                tell = logger.debug if expected else logger.warning
+                tell("cannot watch %s, trying again: %s", name, error)
                 absent = error.status == 404 or name in _OPTIONAL
                 if absent:
                     self._synced[name].set()
@@ -116,13 +165,20 @@ class Feeds:
         version = objects.version_of(listed.get("metadata") or {})
         self._deliver(Listed(name, frozenset(found), version))
 
-    async def relist_pods(self) -> None:
-        """Take in what the API shows right now, whatever the watch has delivered so far.
+    async def relist(self) -> None:
+        """Take in what decisions have changed, as the API shows it right now.
 
         Raises:
             errors.KubeError: it cannot be read.
         """
-        await self._listed("pods", await self._client.get(PODS.path()))
+        for name in _DECIDED:
+            try:
+                listed = await self._client.get(COLLECTIONS[name].path())
+            except errors.KubeError as error:
+                if error.status not in (403, 404) or name not in _OPTIONAL:
+                    raise
+            else:
+                await self._listed(name, listed)
 
     async def resync_node(self, name: str) -> None:
         """Read one node's report and pods afresh.

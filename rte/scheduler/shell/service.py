@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import errors
@@ -19,10 +20,12 @@ from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
-from rte.scheduler.shell.feeds import Feeds
+from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.leader import Always, Leader
-from rte.scheduler.shell.volumes import VolumeBinder
+from rte.scheduler.shell.policies import load_policies
+from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
+from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -31,7 +34,15 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict
+    from rte.scheduler.loop.messages import (
+        Bind,
+        Compare,
+        Effect,
+        Event,
+        Evict,
+        Release,
+        TakeBack,
+    )
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -41,6 +52,10 @@ _TURN_S = 0.002
 
 #: Between looks at how well the kubelets' rules are known.
 _LOOK_S = 1.0
+
+#: Outcomes after which the writes of a decision are taken back. A pod that somebody else has bound
+#: may use what was written; a replica that is not active writes nothing.
+_UNDONE = frozenset({Outcome.REFUSED, Outcome.GONE})
 
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
@@ -77,9 +92,15 @@ class Scheduler:
         self.followers: list[Callable[[], None]] = []
         self.machine = Machine(
             settings.scheduler_name,
-            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            Options(
+                shared_limit=settings.shared_limit,
+                resource_status=settings.resource_status,
+                device_share=settings.device_share,
+                policies=load_policies(settings.groups_policy),
+            ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            gang_timeout=settings.gang_timeout,
             also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
@@ -91,7 +112,12 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
+        self.feeds = Feeds(
+            client,
+            self.feed,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
+            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+        )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
@@ -106,8 +132,10 @@ class Scheduler:
                 renewed=self._wake.set,
             )
         self._binder = Binder(client, left_s=self._left_s, timeout_s=settings.bind_timeout)
-        self._volumes = VolumeBinder(client, self.cluster.storage, clock, self._may_write)
-        self._evictor = Evictor(client, self.reporter, self._may_evict)
+        self._writer = Writer(
+            client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
+        )
+        self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -137,6 +165,7 @@ class Scheduler:
 
     def feed(self, event: Event) -> None:
         """Give the machine an event, and see to what it wants done."""
+        self._writer.told(event)
         self._carry_out(self.machine.handle(event, self._clock()))
         self._wake.set()
 
@@ -145,7 +174,9 @@ class Scheduler:
         self._carry_out(self.machine.place(pod, decision, self._clock()))
         running = self._binds.get(pod.uid)
         if running is None:
-            refused = Bound(pod.uid, Outcome.REFUSED, message="the node cannot hold its volumes")
+            refused = Bound(
+                pod.uid, Outcome.REFUSED, message="the node cannot hold what the pod needs"
+            )
             running = self._start(_known(refused))
         return running
 
@@ -174,7 +205,7 @@ class Scheduler:
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
         for effect in effects:
-            if isinstance(effect, messages.Measured) and effect.metric == "attempts":
+            if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
 
@@ -201,25 +232,35 @@ class Scheduler:
             match effect:
                 case messages.Bind():
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
-                case messages.Evict():
+                case messages.TakeBack():
+                    self.spawn(self._take_back(effect))
+                case messages.Evict() | messages.Release():
                     self.spawn(self._evict(effect))
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
                 case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message)
+                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
+                    )
+                case messages.GroupCondition():
+                    self.reporter.group(
+                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
                     )
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured():
-                    self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
-                case messages.Said():
-                    getattr(logger, effect.level)(effect.text, extra=effect.extra)
+                case Measured() | Said():
+                    self._tell(effect)
         self._arm()
+
+    def _tell(self, effect: Measured | Said) -> None:
+        if isinstance(effect, Said):
+            getattr(logger, effect.level)(effect.text, extra=effect.extra)
+        else:
+            effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:
@@ -227,15 +268,30 @@ class Scheduler:
         return self._tasks.create_task(work)
 
     async def _bind(self, effect: Bind) -> Bound:
-        pod = effect.pod
-        if effect.writes and not await self._volumes.bind(effect.writes):
-            bound = Bound(pod.uid, Outcome.REFUSED, message="volumes were not bound")
-        else:
-            bound = await self._binder.bind(pod, effect.node, effect.annotations)
-        if self._binds.get(pod.uid) is asyncio.current_task():
-            del self._binds[pod.uid]
+        bound = await self._write_and_bind(effect)
+        if self._binds.get(effect.pod.uid) is asyncio.current_task():
+            del self._binds[effect.pod.uid]
         self.feed(bound)
         return bound
+
+    async def _write_and_bind(self, effect: Bind) -> Bound:
+        pod = effect.pod
+        if not effect.writes:
+            return await self._binder.bind(pod, effect.node, effect.annotations)
+        carried = await self._writer.carry_out(effect.writes)
+        if carried.why:
+            outcome = Outcome.ABANDONED if carried.abandoned else Outcome.REFUSED
+            bound = Bound(pod.uid, outcome, message=carried.why)
+        else:
+            bound = await self._binder.bind(pod, effect.node, effect.annotations)
+        if bound.outcome not in _UNDONE:
+            return replace(bound, written=carried.written)
+        # The next decision begins with what the API has then.
+        return replace(bound, written=await self._writer.undo(effect.writes))
+
+    async def _take_back(self, effect: TakeBack) -> None:
+        written = await self._writer.undo(effect.writes)
+        self.feed(messages.TakenBack(effect.pod.uid, written))
 
     def _compare(self, effect: Compare) -> None:
         """The drift alarm: count how predictions came out, and tell of the first differences."""
@@ -252,8 +308,11 @@ class Scheduler:
             await asyncio.sleep(_LOOK_S)
             self._kubelets.look(self.cluster.nodes.values())
 
-    async def _evict(self, effect: Evict) -> None:
-        self.feed(await self._evictor.evict(effect))
+    async def _evict(self, effect: Evict | Release) -> None:
+        if isinstance(effect, messages.Release):
+            await self._evictor.release(effect)
+        else:
+            self.feed(await self._evictor.evict(effect))
 
     async def _reread(self, name: str) -> None:
         while True:
@@ -268,9 +327,6 @@ class Scheduler:
 
     def _left_s(self) -> float:
         return self.leader.left_s()
-
-    def _may_write(self) -> bool:
-        return self.leader.may_bind()
 
     def _may_evict(self, uid: str) -> bool:
         pod = self.cluster.pods.get(uid)
@@ -290,7 +346,7 @@ class Scheduler:
         """Take in every bind of the replica before us, then begin."""
         while self.leader.may_bind():
             try:
-                await self.feeds.relist_pods()
+                await self.feeds.relist()
             except errors.KubeError as error:
                 logger.warning("cannot list pods before beginning: %s", error)
                 await asyncio.sleep(0.2)

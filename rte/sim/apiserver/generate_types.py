@@ -29,6 +29,9 @@ ROOTS = {
     "storage/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",
     "scheduling/v1": "PriorityClass",
     "node/v1": "RuntimeClass",
+    "resource/v1": (
+        "ResourceSlice ResourceClaim ResourceClaimTemplate DeviceClass DeviceTaintRule"
+    ),
     "meta/v1": "DeleteOptions",
     "apiextensions/v1": "CustomResourceDefinition",
 }

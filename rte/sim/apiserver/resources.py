@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rte.sim.apiserver import meta, pods, status
+from rte.sim.apiserver import claims, meta, pods, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -409,6 +409,64 @@ def builtin() -> list[Resource]:
                 update=_keep_status,
                 status=_keep_spec,
             ),
+        ),
+        _simple(
+            "resource.k8s.io",
+            "v1",
+            "resourceclaims",
+            "ResourceClaim",
+            "resource/v1.ResourceClaim",
+            subresources=("status",),
+            returns_object=True,
+            rules=Rules(
+                default=claims.set_defaults,
+                create=claims.prepare_create,
+                update=claims.prepare_update,
+                validate_update=claims.validate_update,
+                status=claims.prepare_status,
+                validate_status=claims.validate_status,
+            ),
+        ),
+        _simple(
+            "resource.k8s.io",
+            "v1",
+            "resourceclaimtemplates",
+            "ResourceClaimTemplate",
+            "resource/v1.ResourceClaimTemplate",
+            returns_object=True,
+            rules=Rules(default=claims.set_template_defaults),
+        ),
+        _simple(
+            "resource.k8s.io",
+            "v1",
+            "resourceslices",
+            "ResourceSlice",
+            "resource/v1.ResourceSlice",
+            namespaced=False,
+            fields=("spec.nodeName", "spec.driver"),
+            returns_object=True,
+            rules=Rules(generation=("spec",)),
+        ),
+        _simple(
+            "resource.k8s.io",
+            "v1",
+            "deviceclasses",
+            "DeviceClass",
+            "resource/v1.DeviceClass",
+            namespaced=False,
+            returns_object=True,
+            rules=Rules(generation=("spec",)),
+        ),
+        _simple(
+            "resource.k8s.io",
+            "v1",
+            "devicetaintrules",
+            "DeviceTaintRule",
+            "resource/v1.DeviceTaintRule",
+            namespaced=False,
+            subresources=("status",),
+            returns_object=True,
+            rules=Rules(update=_keep_status, status=_keep_spec, generation=("spec",)),
         ),
         _simple(
             "",

@@ -502,7 +502,7 @@ $("try").querySelector("form").addEventListener("submit", async (event) => {
     const { fit, together } = answer;
     const hosts = Object.entries(fit.copies).sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
     into.replaceChildren(
-      el("p", {}, el("b", {}, `${fit.exact ? "" : "At least "}${count(fit.total, "copy").replace("copys", "copies")}`),
+      el("p", {}, el("b", {}, `${fit.exact ? "" : "At least "}${fit.total} ${fit.total === 1 ? "copy" : "copies"}`),
         ` of it fit now${hosts.length ? ": " : "."}`, hosts.slice(0, 8).map(([name, n]) => `${n} on ${name}`).join(", "),
         hosts.length > 8 ? ` and ${hosts.length - 8} more nodes` : ""),
       together ? el("p", { className: together.verdict === "fits" ? "yes" : "no" },

@@ -9,15 +9,17 @@ from rte import nrt, placement
 from rte.model.machine import CPU, Zone
 from rte.model.machine import Machine as Hardware
 from rte.model.node import NodeReading, NodeState
+from rte.scheduler.framework.writes import Step
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
 from tests.unit.scheduler.build import GIB, node_object, pod_object, state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.writes import Target, Write
     from rte.scheduler.loop.messages import Effect, Event
 
 
@@ -32,6 +34,7 @@ class Desk:
     """
 
     def __init__(self, **options: Any) -> None:
+        self.options = options
         self.machine = Machine("rte-scheduler", **options)
         self.now = 1000.0
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -42,6 +45,19 @@ class Desk:
         self.answers = True
         self.version = 1_000_000
         self.handle(messages.Tick())
+        self.handle(messages.Leading(active=True))
+
+    def restart(self) -> None:
+        """The scheduler is killed; another one begins with what the API has."""
+        self.binds.clear()
+        self.evictions.clear()
+        self.machine = Machine("rte-scheduler", **self.options)
+        self.handle(messages.Tick())
+        for (collection, _), obj in list(self.objects.items()):
+            self.handle(messages.Seen(collection, obj))
+        for collection in {kind for kind, _ in self.objects}:
+            keys = frozenset(key for kind, key in self.objects if kind == collection)
+            self.handle(messages.Listed(collection, keys, self.version))
         self.handle(messages.Leading(active=True))
 
     # --- the API ---
@@ -178,6 +194,13 @@ class Desk:
                 self.binds.append(effect)
             elif isinstance(effect, messages.Evict):
                 self.evictions.append(effect)
+            elif isinstance(effect, messages.TakeBack):
+                self._undo(effect.writes)
+                self._answer(messages.TakenBack(effect.pod.uid))
+            elif isinstance(effect, messages.Release):
+                for pod in effect.pods:
+                    if ("pods", pod.uid) in self.objects:
+                        self.begin_to_end(pod.uid)
         if self.answers:
             while self.binds:
                 self.bind(self.binds.pop(0))
@@ -187,15 +210,59 @@ class Desk:
     def bind(self, effect: messages.Bind, *, answer: bool = True) -> None:
         """The API binds the pod, if it can; the answer may be lost."""
         uid = effect.pod.uid
-        obj = self.objects.get(("pods", uid))
-        if obj is None:
+        if ("pods", uid) not in self.objects:
             self._answer(Bound(uid, Outcome.GONE))
             return
+        if self._write(effect):
+            return
+        obj = self.objects["pods", uid]
         at = obj["spec"].get("nodeName")
         assert not at, f"{uid} was bound twice"
         if answer:
             self._answer(Bound(uid, Outcome.BOUND))
-        self.put("pods", uid, {**obj, "spec": {**obj["spec"], "nodeName": effect.node}})
+        metadata = obj["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **effect.annotations}
+        self.put(
+            "pods",
+            uid,
+            {
+                **obj,
+                "metadata": {**metadata, "annotations": annotations},
+                "spec": {**obj["spec"], "nodeName": effect.node},
+            },
+        )
+
+    def _write(self, effect: messages.Bind) -> str:
+        """Carry out what stands before the bind; why it cannot be, then all is undone."""
+        for write in effect.writes:
+            while (step := write.next(self._found(write.target) or write.known)) is not None:
+                if not isinstance(step, Step):
+                    self._undo(effect.writes)
+                    self._answer(Bound(effect.pod.uid, Outcome.REFUSED, message=step.why))
+                    return step.why
+                self._apply(write.target, step)
+        return ""
+
+    def _undo(self, writes: Iterable[Write]) -> None:
+        for write in writes:
+            while (step := write.undo(self._found(write.target))) is not None:
+                self._apply(write.target, step)
+
+    def _found(self, target: Target) -> dict[str, Any] | None:
+        if target.collection != "pods":
+            return self.objects.get((target.collection, target.key))
+        pods = (obj for (kind, _), obj in self.objects.items() if kind == "pods")
+        return next((obj for obj in pods if obj["metadata"]["name"] == target.name), None)
+
+    def _apply(self, target: Target, step: Step) -> None:
+        found = self._found(target)
+        key = target.key
+        if found is not None and target.collection == "pods":
+            key = found["metadata"]["uid"]
+        if step.verb == "delete":
+            self.delete(target.collection, key)
+        else:
+            self.put(target.collection, key, merge(found or {}, step.body))
 
     def _answer(self, event: Event) -> None:
         self._carry_out(self.machine.handle(event, self.now))
@@ -209,6 +276,20 @@ class Desk:
 
     def told(self, kind: type[Any]) -> Iterator[Any]:
         return (effect for effect in self.effects if isinstance(effect, kind))
+
+
+def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch (RFC 7386)."""
+    out = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            out.pop(name, None)
+        elif isinstance(value, dict):
+            known = out.get(name)
+            out[name] = merge(known if isinstance(known, dict) else {}, value)
+        else:
+            out[name] = value
+    return out
 
 
 def report_of(name: str, reported: NodeState) -> dict[str, Any]:

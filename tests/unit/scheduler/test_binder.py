@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rte import errors
-from rte.scheduler.framework import storage
-from rte.scheduler.framework.storage import Storage
 from rte.scheduler.loop.messages import Outcome
-from rte.scheduler.plugins.volume_binding import Binding
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.leader import Leader
-from rte.scheduler.shell.volumes import VolumeBinder
 from tests.unit.scheduler.build import World
-from tests.unit.scheduler.test_volumes import claim, volume
 
 
 class Api:
@@ -22,7 +17,6 @@ class Api:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.timeouts: list[float] = []
-        self.patched: list[str] = []
 
     async def request(self, method: str, path: str, *, body: Any, timeout_s: float) -> Any:
         self.timeouts.append(timeout_s)
@@ -33,9 +27,6 @@ class Api:
 
     async def get(self, path: str, **_: str) -> Any:
         return {"metadata": {"uid": "uid-p"}, "spec": {}}
-
-    async def patch(self, path: str, body: Any) -> Any:
-        self.patched.append(path)
 
 
 async def test_a_bind_is_not_waited_for_longer_than_the_lease_lasts() -> None:
@@ -52,16 +43,6 @@ async def test_without_a_lease_nothing_is_sent() -> None:
     bound = await binder.bind(World().pod(name="p"), "n")
     assert bound.outcome is Outcome.ABANDONED
     assert api.timeouts == []
-
-
-async def test_volumes_are_written_only_by_the_holder_of_the_lease() -> None:
-    api = Api()
-    wanted = storage.read_claim(claim("c"))
-    found = storage.read_volume(volume("v"))
-    binding = Binding(claim=wanted, node="n", volume=found)
-    binder = VolumeBinder(api, Storage(), lambda: 0.0, lambda: False)  # type: ignore[arg-type]
-    assert not await binder.bind([binding])
-    assert api.patched == []
 
 
 def test_what_is_left_of_a_lease_is_nothing_when_it_is_too_little_to_begin() -> None:

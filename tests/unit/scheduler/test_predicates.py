@@ -272,13 +272,6 @@ def test_spread_leaves_out_pods_that_are_leaving() -> None:
     assert world.place(pod) == "a"
 
 
-def test_what_is_not_supported_waits_with_a_reason_that_names_it() -> None:
-    world = world_of(a={})
-    pod = world.pod(resourceClaims=[{"name": "gpu"}], **SOME)
-    assert world.place(pod) is None
-    assert "DRA" in next(iter(world.why(pod)))
-
-
 def test_ordinary_pods_go_where_they_do_least_harm() -> None:
     world = World()
     world.node("zones")

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from rte.scheduler.framework import storage as volumes
+from rte.scheduler.framework.writes import Impossible, Reserved, Step, Wait
 from rte.scheduler.front import answers
 from rte.scheduler.plugins import volume_binding
+from rte.scheduler.plugins.volume_writes import BoundClaim, TakenVolume
 from tests.unit.scheduler.build import World, pod_object
 
 
@@ -82,6 +84,10 @@ def user(world: World, *claims: str) -> Any:
     return world.pod(obj)
 
 
+def targets(reserved: Reserved) -> list[tuple[str, str]]:
+    return [(write.target.collection, write.target.name) for write in reserved.writes]
+
+
 def test_a_bound_volume_binds_the_pod_to_its_node(world: World) -> None:
     bound = {"spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
     add(world, volume("v", "b"), claim("c", **bound))
@@ -114,15 +120,15 @@ def test_the_smallest_free_volume_of_the_node_is_chosen_and_promised_once(world:
     pod = user(world, "c")
     assert world.place(pod) == "b"
     plugin = volume_binding.VolumeBinding(world.cluster.storage)
-    (first,) = plugin.reserve(pod, world.cluster.nodes["b"]) or ()
-    assert first.volume is not None
-    assert first.volume.name == "small"
+    first = plugin.reserve(pod, world.cluster.nodes["b"])
+    assert first is not None
+    assert targets(first) == [("volumes", "small"), ("claims", "c")]
     other = user(world, "d")
-    (second,) = plugin.reserve(other, world.cluster.nodes["b"]) or ()
-    assert second.volume is not None
-    assert second.volume.name == "large"
-    plugin.unreserve([second])
-    assert plugin.reserve(other, world.cluster.nodes["b"]) == [second]
+    second = plugin.reserve(other, world.cluster.nodes["b"])
+    assert second is not None
+    assert targets(second) == [("volumes", "large"), ("claims", "d")]
+    plugin.unreserve(second)
+    assert plugin.reserve(other, world.cluster.nodes["b"]) == second
     add(world, claim("e"))
     late = user(world, "e")
     assert world.why(late) == {"node(s) didn't find available persistent volumes to bind": 2}
@@ -141,8 +147,13 @@ def test_provisioning_keeps_to_the_allowed_topologies(world: World) -> None:
     add(world, storage_class("csi.example.com", allowedTopologies=topologies), claim("c"))
     pod = user(world, "c")
     assert world.place(pod) == "b"
-    (binding,) = world.cycle.profile.reserves[0].reserve(pod, world.cluster.nodes["b"]) or ()
-    assert (binding.volume, binding.node) == (None, "b")
+    reserved = world.cycle.profile.reserves[0].reserve(pod, world.cluster.nodes["b"])
+    assert reserved is not None
+    (write,) = reserved.writes
+    assert write.next(write.known) == Step(
+        "patch",
+        {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "b"}}},
+    )
 
 
 def test_a_claim_for_one_pod_at_a_time(world: World) -> None:
@@ -236,3 +247,28 @@ def test_an_unknown_claim_is_explained_and_not_stumbled_over(world: World) -> No
     around = world.cycle.around(pod)
     (status,) = {world.cycle.check(entry, pod, around) for entry in world.cluster.nodes.values()}
     assert status.reason == answer.problem
+
+
+def test_a_volume_names_its_claim_unless_it_names_another() -> None:
+    wanted, free = volumes.read_claim(claim("c")), volumes.read_volume(volume("v"))
+    write = TakenVolume(claim=wanted, volume=free)
+    step = write.next(write.known)
+    assert isinstance(step, Step)
+    assert write.next({"spec": step.body["spec"]}) is None
+    other = {"spec": {"claimRef": {"namespace": "default", "name": "d"}}}
+    assert write.next(other) == Impossible('persistentvolume "v" is taken')
+    assert write.next(None) == Impossible('persistentvolume "v" is gone')
+
+
+def test_a_claim_waits_for_its_volume_until_the_provisioner_gives_up() -> None:
+    seen = claim("c", meta={"resourceVersion": "1"})
+    write = BoundClaim(claim=volumes.read_claim(seen), node="n")
+    step = write.next(write.known)
+    assert isinstance(step, Step)
+    marked = claim("c", meta={"resourceVersion": "2", **step.body["metadata"]})
+    assert isinstance(write.next(marked), Wait)
+    assert write.next({**marked, "status": {"phase": "Bound"}}) is None
+    given_up = claim("c", meta={"resourceVersion": "3", "annotations": {}})
+    assert write.next(given_up) == Impossible('no volume for persistentvolumeclaim "c" on n')
+    another = claim("c", meta={"uid": "other"})
+    assert write.next(another) == Impossible('persistentvolumeclaim "c" is gone')

@@ -1,0 +1,373 @@
+"""DynamicResources: devices of DRA where the pod's CPUs and memory will be (KEP-4381).
+
+Whether a node has devices for the claims is the answer of Kubernetes' own allocator. Beyond it, the
+zones that the kubelet will give to CPUs and memory are predicted, and devices are taken there:
+``required`` nowhere else and only where nothing can change these zones, ``preferred`` where some
+node allows it. What is decided is promised at once and written before the bind.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import structs
+
+from rte import errors
+from rte.placement.dra import Wish, align, alignment, extended
+from rte.placement.dra.alignment import Alignment
+from rte.placement.dra.verdict import Reason
+from rte.placement.dra.zones import Places
+from rte.placement.inflight.certainty import ExpectedZones, expect_zones
+from rte.scheduler.framework.devices import identity, wish_of
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.outlook import is_exacting
+from rte.scheduler.framework.plugin import Filter, PreFilter, Reserve, Score, scaled
+from rte.scheduler.framework.status import Status
+from rte.scheduler.framework.writes import NOTHING, Reserved
+from rte.scheduler.plugins.claim_writes import (
+    MadeClaim,
+    ReservedClaim,
+    ToldPod,
+    extended_claim_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rte.placement.dra.alignment import Aligned
+    from rte.placement.dra.extended import ExtendedClaim
+    from rte.placement.dra.objects import AllocationResult, ResourceClaim
+    from rte.scheduler.framework.devices import Devices, KnownClaim
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Candidate, Snapshot
+    from rte.scheduler.framework.writes import Write
+
+#: Kinds of pods whose answers are remembered; the one asked for longest ago goes first.
+_MOST_REMEMBERED = 16
+
+#: Nodes that are searched for one where a pod that prefers it is aligned.
+_MOST_SEARCHED = 256
+
+_IN_FLIGHT = Status(reason="node(s) where a pod in flight is not confirmed yet", waits=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    """What a node has for a pod's claims; ``stamp`` tells whether that still holds."""
+
+    stamp: tuple[int, int]
+    aligned: Aligned
+    made: ExtendedClaim | None
+
+
+@dataclass(kw_only=True)
+class _Asked:
+    """One decision about one pod.
+
+    Attributes:
+        wish: how much devices have to be beside CPUs and memory.
+        claims: the pod's, named as the pod names them.
+        objects: the objects behind them.
+        known: answers so far for pods of this kind, by node.
+        told: the first message for each reason, so that nodes with one reason are counted as such.
+        searched: nodes where it would not be aligned, so far.
+    """
+
+    wish: Wish
+    claims: Sequence[ResourceClaim]
+    objects: Sequence[KnownClaim]
+    known: dict[str, _Answer]
+    told: dict[Reason, str] = field(default_factory=dict)
+    searched: int = 0
+
+
+class DynamicResources(PreFilter, Filter, Score, Reserve):
+    """Claims of devices, and extended resources that DRA serves."""
+
+    name = "DynamicResources"
+    owns = frozenset({"resourceClaims"})
+    says = (
+        "structured parameters as Kubernetes allocates them, in the zones of CPUs and memory "
+        "(docs/dra.md); extended resources that a DeviceClass serves"
+    )
+    helped_by = (
+        Kind.DEVICES
+        | Kind.NODE_ADDED
+        | Kind.NODE_LABELS
+        | Kind.NODE_ALLOCATABLE
+        | Kind.REPORT
+        | Kind.POD_GONE
+        | Kind.POD_CHANGED
+    )
+    exact = True
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._known: dict[bytes, dict[str, _Answer]] = {}
+        self._steered: dict[str, set[str]] = {}
+
+    # --- where it may go -------------------------------------------------------------------------
+
+    def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:  # noqa: ARG002
+        """Claims that are missing, going, full or somebody else's; a wish that is none."""
+        if not self._devices.concerns(pod.shape):
+            return ""
+        if wish_of(pod.shape) is None:
+            given = pod.shape.annotations[alignment.ANNOTATION]
+            allowed = ", ".join(Wish)
+            return f'annotation {alignment.ANNOTATION} is "{given:.40}", not one of {allowed}'
+        return self._devices.wanted(pod).problem
+
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Asked | None:  # noqa: ARG002
+        """The claims of the pod; for others that need a zone, whom they must not disturb."""
+        if not self._devices.concerns(pod.shape):
+            disturbs = self._steered and pod.shape.may_need_zone
+            return _Asked(wish=Wish.NONE, claims=(), objects=(), known={}) if disturbs else None
+        return self._ask(pod)
+
+    def filter(self, prepared: _Asked, pod: PodView, node: NodeEntry) -> str | Status:
+        """Refuse nodes without devices for the pod, or without them in its zones."""
+        if pod.shape.may_need_zone and self._is_disturbed(node, pod):
+            return _IN_FLIGHT
+        if not self._devices.concerns(pod.shape):
+            return ""
+        if prepared.wish is Wish.REQUIRED and node.outlook() is None:
+            return "node(s) whose zones are not known, for devices that have to be aligned"
+        try:
+            answer = self._answer(prepared, pod, node)
+        except errors.RteError as error:
+            return f"devices cannot be allocated: {error}"
+        aligned = answer.aligned
+        verdict = aligned.verdict
+        if verdict.reason is not None:
+            if verdict.reason is Reason.NOT_ALIGNED and _may_settle(aligned):
+                return Status(reason=verdict.message, waits=True)
+            return prepared.told.setdefault(verdict.reason, _said(verdict.reason, verdict.message))
+        if (
+            prepared.wish is Wish.PREFERRED
+            and aligned.alignment is Alignment.ACROSS
+            and prepared.searched < _MOST_SEARCHED
+        ):
+            prepared.searched += 1
+            reason = "node(s) without free devices in the zones of the pod's CPUs and memory"
+            return Status(reason=reason, second_best=True)
+        return ""
+
+    def _ask(self, pod: PodView) -> _Asked:
+        wanted = self._devices.wanted(pod)
+        key = pod.shape.key + identity(wanted.claims)
+        known = self._known.pop(key, {})
+        self._known[key] = known
+        if len(self._known) > _MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return _Asked(
+            wish=wish_of(pod.shape) or Wish.PREFERRED,
+            claims=wanted.claims,
+            objects=wanted.objects,
+            known=known,
+        )
+
+    def _answer(self, asked: _Asked, pod: PodView, node: NodeEntry) -> _Answer:
+        stamp = (node.changed, self._devices.fleet.version(node.name))
+        answer = asked.known.get(node.name)
+        if answer is not None and answer.stamp == stamp:
+            return answer
+        if node.info is None:
+            raise errors.RteError("the node is gone")
+        place = self._devices.node(node.info)
+        made = extended.extended_claim(pod.shape.pod, place, self._devices.serving)
+        claims = [*asked.claims, made.claim] if made else asked.claims
+        expected, places = _zones(pod, node)
+        aligned = align(
+            place, claims, self._devices.fleet.supply(place), expected, places, asked.wish
+        )
+        # Looking at a pool makes the node one of those that its changes concern.
+        stamp = (node.changed, self._devices.fleet.version(node.name))
+        answer = asked.known[node.name] = _Answer(stamp=stamp, aligned=aligned, made=made)
+        return answer
+
+    def _is_disturbed(self, node: NodeEntry, pod: PodView) -> bool:
+        """Whether another pod could still change the zone of one whose devices are chosen.
+
+        The kubelet may admit them in any order. The same holds the other way round: devices are
+        chosen for a pod when all before it are confirmed.
+        """
+        state = node.report.state if node.report else None
+        if state is None or not is_exacting(pod.shape.pod, state):
+            return False
+        if self._devices.concerns(pod.shape):
+            view = node.outlook()
+            return view is not None and any(one.uid != pod.kubelet_uid for one in view.in_flight)
+        steered = self._steered.get(node.name)
+        if not steered:
+            return False
+        for uid in [*steered]:
+            other = node.pods.get(uid)
+            if other is None or node.is_confirmed(other):
+                steered.discard(uid)
+        if not steered:
+            del self._steered[node.name]
+        return bool(steered)
+
+    # --- where it had better go ------------------------------------------------------------------
+
+    def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
+        """Pods with devices."""
+        return self._devices.concerns(pod.shape)
+
+    def score(
+        self,
+        pod: PodView,
+        candidates: Sequence[Candidate],
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> Sequence[float] | None:
+        """Nodes whose devices and CPUs run out together, and whose zones are certain.
+
+        The order of alternatives (``firstAvailable``) counts as much, as in kube-scheduler.
+        """
+        asked = self._ask(pod)
+        answers = [self._answer(asked, pod, candidate.node) for candidate in candidates]
+        own = [
+            self._balance(answer, candidate)
+            for answer, candidate in zip(answers, candidates, strict=True)
+        ]
+        chosen = scaled(np.array([float(answer.aligned.verdict.score) for answer in answers]))
+        if chosen is None:
+            return own
+        return [(a + b) / 2 for a, b in zip(own, chosen, strict=True)]
+
+    def _balance(self, answer: _Answer, candidate: Candidate) -> float:
+        node, verdict = candidate.node, candidate.status.verdict
+        if node.info is None or node.report is None or verdict is None or verdict.after is None:
+            return 0.0
+        place = self._devices.node(node.info)
+        supply = self._devices.fleet.supply(place)
+        places = Places.of(verdict.after.topology, node.report.pci)
+        allocations = answer.aligned.verdict.allocations.values()
+        for allocation in allocations:
+            supply.usage.add(allocation)
+        try:
+            balance = alignment.score(verdict.after, supply, places)
+        finally:
+            for allocation in allocations:
+                supply.usage.remove(allocation)
+        return balance if answer.aligned.expected.certain else balance / 2
+
+    # --- what it takes ---------------------------------------------------------------------------
+
+    def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
+        """Promise the devices; the claims to write."""
+        if not self._devices.concerns(pod.shape):
+            return NOTHING
+        if node.info is None or self._devices.wanted(pod).problem:
+            return None
+        asked = self._ask(pod)
+        answer = self._answer(asked, pod, node)
+        if not answer.aligned.verdict.fits:
+            return None
+        promises = []
+        writes: list[Write] = []
+        allocations = answer.aligned.verdict.allocations
+        for claim, known in zip(asked.claims, asked.objects, strict=True):
+            given = claim.status.allocation
+            allocation = given or _with_share_ids(allocations[claim.metadata.name], known)
+            decided = known.claim.status.allocation is None
+            if decided:
+                self._devices.promise(known.key, allocation)
+                promises.append(known.key)
+            writes.append(_reserved(known, allocation, pod, decided=decided))
+        if answer.made is not None:
+            allocation = allocations[extended.CLAIM_NAME]
+            key = f"{pod.namespace}/{extended_claim_name(pod)}"
+            self._devices.promise(key, allocation)
+            promises.append(key)
+            writes.append(MadeClaim(claim=answer.made, allocation=allocation, pod=pod))
+            writes.append(ToldPod(claim=answer.made, pod=pod))
+        if not writes:
+            return NOTHING
+        if asked.wish is not Wish.NONE and answer.aligned.expected.zones:
+            self._steered.setdefault(node.name, set()).add(pod.uid)
+        return Reserved(writes, promise=promises)
+
+    def unreserve(self, reserved: Reserved) -> None:
+        """Take the promises back."""
+        for key in reserved.promise:
+            self._devices.release(key)
+
+    def leftovers(self, pod: PodView) -> Iterator[Write]:
+        """Claims that only this pod holds, by an attempt before: they may keep it from every node.
+
+        kube-scheduler does the same (``PostFilter``).
+        """
+        for known in self._devices.wanted(pod).objects:
+            allocation = known.claim.status.allocation
+            others = [one for one in known.claim.status.reserved_for if one.uid != pod.uid]
+            if allocation is not None and not others:
+                yield _reserved(known, allocation, pod, decided=True)
+
+
+def _reserved(
+    known: KnownClaim, allocation: AllocationResult, pod: PodView, *, decided: bool
+) -> ReservedClaim:
+    metadata = known.claim.metadata
+    return ReservedClaim(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        allocation=allocation,
+        decided=decided,
+        pod=pod,
+        known=known.found,
+    )
+
+
+def _zones(pod: PodView, node: NodeEntry) -> tuple[ExpectedZones, Places]:
+    """The zones of the pod's CPUs and memory there, and where devices are."""
+    view, report = node.outlook(), node.report
+    if view is None or report is None:
+        return ExpectedZones(0, certain=False), Places({})
+    places = Places.of(view.base.topology, report.pci)
+    own = replace(pod.shape.pod, uid=pod.kubelet_uid)
+    if not is_exacting(own, view.base):
+        return ExpectedZones(0, certain=True), places
+    endable = {
+        each.kubelet_uid
+        for each in node.pods.values()
+        if each.deleting or not (each.lasting or each.mirror)
+    }
+    return expect_zones(view.base, own, view.in_flight, endable & view.base.holdings.keys()), places
+
+
+def _may_settle(aligned: Aligned) -> bool:
+    """Whether only what passes by itself stands in the way: zones that are not certain yet."""
+    return bool(aligned.expected.zones) and not aligned.expected.certain
+
+
+def _said(reason: Reason, message: str) -> str:
+    match reason:
+        case Reason.NO_FIT:
+            return "node(s) without free devices for the pod's claims"
+        case Reason.ALLOCATED_ELSEWHERE:
+            return "node(s) other than those of the devices that a claim has"
+    return message[:300]
+
+
+def _with_share_ids(allocation: AllocationResult, known: KnownClaim) -> AllocationResult:
+    """Ids that no other share of a device has, equal for equal decisions."""
+    results = tuple(
+        result
+        if result.share_id is None
+        else structs.replace(
+            result, share_id=str(uuid.uuid5(_SHARES, f"{known.uid}/{known.version}/{place}"))
+        )
+        for place, result in enumerate(allocation.devices.results)
+    )
+    devices = structs.replace(allocation.devices, results=results)
+    return structs.replace(allocation, devices=devices)
+
+
+_SHARES = uuid.UUID("6f0ab0a3-3f0e-4c8f-9a75-1c1f4a0d0c57")
