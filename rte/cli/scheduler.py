@@ -43,6 +43,8 @@ def _check(settings: SchedulerSettings) -> None:
     """Refuse settings that could not work, before anything is started."""
     if not 0 < settings.renew_seconds <= settings.lease_seconds / 2:
         raise errors.UsageError("--renew-seconds must be positive, half of --lease-seconds at most")
+    if settings.stats_listen and not (settings.stats_cert and settings.stats_key):
+        raise errors.UsageError("--stats-listen needs --stats-cert and --stats-key")
 
 
 def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
@@ -70,6 +72,17 @@ async def _main(settings: SchedulerSettings) -> None:
                 routes=explain.routes(scheduler),
             )
             tasks.append(asyncio.create_task(serving, name="health"))
+        if settings.stats_listen and settings.stats_cert and settings.stats_key:
+            from rte.scheduler.front import nhd_stats  # here: it brings gRPC with it
+
+            telling = nhd_stats.serve(
+                scheduler,
+                settings.stats_listen,
+                settings.stats_cert,
+                settings.stats_key,
+                settings.stats_client_ca,
+            )
+            tasks.append(asyncio.create_task(telling, name="statistics"))
         if settings.extender_listen:
             extender = Extender(scheduler, client)
             scheduler.followers.append(extender.wake_waiting)

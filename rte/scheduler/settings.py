@@ -34,6 +34,9 @@ class SchedulerSettings:
         case_dir: where cases of the drift alarm are kept; None: nowhere.
         device_share: choose devices by Koordinator's Device objects and annotations.
         groups_policy: file with the rules of processing groups; None: the defaults.
+        stats_listen: address of NHD's gRPC statistics; empty: none.
+        stats_cert: their certificates, ``stats_key`` the private key.
+        stats_client_ca: authority of the clients that may ask; None: anybody may.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -55,3 +58,7 @@ class SchedulerSettings:
     resource_status: bool = False
     device_share: bool = False
     groups_policy: Path | None = None
+    stats_listen: str = ""
+    stats_cert: Path | None = None
+    stats_key: Path | None = None
+    stats_client_ca: Path | None = None

@@ -140,6 +140,17 @@ class SchedulerMetrics:
         metric = getattr(self, name)
         getattr(metric.labels(*labels) if labels else metric, how)(value)
 
+    def unschedulable(self) -> int:
+        """Attempts so far that found no place."""
+        return int(
+            sum(
+                sample.value
+                for metric in self.attempts.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
+            )
+        )
+
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)
