@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
+    from rte.kubelet.reading import Source
     from rte.model.kubelet import NodePod
     from rte.model.machine import Machine
 
@@ -75,14 +76,18 @@ async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
             sinks.write_stdout(sinks.render(encoded.object, settings.output))
 
 
-async def read_node(settings: AgentSettings, machine: Machine) -> NodeReading:
+async def read_node(
+    settings: AgentSettings, machine: Machine, recording: Source | None = None
+) -> NodeReading:
     """One consistent reading of the machine and its kubelet, without the API server.
+
+    ``recording`` stands for the kubelet's podresources API where none is asked.
 
     Raises:
         errors.RteError: as :func:`run`.
     """
     async with AsyncExitStack() as stack:
-        return await _read(settings, machine, None, stack)
+        return await _read(settings, machine, None, stack, recording)
 
 
 # The API server
@@ -148,14 +153,18 @@ async def _publish(settings: AgentSettings, client: Client, document: dict[str, 
 
 
 async def _read(
-    settings: AgentSettings, machine: Machine, api: _API | None, stack: AsyncExitStack
+    settings: AgentSettings,
+    machine: Machine,
+    api: _API | None,
+    stack: AsyncExitStack,
+    recording: Source | None = None,
 ) -> NodeReading:
     """One consistent reading, tried again while the kubelet is between two writes.
 
     CPUs that no state file mentions are always taken for such a moment here; that they were
     plugged in after the kubelet's start only podresources can tell.
     """
-    source = socket = None
+    source, socket = recording, None
     if settings.socket is not None:
         from rte.kubelet.podresources import PodResources
 

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rte.scheduler.cache.gangs import GangBook
 from rte.scheduler.framework import node
 from rte.scheduler.framework.columns import Columns
 from rte.scheduler.framework.devices import Devices
@@ -42,6 +43,7 @@ class Cluster:
         priorities: number of pods on nodes by priority.
         storage: claims, volumes, classes and drivers.
         devices: devices of DRA and their claims.
+        gangs: who belongs together.
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
@@ -60,6 +62,7 @@ class Cluster:
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
         self.devices = Devices()
+        self.gangs = GangBook()
         self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []

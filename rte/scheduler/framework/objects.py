@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.k8s import tolerations, wire
-from rte.model import podspec, quantity
+from rte.model import gang, podspec, quantity
+from rte.model.gang import Source
 from rte.placement.groups import allocation, networks
 from rte.placement.groups.nhd import adopt
 from rte.placement.koordinator.devices import request as devices
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.k8s.tolerations import Taint
+    from rte.model.gang import Gang, GangKey
     from rte.scheduler.framework.shape import Shape, Shapes
 
 #: Phases after which a pod holds nothing.
@@ -58,6 +60,9 @@ class PodView:
         annotations: those that say what it holds, or that its bind adds to.
         claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
             it, None where none is needed.
+        gang: the gang that it belongs to, None: none.
+        gang_said: that gang as the pod's own annotations describe it.
+        gang_problem: why what it says of its gang cannot be read.
     """
 
     uid: str
@@ -87,6 +92,9 @@ class PodView:
     unschedulable: tuple[str, str] = ("", "")
     annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     claim_names: Mapping[str, str | None] = field(default_factory=dict)
+    gang: GangKey | None = None
+    gang_said: Gang | None = None
+    gang_problem: str = ""
 
     @property
     def key(self) -> str:
@@ -141,11 +149,22 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
                 one.name or "": one.resource_claim_name
                 for one in status.resource_claim_statuses or ()
             },
+            **_gang(obj),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):
             raise
         raise errors.ParseError("pod", None, f"malformed: {error}") from None
+
+
+def _gang(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pod says of its gang. A pod that runs counts whatever it says."""
+    try:
+        key = gang.gang_of(obj)
+        said = gang.parse_annotations(obj) if key and key.source is Source.KOORDINATOR else None
+    except errors.ParseError as error:
+        return {"gang_problem": str(error)}
+    return {"gang": key, "gang_said": said} if key else {}
 
 
 def _or(value: int | None, default: int) -> int:

@@ -41,13 +41,10 @@ _ANNOTATIONS = (
 
 KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
 
-#: Labels and annotations by which a pod says that it belongs to a gang, and whose they are.
+#: Labels and annotations of gangs that are not supported, and whose they are.
 GANG_LABELS = {
-    "scheduling.x-k8s.io/pod-group": "scheduler-plugins",
-    "pod-group.scheduling.sigs.k8s.io": "scheduler-plugins",
-    "pod-group.scheduling.sigs.k8s.io/name": "scheduler-plugins",
-    "pod-group.scheduling.sigs.k8s.io/min-available": "scheduler-plugins",
-    "gang.scheduling.koordinator.sh/name": "Koordinator",
+    "pod-group.scheduling.sigs.k8s.io/name": "scheduler-plugins before PodGroups",
+    "pod-group.scheduling.sigs.k8s.io/min-available": "scheduler-plugins before PodGroups",
     "scheduling.k8s.io/group-name": "Volcano",
     "volcano.sh/queue-name": "Volcano",
     "yunikorn.apache.org/task-group-name": "YuniKorn",
@@ -60,10 +57,8 @@ _SPEC_KEYS = (
     "overhead",
     "resourceClaims",
     "resources",
-    "schedulingGroup",
     "tolerations",
     "topologySpreadConstraints",
-    "workloadRef",
 )
 
 #: Volumes that some rule looks at.
@@ -340,8 +335,5 @@ def _reads_labels(spec: Mapping[str, Any]) -> bool:
 
 
 def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
-    for name in ("schedulingGroup", "workloadRef"):
-        if parts.get(name):
-            yield name
     for owner in parts.get("gangs") or ():
         yield f"gang labels of {owner}"

@@ -253,7 +253,8 @@ class Cycle:
         """Whom to evict on one node for the pod."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
-        return default_preemption.plan_for(pod, entry, budgets, self.profile)
+        companions = self._cluster.gangs.companions
+        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""

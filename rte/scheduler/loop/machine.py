@@ -16,6 +16,8 @@ from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs import gangs
+from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
 from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
 from rte.scheduler.loop.rejections import Rejections
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Passed, Reserve
@@ -58,13 +61,15 @@ class _InForce:
 
 
 class Machine:
-    """One scheduler for the pods of one name.
+    """One scheduler for the pods of its names.
 
     Args:
         name: ``spec.schedulerName`` of its pods.
         options: which optional rules are in force.
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        also: further names.
 
     Attributes:
         cluster: what is known.
@@ -81,8 +86,11 @@ class Machine:
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
+        gang_timeout: float = 60.0,
+        also: Sequence[str] = (),
     ) -> None:
         self._name = name
+        self._names = {name, *also}
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -95,6 +103,15 @@ class Machine:
             self._key,
             preempts=preempts,
             reserve_after=reserve_after,
+        )
+        self._gangs = gangs.Gangs(
+            self.cluster,
+            self.cycle,
+            self.queue,
+            self.is_ours,
+            self._reserve,
+            self._unreserve,
+            gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
@@ -164,7 +181,7 @@ class Machine:
     def is_ours(self, pod: PodView) -> bool:
         """Whether the pod waits for us."""
         return (
-            pod.scheduler == self._name
+            pod.scheduler in self._names
             and not pod.node
             and not pod.terminal
             and not pod.deleting
@@ -177,7 +194,10 @@ class Machine:
         group = self.queue.group_of(pod.uid)
         if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
             return group.told[1]
-        text, counts = explain(pod, self.cluster, self.cycle)
+        if group is not None and is_gang(group.key):
+            text, counts = self._gangs.why(pod), Counter[str]()
+        else:
+            text, counts = explain(pod, self.cluster, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
@@ -194,7 +214,13 @@ class Machine:
                 Said("warning", f"{collection} {name}: {problem}"),
             ]
         for before, after in taken.pods:
+            self.cluster.gangs.on_pod(before, after)
             self._on_pod(before, after, now)
+            self._effects += self._gangs.look(before, after, now)
+        if self.cluster.gangs.changed:
+            for uid in self._gangs.described():
+                pod = self.cluster.pods[uid]
+                self.queue.push(pod, self._key(pod), now)
         if taken.report:
             self._on_report(taken.report, now)
 
@@ -209,7 +235,7 @@ class Machine:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
-            if not known and group is not None and group.sleeping:
+            if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
                 self._room.wants(record)
                 self._untold(record, now)
@@ -238,6 +264,9 @@ class Machine:
 
     def _key(self, pod: PodView) -> bytes:
         """Pods with equal keys share their fate."""
+        together = self._gangs.key(pod)
+        if together is not None:
+            return together
         key = pod.shape.key + (b"" if pod.preempts else b"!")
         if pod.uid in self.cluster.nominations:
             # A node makes room for it, not for its likes.
@@ -261,7 +290,7 @@ class Machine:
 
     def _on_rejection(self, pod: PodView, now: float) -> None:
         """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = self._predictions.refused(pod) or pod.scheduler == self._name
+        ours = self._predictions.refused(pod) or pod.scheduler in self._names
         labels = (pod.reason, "ours" if ours else "foreign")
         self._effects.append(Measured("rejections", labels=labels))
         if not ours:
@@ -285,8 +314,10 @@ class Machine:
     def _turn(self, now: float) -> None:
         if not self.active:
             return
-        group = self.queue.pop()
-        if group is not None:
+        group = self._gangs.urgent() or self.queue.pop()
+        if group is not None and is_gang(group.key):
+            self._try_gang(group, now)
+        elif group is not None:
             self._try(group, now)
         elif not self._room.is_idle():
             self._effects += self._room.step(now)
@@ -333,6 +364,25 @@ class Machine:
     def _taken_back(self, event: messages.TakenBack, now: float) -> None:
         self._taking_back.discard(event.uid)
         self._told(event.written, now)
+
+    def _try_gang(self, group: Group, now: float) -> None:
+        record = group.head()
+        if record is None:
+            return
+        record.attempts += 1
+        places = self._gangs.decide(record.pod)
+        result = "scheduled" if places else "unschedulable"
+        self._effects.append(Measured("attempts", labels=(result, self._name)))
+        self._effects.append(Measured("gang_attempts", labels=(result,)))
+        for pod, decision in places:
+            self._place(pod, decision, now)
+        if places:
+            self.queue.again(group)
+            return
+        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
+        self._effects += self._gangs.refused(record.pod, now)
+        for each in group.pods.values():
+            self._untold(each, now)
 
     def _untold(self, record: Waiting, now: float) -> None:
         """The pod fits nowhere: users are told if that stands for a while."""
@@ -455,8 +505,11 @@ class Machine:
         for victim in event.victims:
             note = f"Preempted by pod {event.uid} on node {victim.node}"
             self._effects.append(Post(victim, "Normal", "Preempted", note, "Preempting"))
-        effects, again = self._room.evicted(event, now)
-        self._effects += effects
+        if record is not None and record.pod.gang is not None and is_gang(record.key):
+            again = self._gangs.room.evicted(record.pod.gang, event, now)
+        else:
+            effects, again = self._room.evicted(event, now)
+            self._effects += effects
         if again is not None and record is not None:
             self._at(again, "preempt", event.uid)
 
@@ -476,7 +529,12 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self.cycle.helps)
+            self.queue.wake(events, self._helps)
+
+    def _helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
+        if self._gangs.key(pod) is not None:
+            return self._gangs.helps(event, pod)
+        return self.cycle.helps(event, pod, refused_by)
 
     # --- deadlines -------------------------------------------------------------------------------
 
@@ -496,6 +554,7 @@ class Machine:
                     record = self.queue.records.get(key)
                     if record is not None:
                         self._room.wants(record)
+                        self.queue.rouse(key)
                 case "nomination":
                     self._review(key, now)
                 case "evidence":
@@ -535,10 +594,12 @@ class Machine:
         record.told, record.told_at = text, now
         reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
         self._effects.append(messages.Unschedulable(record.pod, text, reason))
+        self._effects += self._gangs.told(record.pod, text)
 
     def _second(self, now: float) -> None:
         self.intake.judge_leases(now)
         if self.active:
+            self._effects += self._gangs.second(now)
             self._effects += self._room.reserve(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
@@ -564,4 +625,5 @@ class Machine:
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)
         self._rejections.tidy(now)
+        self._gangs.minute()
         self._at(now + _MINUTE, "minute", "")

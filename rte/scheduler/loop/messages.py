@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.model.gang import GangKey
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
     from rte.scheduler.report.predictions import Judged
@@ -176,6 +177,25 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Delete these pods: their gang cannot be completed. What becomes of it, watches tell."""
+
+    pods: tuple[PodView, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCondition:
+    """Say on a PodGroup whether it was scheduled, by a condition of that type."""
+
+    gang: GangKey
+    kind: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Read the node's report and pods afresh; answered by :class:`Reread`."""
 
@@ -213,5 +233,16 @@ class Said:
 
 
 Effect: TypeAlias = (
-    Bind | TakeBack | Evict | Nominate | Unschedulable | Post | Read | Compare | Measured | Said
+    Bind
+    | TakeBack
+    | Evict
+    | Nominate
+    | Unschedulable
+    | Post
+    | Release
+    | GroupCondition
+    | Read
+    | Compare
+    | Measured
+    | Said
 )

@@ -10,6 +10,7 @@ from rte.scheduler.framework.profile import Profile
 from rte.scheduler.plugins import declared
 from rte.scheduler.plugins.device_share import DeviceShare
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
+from rte.scheduler.plugins.gang_scheduling import GangScheduling
 from rte.scheduler.plugins.groups.books import Books
 from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, ProcessingGroups
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
@@ -23,7 +24,6 @@ from rte.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from rte.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from rte.scheduler.plugins.shared_pool import SharedPool
 from rte.scheduler.plugins.taint_toleration import TaintToleration
-from rte.scheduler.plugins.unsupported import GangScheduling
 from rte.scheduler.plugins.volume_binding import VolumeBinding
 from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
 

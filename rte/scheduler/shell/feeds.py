@@ -23,6 +23,7 @@ from rte.kube.resources import (
     Resource,
 )
 from rte.kube.watch import watch
+from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
@@ -52,6 +53,12 @@ COLLECTIONS = {
     "device-claims": RESOURCE_CLAIMS,
     "device-classes": DEVICE_CLASSES,
     "device-taint-rules": DEVICE_TAINT_RULES,
+    "podgroups": Resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True),
+    "podgroups-1.36": Resource("scheduling.k8s.io", "v1alpha2", "podgroups", namespaced=True),
+    "workloads-1.35": Resource("scheduling.k8s.io", "v1alpha1", "workloads", namespaced=True),
+    "podgroups-coscheduling": Resource(
+        "scheduling.x-k8s.io", "v1alpha1", "podgroups", namespaced=True
+    ),
 }
 
 #: Koordinator's devices of a node, watched with ``--device-share``.
@@ -67,14 +74,17 @@ _OPTIONAL = frozenset(
         "device-claims",
         "device-classes",
         "device-taint-rules",
+        *GANGS,
     }
 )
 
 #: What decisions write. Claims come first: what a bound pod holds is then known with it.
 _DECIDED = ("device-claims", "pods")
 
-#: Served by some releases only: that one is missing is no news.
-_MAY_BE_ABSENT = frozenset({"slices", "device-claims", "device-classes", "device-taint-rules"})
+#: Served by some clusters only: that one is missing is no news.
+_MAY_BE_ABSENT = frozenset(
+    {"slices", "device-claims", "device-classes", "device-taint-rules", *GANGS}
+)
 
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50

@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict, TakeBack
+    from rte.scheduler.loop.messages import (
+        Bind,
+        Compare,
+        Effect,
+        Event,
+        Evict,
+        Measured,
+        Release,
+        Said,
+        TakeBack,
+    )
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -91,6 +101,8 @@ class Scheduler:
             ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            gang_timeout=settings.gang_timeout,
+            also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
@@ -124,7 +136,7 @@ class Scheduler:
         self._writer = Writer(
             client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
         )
-        self._evictor = Evictor(client, self.reporter, self._may_evict)
+        self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -223,7 +235,7 @@ class Scheduler:
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
-                case messages.Evict():
+                case messages.Evict() | messages.Release():
                     self.spawn(self._evict(effect))
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
@@ -233,15 +245,23 @@ class Scheduler:
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
                     )
+                case messages.GroupCondition():
+                    self.reporter.group(
+                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
+                    )
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured():
-                    self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
-                case messages.Said():
-                    getattr(logger, effect.level)(effect.text, extra=effect.extra)
+                case messages.Measured() | messages.Said():
+                    self._tell(effect)
         self._arm()
+
+    def _tell(self, effect: Measured | Said) -> None:
+        if isinstance(effect, messages.Said):
+            getattr(logger, effect.level)(effect.text, extra=effect.extra)
+        else:
+            self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:
@@ -289,8 +309,11 @@ class Scheduler:
             await asyncio.sleep(_LOOK_S)
             self._kubelets.look(self.cluster.nodes.values())
 
-    async def _evict(self, effect: Evict) -> None:
-        self.feed(await self._evictor.evict(effect))
+    async def _evict(self, effect: Evict | Release) -> None:
+        if isinstance(effect, messages.Release):
+            await self._evictor.release(effect)
+        else:
+            self.feed(await self._evictor.evict(effect))
 
     async def _reread(self, name: str) -> None:
         while True:
