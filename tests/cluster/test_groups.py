@@ -4,10 +4,13 @@ its annotation says, and that is true; the runtime pins its containers to it."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from rte.model import bits
 from rte.nrt import group_inventory
@@ -17,9 +20,13 @@ from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.record import parse_record
 from rte.placement.groups.request import ANNOTATION
 from tests.cluster import agents, builder, images, processes
+from tests.cluster.test_layouts import render
+from tests.unit.placement.groups.test_docs import commands_of_the_page_about_nhd
+from tests.unit.placement.groups.test_nhd import FILE, LABELS, allocated, triad_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.cluster.api import Object
     from tests.cluster.cluster import Cluster
@@ -167,3 +174,99 @@ def refusal(cluster: Cluster, pod: Object) -> str:
     now = cluster.api.get(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
     conditions = now["status"].get("conditions") or []
     return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+
+TRIAD_SETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "triadsets.sigproc.viasat.io"},
+    "spec": {
+        "group": "sigproc.viasat.io",
+        "scope": "Namespaced",
+        "names": {"kind": "TriadSet", "plural": "triadsets", "singular": "triadset"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": True
+                    }
+                },
+            }
+        ],
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def nhds_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """NHD's node, set and configuration, as far as the API server has them."""
+    taint = {"key": "sigproc.viasat.io/nhd_scheduler", "value": "allow", "effect": "NoSchedule"}
+    template = triad_set()
+    template["apiVersion"] = "sigproc.viasat.io/v1"
+    template["spec"]["template"]["spec"]["containers"] = [{"name": "app", "image": "app"}]
+    before = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": LABELS},
+         "spec": {"taints": [taint]}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"radio.cfg": FILE},
+         "metadata": {"name": "radio-cfg", "namespace": "prod"}},
+        {"apiVersion": "v1", "kind": "Pod",
+         "metadata": {"name": "rx-0", "namespace": "prod",
+                      "annotations": {"sigproc.viasat.io/nhd_config": FILE}},
+         "spec": {"nodeName": "n1", "serviceAccountName": "default",
+                  "automountServiceAccountToken": False,
+                  "containers": [{"name": "app", "image": "app"}]}},
+    ]  # fmt: skip
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all([TRIAD_SETS, before[0]]))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/triadsets.sigproc.viasat.io")
+    cluster.kubectl("apply", "-n", "prod", "-f", "-", text=yaml.safe_dump(account))
+    cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all([*before[1:], template]))
+    yield cluster
+    for folder in ("scheduler", "default"):
+        names = yaml.safe_dump_all(render(folder))
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=names)
+    agents.install.cache_clear()
+    agents.install_crd(cluster)
+    for kind in ("namespace/prod", "node/n1", "crd/triadsets.sigproc.viasat.io"):
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", kind)
+
+
+def test_every_command_that_takes_a_user_of_nhd_here(nhds_cluster: Cluster, tmp_path: Path) -> None:
+    """docs/nhd.md from the top to the bottom, in one shell."""
+    _, record = allocated()
+    (tmp_path / "radio.cfg").write_text(FILE)
+    (tmp_path / "allocation").write_text(record.text())
+    (tmp_path / "app.env").write_text(TEMPLATE.splitlines()[0])
+    (tmp_path / "manifests").symlink_to(images.ROOT / "manifests")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "kubectl").symlink_to(nhds_cluster.binaries.path("kubectl"))
+    (programs / "rte").write_text(f'#!/bin/sh\nexec {sys.executable} -m rte "$@"\n')
+    (programs / "rte").chmod(0o755)
+    script = "\n".join(["set -ex", *commands_of_the_page_about_nhd()])
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(images.ROOT),
+            "KUBECONFIG": str(nhds_cluster.kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    node = nhds_cluster.api.get("/api/v1/nodes/n1")
+    assert node["metadata"]["labels"]["values.topology.rte.dev/vlan"] == "100"
+    assert "NHD_GROUP" not in node["metadata"]["labels"]
+    (taint,) = (t for t in node["spec"]["taints"] if not t["key"].startswith("node."))
+    assert taint["key"] == "topology.rte.dev/groups"
+    found = nhds_cluster.api.get("/apis/apps/v1/namespaces/prod/statefulsets/rx")
+    assert ANNOTATION in found["spec"]["template"]["metadata"]["annotations"]
