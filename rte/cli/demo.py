@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     for shape in shapes:
         if machines.parse(shape).memory <= _RESERVED:
             raise errors.UsageError(
-                f"--shape {shape}: its first zone needs more than the 512 MiB that the kubelet reserves"
+                f"--shape {shape}: give its zones more memory: kubelets keep 512 MiB"
             )
     settings = demo.Settings(
         nodes=args.nodes, shapes=shapes, policy=args.policy, scope=args.scope, port=args.port

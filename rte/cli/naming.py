@@ -168,7 +168,7 @@ def _from_reports(path: Path) -> list[Named]:
 
 
 async def _from_cluster(name: str, args: argparse.Namespace) -> Named:
-    from rte.agent import pods
+    from rte.agent.observer import pods
 
     try:
         async with live.connect(args) as client:

@@ -19,11 +19,12 @@ from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
-from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
+from rte.scheduler.loop.messages import Bind, Outcome, Post
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
 from rte.scheduler.queue.queue import Queue
 from rte.scheduler.report.predictions import Predictions
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

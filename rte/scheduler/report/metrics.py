@@ -152,11 +152,6 @@ class SchedulerMetrics:
             registry=registry,
         )
 
-    def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
-        """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
-        metric = getattr(self, name)
-        getattr(metric.labels(*labels) if labels else metric, how)(value)
-
     def unschedulable(self) -> int:
         """Attempts so far that found no place."""
         return int(

@@ -25,6 +25,7 @@ from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
+from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
         Effect,
         Event,
         Evict,
-        Measured,
         Release,
-        Said,
         TakeBack,
     )
     from rte.scheduler.settings import SchedulerSettings
@@ -206,7 +205,7 @@ class Scheduler:
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
         for effect in effects:
-            if isinstance(effect, messages.Measured) and effect.metric == "attempts":
+            if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
 
@@ -253,15 +252,15 @@ class Scheduler:
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured() | messages.Said():
+                case Measured() | Said():
                     self._tell(effect)
         self._arm()
 
     def _tell(self, effect: Measured | Said) -> None:
-        if isinstance(effect, messages.Said):
+        if isinstance(effect, Said):
             getattr(logger, effect.level)(effect.text, extra=effect.extra)
         else:
-            self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
+            effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:

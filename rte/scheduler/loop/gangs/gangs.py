@@ -16,7 +16,8 @@ from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider
 from rte.scheduler.loop.gangs.ground import Ground
 from rte.scheduler.loop.gangs.room import GangRoom
-from rte.scheduler.loop.messages import GroupCondition, Measured, Release, Said
+from rte.scheduler.loop.messages import GroupCondition, Release
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -92,6 +93,7 @@ class Gangs:
         )
         self._attempts: dict[GangKey, Attempt] = {}
         self._in_part: dict[GangKey, float] = {}
+        self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
 
     def key(self, pod: PodView) -> bytes | None:
@@ -147,6 +149,10 @@ class Gangs:
             self._in_part[key] = now
         if key not in book.pods:
             self._said.pop(key, None)
+            self._needs.pop(key, None)
+        elif not isinstance(count, str) and self._needs.get(key) != count.need:
+            self._needs[key] = count.need
+            self._rouse(key)
         return self._tell_bound(count) if not isinstance(count, str) else []
 
     def _tally(self, key: GangKey) -> Tally | str:
@@ -240,6 +246,9 @@ class Gangs:
         entry = self._cluster.nodes.get(event.node)
         if entry is None or entry.info is None:
             return False
+        if any(each.uid in entry.nominated for each in self._partners(pod)):
+            # Its pods stand in each other's way there, until they are placed together.
+            return None
         fits = any(not self._cycle.check(entry, each).reason for each in waiting.values())
         return None if fits else False
 
