@@ -51,14 +51,18 @@ TEMPLATE = (
 def node(cluster: Cluster) -> Iterator[Node]:
     """A node of two zones with real containers, whose kubelet assigns no CPUs."""
     agents.install_crd(cluster)
+    cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
     none = {"policy": "none", "cpu_policy": "none", "memory_policy": "None"}
     node = cluster.add_node(shape="2x16", kubelet=none, images=images.archive())
     agents.start(node, "--group-inventory=true")
-    node.spawn(
-        "nri",
-        [sys.executable, "-m", "rte", "nri", "--socket", node.dir / "nri.sock",
-         "--node-name", node.name],
-    )  # fmt: skip
+    plugin = render("nri")
+    for volume in plugin[0]["spec"]["template"]["spec"]["volumes"]:
+        volume["hostPath"]["path"] = str(node.dir)  # where the test bed has the runtime's socket
+    text = yaml.safe_dump_all(plugin)
+    cluster.kubectl("apply", "-f", "-", text=text)
+    processes.wait_until(
+        lambda: "registered" in plugin_log(cluster), 60, "the plugin at the runtime", every=0.5
+    )
     cluster.spawn(
         "groups-scheduler",
         [sys.executable, "-m", "rte", "scheduler", "--no-leader-elect", "--listen=off",
@@ -66,7 +70,13 @@ def node(cluster: Cluster) -> Iterator[Node]:
     )  # fmt: skip
     yield node
     cluster.stop_role("groups-scheduler")
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", text=text)
     node.remove()
+    cluster.stop_role("scheduler")
+
+
+def plugin_log(cluster: Cluster) -> str:
+    return cluster.kubectl("logs", "-n", agents.NAMESPACE, "daemonset/rte-nri", check=False)
 
 
 def inventory(node: Node) -> group_inventory.Published:
