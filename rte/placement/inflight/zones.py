@@ -105,7 +105,7 @@ class ZoneWalk:
             None if each is None else tuple(_row(unit, zonal) for unit in each) for each in units
         ]
         self._room = [_row(row, zonal) for row in room]
-        # Where a unit would fit into an empty zone, no wider place is preferred: restricted refuses.
+        # What would fit into an empty zone has no wider place that restricted takes.
         rows = [_row(row, zonal) for row in empty]
         none = (0,) * len(zonal)
         self._is_final = [

@@ -155,6 +155,7 @@ class Site:
         self._looks = 0
         self._room = node.room
         self._known: dict[Bundle, Obstacle | None] = {}
+        self._likely: dict[Bundle, bool] = {}
 
     def takes(self, bundle: Bundle) -> bool:
         """Whether the node admits these pods in every order, within its totals.
@@ -176,6 +177,36 @@ class Site:
                 obstacle = self._refusal(bundle)
             self._known[bundle] = obstacle
         return self._known[bundle]
+
+    def likely_takes(self, bundle: Bundle) -> bool:
+        """Whether the pods find their zones, where that can be told without predicting admissions.
+
+        :meth:`takes` has the last word; it may know of more sets that the node takes.
+
+        Raises:
+            CutOff: the budget does not suffice to tell.
+        """
+        if bundle in self._known:
+            return self._known[bundle] is None
+        if bundle not in self._likely:
+            self._likely[bundle] = self.shortage(bundle) is None and self._find_zones(bundle)
+        return self._likely[bundle]
+
+    def _find_zones(self, bundle: Bundle) -> bool:
+        node = self.node
+        if self._totals_only:
+            return True
+        if not node.lasting or len(self._states) > 1:
+            return self.takes(bundle)
+        return bool(self._follow((*bundle, *self._base)))
+
+    def _follow(self, bundle: Bundle) -> bool | None:
+        """Whether all orders admit the pods; None: they have to be predicted."""
+        if self._walk is None:
+            self._walk = ZoneWalk(self._states[0], self._pods)
+        self._looks += 1
+        self._budget.spend(self._looks % LOOKS_PER_STEP == 0)
+        return self._walk.admits(bundle)
 
     def _refusal(self, bundle: Bundle) -> Refusal | None:
         node = self.node
@@ -199,15 +230,11 @@ class Site:
     def _in_any_order(self, bundle: Bundle) -> Refusal | None:
         if len(bundle) < 2:
             return self._orders.refusal(bundle)
-        if self._walk is None:
-            self._walk = ZoneWalk(self._states[0], self._pods)
         for kind in dict.fromkeys(bundle):
             refusal = self._orders.refusal((kind,))
             if refusal is not None:
                 return refusal
-        self._looks += 1
-        self._budget.spend(self._looks % LOOKS_PER_STEP == 0)
-        admits = self._walk.admits(bundle) if len(self._states) == 1 else None
+        admits = self._follow(bundle) if len(self._states) == 1 else None
         if admits is None:
             return self._orders.refusal(bundle)
         return None if admits else _no_zone(bundle)
