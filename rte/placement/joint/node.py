@@ -152,6 +152,7 @@ class Site:
         self._pods = (*kinds.pods, *node.arriving)
         self._orders = Orders(self._states, self._pods, budget)
         self._walk: ZoneWalk | None = None
+        self._admitted: dict[int, bool] = {}
         self._looks = 0
         self._room = node.room
         self._known: dict[Bundle, Obstacle | None] = {}
@@ -228,16 +229,22 @@ class Site:
         return None if stands else _overtaken(bundle)
 
     def _in_any_order(self, bundle: Bundle) -> Refusal | None:
-        if len(bundle) < 2:
+        if len(bundle) < 2 or len(self._states) > 1:
             return self._orders.refusal(bundle)
-        for kind in dict.fromkeys(bundle):
-            refusal = self._orders.refusal((kind,))
-            if refusal is not None:
-                return refusal
-        admits = self._follow(bundle) if len(self._states) == 1 else None
-        if admits is None:
-            return self._orders.refusal(bundle)
-        return None if admits else _no_zone(bundle)
+        admits = self._follow(bundle)
+        if admits is False:
+            return _no_zone(bundle)
+        if admits and all(self._is_admitted(kind) for kind in dict.fromkeys(bundle)):
+            return None
+        return self._orders.refusal(bundle)
+
+    def _is_admitted(self, kind: int) -> bool:
+        """Whether the kubelet admits a pod of the kind alone: nothing but zones can change that."""
+        if kind not in self._admitted:
+            self._budget.spend()
+            answer = placement.admit(self._states[0], self._pods[kind])
+            self._admitted[kind] = answer.admitted
+        return self._admitted[kind]
 
     def shortage(self, bundle: Bundle) -> str | None:
         """The resource of which the node's totals are too small; None: none."""

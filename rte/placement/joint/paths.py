@@ -125,8 +125,8 @@ class _Path:
 
     def _left(self, place: int) -> int:
         """Millicores that node totals leave: the fullest node that takes a pod is the best."""
-        wanted = sum(self._ground.kinds.totals[kind].get("cpu", 0) for kind in self._bundles[place])
-        return self._ground.rooms[place] - wanted
+        millis = self._ground.millis
+        return self._ground.rooms[place] - sum([millis[kind] for kind in self._bundles[place]])
 
     def _push(self, place: int, kind: int, depth: int) -> bool:
         """Give the pod a place on this node, and the pods that leave it one elsewhere."""
