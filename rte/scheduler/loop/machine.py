@@ -178,7 +178,7 @@ class Machine:
         group = self.queue.group_of(pod.uid)
         if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
             return group.told[1]
-        text, counts = explain(pod, self.cluster, self.cycle)
+        text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
