@@ -95,8 +95,8 @@ class ZoneWalk:
         rules = rules_of(state.config, state.kubelet_version)
         follows = goes_to_one_zone(state, rules) and not rules.prefer_closest
         units = [_units(state, pod, rules) if follows else None for pod in kinds]
-        *room, self._anywhere = _room(state)
-        empty = _room(settle(state, frozenset()))[:-1]
+        *room, self._anywhere = room_of(state)
+        empty = room_of(settle(state, frozenset()))[:-1]
         names = sorted({name for each in units for unit in each or () for name in unit})
         zonal = [name for name in names if room and name in room[0]]
         self._loose = [name for name in names if name not in zonal]
