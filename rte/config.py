@@ -474,7 +474,7 @@ OPTIONS = (
         field="scheduler.listen",
         parse=listen,
         value="HOST:PORT|off",
-        help="address of /metrics, /healthz, /readyz and /explain",
+        help="address of /metrics, /healthz, /readyz, /explain and /view",
         default="127.0.0.1:10260",
         commands=_SCHEDULER,
     ),
@@ -541,7 +541,7 @@ OPTIONS = (
         value="NAMESPACE",
         help="where the agents' Leases are (their lease-namespace)",
         default="rte-agents",
-        commands=_SCHEDULER,
+        commands=("scheduler", "view"),
     ),
     Option(
         name="bind-timeout",

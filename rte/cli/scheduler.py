@@ -14,6 +14,8 @@ from rte.scheduler.front import explain
 from rte.scheduler.front.extender import Extender
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import health, logs
+from rte.view import routes as view_routes
+from rte.view.source import Source
 
 if TYPE_CHECKING:
     import argparse
@@ -65,11 +67,13 @@ async def _main(settings: SchedulerSettings) -> None:
         scheduler = Scheduler(client, settings)
         tasks = [asyncio.create_task(scheduler.run(), name="scheduler")]
         if settings.listen:
+            source = Source(scheduler)
+            tasks.append(asyncio.create_task(source.run(), name="view"))
             serving = health.serve(
                 settings.listen,
                 scheduler.metrics.exposition,
                 scheduler.readiness,
-                routes=explain.routes(scheduler),
+                routes=[*explain.routes(scheduler), *view_routes.routes(source)],
             )
             tasks.append(asyncio.create_task(serving, name="health"))
         if settings.stats_listen and settings.stats_cert and settings.stats_key:
