@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from contextlib import AsyncExitStack
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
     from rte.agent.observer.messages import Effect, Event, Observation
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
+    from rte.kubelet.reading import Source
     from rte.model.machine import Machine
     from rte.model.node import NodeReading
 
 logger = logging.getLogger(__name__)
 
-#: Between two readings of a state that is not consistent yet; a kubelet writes within milliseconds.
-_CLOCKS = Clocks(torn=0.05, torn_most=0.05)
+#: A kubelet writes within milliseconds. CPUs that no state file mentions are always taken for such
+#: a moment here; that they were plugged in after the kubelet's start only a follower can tell.
+_CLOCKS = Clocks(torn=0.05, torn_most=0.05, settled=math.inf)
 
 
 async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
@@ -69,15 +72,19 @@ async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
             sinks.write_stdout(sinks.render(once.observation.object, settings.output))
 
 
-async def read_node(settings: AgentSettings, machine: Machine) -> NodeReading:
+async def read_node(
+    settings: AgentSettings, machine: Machine, recording: Source | None = None
+) -> NodeReading:
     """One consistent reading of the machine and its kubelet, without the API server.
+
+    ``recording`` stands for the kubelet's podresources API where none is asked.
 
     Raises:
         errors.RteError: as :func:`run`.
     """
     async with AsyncExitStack() as stack:
-        once = _Once(settings, machine, None, await _sources(settings, machine, None, stack))
-        return await once.run()
+        sources = await _sources(settings, machine, None, stack, recording)
+        return await _Once(settings, machine, None, sources).run()
 
 
 class _Once:
@@ -94,7 +101,10 @@ class _Once:
         self._settings = settings
         self._client = client
         self._sources = sources
-        self._observer = Observer(settings.scope(pods=client is not None), _CLOCKS)
+        scope = settings.scope(pods=client is not None)
+        self._observer = Observer(
+            replace(scope, podresources=sources.podresources is not None), _CLOCKS
+        )
         self._ends = time.monotonic() + settings.oneshot_timeout
         self._events: deque[Event] = deque(
             [messages.MachineRead(machine), messages.Noticed(Change.POLL, time.monotonic())]
@@ -198,21 +208,25 @@ async def _publish(settings: AgentSettings, client: Client, observation: Observa
 
 
 async def _sources(
-    settings: AgentSettings, machine: Machine, client: Client | None, stack: AsyncExitStack
+    settings: AgentSettings,
+    machine: Machine,
+    client: Client | None,
+    stack: AsyncExitStack,
+    recording: Source | None = None,
 ) -> Sources:
-    podresources = None
+    podresources, socket = recording, None
     if settings.socket is not None:
         from rte.kubelet.podresources import PodResources
 
         asked = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
-        podresources = await stack.enter_async_context(asked)
+        podresources, socket = await stack.enter_async_context(asked), asked.path
     return Sources(
         machine=lambda: machine,
         learner=learn.Learner(settings, client, must_know=False).learn,
         state_dir=settings.state_dir,
         plugin_dir=settings.plugin_dir,
         podresources=podresources,
-        socket=podresources.path if podresources else None,
+        socket=socket,
     )
 
 

@@ -19,6 +19,7 @@ class SchedulerSettings:
     Attributes:
         kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
         scheduler_name: pods with this ``spec.schedulerName`` are ours.
+        also_for: further names whose pods are ours (kube-scheduler has profiles for this).
         listen: address of health, metrics and ``/explain``; empty: none.
         extender_listen: address of the extender verbs; empty: none.
         tls_cert_file: the extender's certificate; None: plain HTTP, on a loopback address.
@@ -44,6 +45,7 @@ class SchedulerSettings:
 
     kubeconfig: Path | None = None
     scheduler_name: str = "rte-scheduler"
+    also_for: tuple[str, ...] = ()
     listen: str = "127.0.0.1:10260"
     extender_listen: str = ""
     tls_cert_file: Path | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rte.model.machine import PCIZones
     from rte.model.node import NodeState
+    from rte.placement.fleet import scores
     from rte.placement.foreign import zones
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
@@ -137,8 +138,9 @@ class NodeEntry:
         evidence: what refusals have told while nothing was known of the zones.
         changed: sequence number of the last change.
         remembered: shape -> answer of the rules that depend on this node alone.
-        rooms: (shape placed here or none, shape) -> how many of the latter the node then takes.
         derived: what plugins have made of the node, by their names.
+        verdicts: of its managers, by what a kubelet sees of a pod.
+        rooms: likewise (empty: as it is), how many of which pods it takes then, how full it is.
     """
 
     def __init__(self, name: str, row: int) -> None:
@@ -164,15 +166,21 @@ class NodeEntry:
         self._outlook: state.Outlook | None = None
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self.remembered: dict[bytes, Status] = {}
-        self.rooms: dict[tuple[bytes, bytes], int] = {}
         self.derived: dict[str, Any] = {}
+        self.verdicts: dict[bytes, state.Verdict] = {}
+        self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
         self.changed = sequence
         self._outlook = None
         self._free = None
+        self.forget_answers()
+
+    def forget_answers(self) -> None:
+        """Forget what was answered; it can be found out again."""
         self.remembered.clear()
+        self.verdicts.clear()
         self.rooms.clear()
         self.derived.clear()
 
@@ -289,23 +297,8 @@ class NodeEntry:
         What a manager does not count is :data:`UNBOUNDED`.
         """
         outlook = self.outlook()
-        if outlook is None or self._free is not None:
-            return self._free
-        now = outlook.predicted
-        pinned = now.config.cpu_policy == "static"
-        free = now.shared & ~now.reserved
-        out = []
-        for zone, cpus in now.topology.zone_cpus.items():
-            row = now.memory.get(zone)
-            memory = row.amounts.get("memory") if row else None
-            out.append(
-                (
-                    zone,
-                    (free & cpus).bit_count() if pinned else UNBOUNDED,
-                    memory.free if memory else UNBOUNDED,
-                )
-            )
-        self._free = tuple(out)
+        if outlook is not None and self._free is None:
+            self._free = free_by_zone(outlook.predicted)
         return self._free
 
     def without(self, uids: frozenset[str]) -> NodeEntry:
@@ -366,3 +359,21 @@ def predict(entry: NodeEntry, pod: PodView) -> placement.Admission | None:
     if outlook is None:
         return None
     return placement.admit(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
+
+
+def free_by_zone(now: NodeState) -> tuple[tuple[int, int, int], ...]:
+    """Of each zone (id, free exclusive CPUs, free bytes of memory); see :class:`NodeEntry`."""
+    pinned = now.config.cpu_policy == "static"
+    free = now.shared & ~now.reserved
+    out = []
+    for zone, cpus in now.topology.zone_cpus.items():
+        row = now.memory.get(zone)
+        memory = row.amounts.get("memory") if row else None
+        out.append(
+            (
+                zone,
+                (free & cpus).bit_count() if pinned else UNBOUNDED,
+                memory.free if memory else UNBOUNDED,
+            )
+        )
+    return tuple(out)

@@ -86,7 +86,7 @@ class Profile:
         known = node.remembered.get(shape.key)
         if known is None:
             if len(node.remembered) >= _MOST_REMEMBERED:
-                node.remembered.clear()
+                node.forget_answers()
             known = node.remembered[shape.key] = self._check(shape, node)
         return known
 

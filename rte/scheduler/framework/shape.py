@@ -110,6 +110,15 @@ class Shape:
     malformed: str = ""
 
     @cached_property
+    def kubelet_key(self) -> bytes:
+        """Identifies what a kubelet's managers see of it: many shapes are alike to them."""
+        pod = self.pod
+        boxes = [(box.name, box.kind, box.requests, box.limits) for box in pod.containers]
+        return orjson.dumps(
+            [pod.qos, boxes, pod.pod_requests, pod.pod_limits], option=orjson.OPT_SORT_KEYS
+        )
+
+    @cached_property
     def may_need_zone(self) -> bool:
         """Whether some kubelet could give it something exclusive: Guaranteed, or devices."""
         return self.pod.qos is QOS.GUARANTEED or any("/" in name for name in self.totals)

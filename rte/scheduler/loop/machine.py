@@ -62,7 +62,7 @@ class _InForce:
 
 
 class Machine:
-    """One scheduler for the pods of one name.
+    """One scheduler for the pods of its names.
 
     Args:
         name: ``spec.schedulerName`` of its pods.
@@ -70,6 +70,7 @@ class Machine:
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        also: further names.
 
     Attributes:
         cluster: what is known.
@@ -87,8 +88,10 @@ class Machine:
         preempts: bool = True,
         reserve_after: float = 0.0,
         gang_timeout: float = 60.0,
+        also: Sequence[str] = (),
     ) -> None:
         self._name = name
+        self._names = {name, *also}
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -179,7 +182,7 @@ class Machine:
     def is_ours(self, pod: PodView) -> bool:
         """Whether the pod waits for us."""
         return (
-            pod.scheduler == self._name
+            pod.scheduler in self._names
             and not pod.node
             and not pod.terminal
             and not pod.deleting
@@ -288,7 +291,7 @@ class Machine:
 
     def _on_rejection(self, pod: PodView, now: float) -> None:
         """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = self._predictions.refused(pod) or pod.scheduler == self._name
+        ours = self._predictions.refused(pod) or pod.scheduler in self._names
         labels = (pod.reason, "ours" if ours else "foreign")
         self._effects.append(Measured("rejections", labels=labels))
         if not ours:

@@ -101,6 +101,7 @@ class Scheduler:
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
             gang_timeout=settings.gang_timeout,
+            also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue

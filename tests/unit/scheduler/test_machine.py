@@ -361,6 +361,9 @@ class Weather(RuleBasedStateMachine):
 
     @invariant()
     def gangs_become_whole(self) -> None:
+        self.note_whole()
+
+    def note_whole(self) -> None:
         desk = self.desk
         for name, count in self.gangs.items():
             members = self.members(name)
@@ -414,6 +417,7 @@ class Weather(RuleBasedStateMachine):
                 admitted = admission.state.admitted | {uid}
                 desk.kubelets[desk.where(uid)] = replace(admission.state, admitted=admitted)
                 desk.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
+            self.note_whole()
             for name in desk.kubelets:
                 desk.report(name)
             desk.calm()

@@ -103,18 +103,18 @@ class Decider:
         return None if status.reason else Decision(node=entry.name, status=status)
 
     def _greedily(self, wanted: Wanted) -> Places:
+        entries = self._ground.entries(wanted.pods)
         if not wanted.topology_key:
-            return self._try_in_turn(wanted, self._freely)
+            if len(entries) == len(self._cluster.nodes):
+                return self._try_in_turn(wanted, self._freely)
+            return self._try_in_turn(wanted, self._first_of(entries))
         domains: dict[str, list[NodeEntry]] = {}
-        for entry in self._cluster.nodes.values():
+        for entry in entries:
             value = entry.info.labels.get(wanted.topology_key) if entry.info else None
             if value is not None and wanted.value in ("", value):
                 domains.setdefault(value, []).append(entry)
-        for entries in domains.values():
-            places = self._try_in_turn(wanted, self._first_of(entries))
-            if places:
-                return places
-        return []
+        found = (self._try_in_turn(wanted, self._first_of(each)) for each in domains.values())
+        return next((places for places in found if places), [])
 
     def _freely(self, pod: PodView) -> Decision | None:
         decision = self._cycle.decide(pod)

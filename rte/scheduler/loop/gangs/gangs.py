@@ -93,6 +93,7 @@ class Gangs:
         )
         self._attempts: dict[GangKey, Attempt] = {}
         self._in_part: dict[GangKey, float] = {}
+        self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
 
     def key(self, pod: PodView) -> bytes | None:
@@ -148,6 +149,10 @@ class Gangs:
             self._in_part[key] = now
         if key not in book.pods:
             self._said.pop(key, None)
+            self._needs.pop(key, None)
+        elif not isinstance(count, str) and self._needs.get(key) != count.need:
+            self._needs[key] = count.need
+            self._rouse(key)
         return self._tell_bound(count) if not isinstance(count, str) else []
 
     def _tally(self, key: GangKey) -> Tally | str:
@@ -241,6 +246,9 @@ class Gangs:
         entry = self._cluster.nodes.get(event.node)
         if entry is None or entry.info is None:
             return False
+        if any(each.uid in entry.nominated for each in self._partners(pod)):
+            # Its pods stand in each other's way there, until they are placed together.
+            return None
         fits = any(not self._cycle.check(entry, each).reason for each in waiting.values())
         return None if fits else False
 

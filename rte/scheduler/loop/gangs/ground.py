@@ -88,6 +88,18 @@ class Ground:
         known = (e.knowledge() for e in self._cluster.nodes.values() if e.info is not None)
         return all(each in ("exact", "distrusted") for each in known)
 
+    def entries(self, pods: Iterable[PodView]) -> list[NodeEntry]:
+        """The nodes on which pods may be placed without the solver.
+
+        Where some nodes publish their zones, those that do not are no place for a gang that needs
+        zones: they may just not have done so yet, and one refusal would leave it in part.
+        """
+        entries = [entry for entry in self._cluster.nodes.values() if entry.info is not None]
+        if not any(pod.shape.may_need_zone for pod in pods):
+            return entries
+        known = [entry for entry in entries if entry.report is not None]
+        return known or entries
+
     def _node(self, entry: NodeEntry, pod: PodView, ended: frozenset[str]) -> Node | None:
         if entry.held_off:
             return None
