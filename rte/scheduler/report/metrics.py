@@ -152,6 +152,9 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        # What is rare has a series from the start, so that its first increase can be seen.
+        self.rejections.labels("TopologyAffinityError", "ours")
+
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)
