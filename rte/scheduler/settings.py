@@ -22,6 +22,10 @@ class SchedulerSettings:
         also_for: further names whose pods are ours (kube-scheduler has profiles for this).
         listen: address of health, metrics and ``/explain``; empty: none.
         extender_listen: address of the extender verbs; empty: none.
+        tls_cert_file: the extender's certificate; None: plain HTTP, on a loopback address.
+        tls_private_key_file: its key.
+        client_ca_file: signs the certificates of the extender's clients.
+        extender_profiles: pods with these ``spec.schedulerName`` are bound through the extender.
         leader_elect: only the holder of the Lease binds.
         lease_namespace: of the Lease.
         lease_name: of the Lease.
@@ -47,6 +51,10 @@ class SchedulerSettings:
     also_for: tuple[str, ...] = ()
     listen: str = "127.0.0.1:10260"
     extender_listen: str = ""
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+    client_ca_file: Path | None = None
+    extender_profiles: tuple[str, ...] = ("default-scheduler",)
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "rte-scheduler"

@@ -10,7 +10,7 @@ from rte import errors
 from rte.placement.joint import fit, gang
 from rte.scheduler.framework import objects
 from rte.scheduler.front import answers
-from rte.scheduler.front.fit import member_of, snapshot
+from rte.scheduler.loop.gangs.ground import member_of, snapshot
 
 if TYPE_CHECKING:
     from rte.view.source import Known

@@ -152,6 +152,9 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        # What is rare has a series from the start, so that its first increase can be seen.
+        self.rejections.labels("TopologyAffinityError", "ours")
+
     def unschedulable(self) -> int:
         """Attempts so far that found no place."""
         return int(
