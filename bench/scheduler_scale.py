@@ -14,7 +14,7 @@ import random
 import resource
 import time
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import nrt, placement
@@ -111,9 +111,14 @@ def stored(obj: dict[str, Any], number: int) -> dict[str, Any]:
     return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "spec": spec}
 
 
-def objects_of(count: int, rng: random.Random) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(Node, NodeResourceTopology) of each node."""
-    out = []
+def objects_of(
+    count: int, rng: random.Random, *, full: bool = False
+) -> tuple[list[tuple[dict[str, Any], dict[str, Any]]], list[dict[str, Any]]]:
+    """(Node, NodeResourceTopology) of each node, and the pods that run there.
+
+    A third of the nodes has some pods. ``full``: most zones of all nodes are taken.
+    """
+    out, running = [], []
     for number in range(count):
         zones, cpus = SHAPES[number % len(SHAPES)]
         shape = topology(zones, cpus)
@@ -128,13 +133,18 @@ def objects_of(count: int, rng: random.Random) -> list[tuple[dict[str, Any], dic
             node_reserved={"cpu": 1000, "memory": GIB},
         )
         state = placement.initial_state(shape, config, {}, "v1.35.4")
-        if number % 3 == 0:
-            for index in range(rng.randint(1, 4)):
-                size = rng.choice([2, 4, 8])
-                obj = pod_object(10**6 + number * 10 + index, [(size, 1024)])
-                held = objects.read_pod(obj, Cluster().shapes)
-                state = placement.admit(state, held.shape.as_pod(held.uid)).state
         name = f"n{number:05}"
+        sizes = [rng.choice([2, 4, 8]) for _ in range(rng.randint(1, 4))] if number % 3 == 0 else []
+        if full:
+            sizes = [cpus - rng.choice([0, 0, 0, 0, 0, 0, 2, 4]) for _ in range(zones)]
+            sizes[-1] -= 1
+        for index, size in enumerate(sizes):
+            obj = pod_object(10**6 + number * 10 + index, [(size, 1024)], name)
+            held = objects.read_pod(obj, Cluster().shapes)
+            after = placement.admit(state, held.shape.as_pod(held.uid))
+            if after.verdict == "admitted":
+                state = replace(after.state, admitted=after.state.admitted | {held.uid})
+                running.append(obj)
         total = {"cpu": f"{zones * cpus - 1}", "memory": f"{zones * cpus * 4 - 1}Gi"}
         info = {
             "metadata": {
@@ -146,14 +156,18 @@ def objects_of(count: int, rng: random.Random) -> list[tuple[dict[str, Any], dic
         }
         reading = NodeReading(node_name=name, machine=machine(shape), state=state)
         out.append((info, nrt.encode(reading)))
-    return out
+    return out, running
 
 
-def load(items: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Cluster, Cycle]:
+def load(
+    items: list[tuple[dict[str, Any], dict[str, Any]]], running: list[dict[str, Any]]
+) -> tuple[Cluster, Cycle]:
     cluster = Cluster()
     for info, report in items:
         cluster.set_node(objects.read_node(info))
         cluster.set_report(info["metadata"]["name"], node.read_report(report), 0.0)
+    for obj in running:
+        cluster.set_pod(objects.read_pod(obj, cluster.shapes), 0.0)
     return cluster, Cycle(cluster)
 
 
@@ -169,9 +183,21 @@ def confirm(cluster: Cluster, pod: PodView) -> None:
     cluster.set_report(entry.name, node.Report(state=replace(after.state, admitted=admitted)), 0.0)
 
 
-def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: float) -> float:
-    """Decisions per second; each pod is placed, so that the next one meets another cluster."""
-    begin, done, placed = time.perf_counter(), 0, 0
+@dataclass(frozen=True)
+class Measured:
+    """So many decisions a second, and the share of them that were refusals."""
+
+    per_s: float
+    refused: float
+
+    def __str__(self) -> str:
+        refused = f" ({100 * self.refused:.0f} % refused)" if self.refused else ""
+        return f"{self.per_s:7.0f}/s{refused}"
+
+
+def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: float) -> Measured:
+    """Each pod that fits is placed, so that the next one meets another cluster."""
+    begin, done, placed = time.process_time(), 0, 0
     unconfirmed: deque[PodView] = deque()
     for obj in pods:
         if len(unconfirmed) > 50:
@@ -185,11 +211,12 @@ def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: f
             cluster.assume(view.uid, decision.node)
             cycle.placed(view)
             unconfirmed.append(view)
-        if time.perf_counter() - begin > most_s:
+        if time.process_time() - begin > most_s:
             break
-    if placed < 0.9 * done:
-        raise SystemExit(f"only {placed} of {done} pods found a place: the cluster is too full")
-    return done / (time.perf_counter() - begin)
+    spent = time.process_time() - begin
+    for view in unconfirmed:
+        confirm(cluster, view)
+    return Measured(done / spent, 1 - placed / done)
 
 
 def main() -> None:
@@ -202,50 +229,49 @@ def main() -> None:
         action="store_true",
         help="pods as an API server stores them, a third of the nodes tainted",
     )
+    parser.add_argument("--full", action="store_true", help="nodes that are almost full")
+    parser.add_argument(
+        "--apart", action="store_true", help="all pods have required hostname anti-affinity"
+    )
     args = parser.parse_args()
     for count in args.nodes:
-        rng = random.Random(args.seed)
-        items = objects_of(count, rng)
-        if args.stored:
-            for info, _ in items[::3]:
-                info["spec"] = {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}
-        form = stored if args.stored else lambda obj, _number: obj
-        begin = time.perf_counter()
-        cluster, cycle = load(items)
-        common = [[(rng.choice([1, 2, 4, 8]), rng.choice([512, 1024]))] for _ in range(8)]
-        first = [pod_object(0, common[0])]
-        decide(cluster, cycle, first, 60)
-        started = time.perf_counter() - begin
-        repeated = decide(
-            cluster,
-            cycle,
-            [form(pod_object(n, common[n % 8]), n) for n in range(1, 20_000)],
-            args.seconds,
-        )
-        new = decide(
-            cluster,
-            cycle,
-            [
-                form(
-                    pod_object(
-                        n,
-                        [
-                            (rng.randint(1, 12), 512 + n % 4096)
-                            for _ in range(rng.choice([1, 1, 2]))
-                        ],
-                    ),
-                    n,
-                )
-                for n in range(20_000, 40_000)
-            ],
-            args.seconds,
-        )
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(
-            f"{count:6} nodes: {repeated:7.0f} repeated/s, {new:7.0f} new/s, "
-            f"start-up {started:.1f} s, peak {peak} MiB",
-            flush=True,
-        )
+        measure(count, args)
+
+
+def measure(count: int, args: argparse.Namespace) -> None:
+    rng = random.Random(args.seed)
+    items, running = objects_of(count, rng, full=args.full)
+    if args.stored:
+        for info, _ in items[::3]:
+            info["spec"] = {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}
+
+    def form(number: int, boxes: list[tuple[int, int]]) -> dict[str, Any]:
+        obj = pod_object(number, boxes)
+        if not args.stored:
+            return obj
+        return stored(obj, number * 10 if args.apart else number)
+
+    begin = time.process_time()
+    cluster, cycle = load(items, running)
+    common = [[(rng.choice([1, 2, 4, 8]), rng.choice([512, 1024]))] for _ in range(8)]
+    decide(cluster, cycle, [form(0, common[0])], 60)
+    started = time.process_time() - begin
+    repeated = decide(
+        cluster, cycle, [form(n, common[n % 8]) for n in range(1, 20_000)], args.seconds
+    )
+    asked = (
+        [(rng.randint(1, 12), 512 + n % 4096) for _ in range(rng.choice([1, 1, 2]))]
+        for n in range(20_000)
+    )
+    new = decide(
+        cluster, cycle, [form(20_000 + n, boxes) for n, boxes in enumerate(asked)], args.seconds
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(
+        f"{count:6} nodes: repeated {repeated}, new {new}, start-up {started:.1f} s, "
+        f"peak {peak} MiB",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

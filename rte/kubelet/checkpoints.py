@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _T = TypeVar("_T")
+_Key = TypeVar("_Key", str, int)
 
 #: No machine has an exbibyte: the kubelet's unsigned arithmetic has run below zero, or the file is
 #: damaged. Sums of sound amounts stay far within 64 bits.
@@ -202,9 +203,12 @@ def _checksum(printed: str) -> int:
     return fnv1a_32(printed.encode())
 
 
-def _map(table: Mapping[str, _T] | None, printed: Callable[[_T], str]) -> str:
+def _map(table: Mapping[_Key, _T] | None, printed: Callable[[_T], str]) -> str:
     if table is None:
         return _NIL
+    if len(table) == 1:  # most pods have one container: a third of the time of all checksums
+        ((key, value),) = table.items()
+        return f"map[{key}:{printed(value)}]"
     return f"map[{' '.join([f'{key}:{printed(table[key])}' for key in sorted(table)])}]"
 
 
@@ -212,8 +216,7 @@ def _by_number(table: Mapping[str, _T] | None, printed: Callable[[_T], str]) -> 
     """A map whose keys are numbers, which are texts in JSON."""
     if table is None:
         return _NIL
-    keys = sorted(table, key=int)
-    return f"map[{' '.join([f'{int(key)}:{printed(table[key])}' for key in keys])}]"
+    return _map({int(key): value for key, value in table.items()}, printed)
 
 
 def _list(items: Iterable[_T] | None, printed: Callable[[_T], str]) -> str:

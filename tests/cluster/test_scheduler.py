@@ -6,6 +6,7 @@ import itertools
 import random
 import signal
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
 NAME = "rte-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
 
+#: rte with a wrong rule.
+MISTAKEN = (
+    "-c",
+    """
+import sys
+import pytest
+from rte.cli import main
+from tests.unit.placement.drift import wrong
+wrong.plant(pytest.MonkeyPatch())
+sys.exit(main())
+""",
+)
+
 _numbers = itertools.count(1)
 
 
@@ -46,8 +60,8 @@ class Schedulers:
             f"/api/v1/namespaces/{agents.NAMESPACE}/serviceaccounts", NAME, lambda a: a is not None
         )
 
-    def start(self, *flags: str) -> str:
-        """Start one; its role is returned."""
+    def start(self, *flags: str, program: Sequence[str] = ("-m", "rte")) -> str:
+        """Start one; its role is returned. ``program``: what Python runs in the place of rte."""
         role = f"rte-scheduler-{next(_numbers)}"
         self.roles.append(role)
         folder = self.cluster.dir / role
@@ -59,7 +73,7 @@ class Schedulers:
         self.cluster.spawn(
             role,
             [
-                sys.executable, "-m", "rte", "scheduler", f"--kubeconfig={access}",
+                sys.executable, *program, "scheduler", f"--kubeconfig={access}",
                 f"--lease-namespace={agents.NAMESPACE}",
                 f"--listen=127.0.0.1:{processes.free_port()}", *flags,
             ],
@@ -257,6 +271,24 @@ def test_the_successor_is_active_within_five_seconds(
     processes.wait_until(lambda: "is active" in schedulers.log(second), 30, "the successor")
     assert time.monotonic() - begin < 6.5  # five seconds, and what a busy machine adds
     cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME))
+
+
+@pytest.mark.parametrize("release", ["1.34", "1.35", "1.36", "1.37"])
+def test_a_wrong_rule_is_found_with_the_first_pod_that_it_concerns(
+    schedulers: Schedulers, fresh_node: Callable[..., Node], tmp_path: Path, release: str
+) -> None:
+    """And the case file reproduces it, where the program has that rule."""
+    node = fresh_node(shape="2x8", version=release, kubelet=kubelet_config())
+    with_agents([node])
+    schedulers.start(f"--case-dir={tmp_path}", program=MISTAKEN)
+    schedulers.cluster.run_pod(pod(container(2, "64Mi"), scheduler=NAME))
+    processes.wait_until(lambda: list(tmp_path.iterdir()), 20, "a case file")
+    (case,) = tmp_path.iterdir()
+    explain = ("explain", f"--case={case}")
+    found = subprocess.run([sys.executable, *MISTAKEN, *explain], check=False, capture_output=True)
+    assert (found.returncode, b" reproduced: " in found.stdout) == (1, True), found
+    ours = subprocess.run([sys.executable, "-m", "rte", *explain], check=False, capture_output=True)
+    assert ours.returncode == 0, ours
 
 
 def test_a_pod_that_waits_in_kube_scheduler_is_woken_when_a_place_appears(

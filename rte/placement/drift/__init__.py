@@ -2,14 +2,11 @@
 
 The rules of prediction are those of kubelets whose source was read. One that behaves otherwise (a
 back-port, a patched build, a fault of ours) shows itself by an admission that differs from its
-prediction. A difference counts only where the prediction was **certain**: pods in flight may be
-admitted in another order than they were bound, pods may have ended in between, and which device of
-a class the kubelet picks is its own affair. Where such a thing may have made the difference the
-result is ``uncertain``.
-
-What is certain is found by trying: every order of what may have happened between the last state
-without the pod and its admission is played (:func:`possible_outcomes`); a part of the outcome is
-certain when all of them agree on it.
+prediction. Pods in flight may be admitted in another order than they were bound, pods may have
+ended in between, and which device of a class the kubelet picks is its own affair: every order of
+what is known to have happened between the last state without the pod and its admission is played
+(:func:`possible_outcomes`), and what the pod got has to be one of these outcomes. Where something
+unknown happened, or more than is played, the result is ``uncertain``.
 """
 
 from rte.placement.drift.case import (

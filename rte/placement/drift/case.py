@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -34,12 +34,12 @@ MANAGERS_REASONS = frozenset(
 class Result(StrEnum):
     """How a prediction came out."""
 
-    EXACT = "exact"  #: all as predicted
+    EXACT = "exact"  #: all as predicted for what had happened on the node until then
     OTHER_CPUS = "other_cpus"  #: the zones that were predicted, but other CPUs, blocks or devices
     OTHER_ZONE = "other_zone"  #: another zone
     REFUSED = "refused"  #: refused, or for another reason, against all that was possible
     ADMITTED = "admitted"  #: they admitted a pod that they were certain to refuse
-    UNCERTAIN = "uncertain"  #: not as predicted, where the prediction was not certain
+    UNCERTAIN = "uncertain"  #: nothing certain was predicted, or what happened is not known
 
     @property
     def is_difference(self) -> bool:
@@ -79,10 +79,13 @@ def predict(before: NodeState, pod: Pod) -> Prediction:
 
 
 def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhile]) -> Case:
-    """Compare what a pod got with what was predicted, wherever that was certain.
+    """Compare what a pod got with what was predicted for what had happened until its admission.
 
-    ``meanwhile`` is asked only where that makes a difference. What a pod's start changes is none:
-    ordinary init containers give their memory back, and some pods take their devices only then.
+    Pods in flight may come in another order than they were bound, and a pod that ends just then
+    may end before or after: what follows from each order was predicted, and the pod has to get one
+    of these. A case with a difference has the nearest as its expectation. ``meanwhile`` is asked
+    only where it matters. What a pod's start changes is no difference: ordinary init containers
+    give their memory back, and some pods take their devices only then.
     """
     between = Meanwhile()
 
@@ -107,21 +110,23 @@ def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhil
         return case(Result.UNCERTAIN)
     reasons = {outcome.reason for outcome in possible}
     if got.reason:
-        return case(Result.UNCERTAIN if got.reason in reasons else Result.REFUSED)
-    if "" not in reasons:
+        known = Result.EXACT if reasons == {got.reason} else Result.UNCERTAIN
+        return case(known if got.reason in reasons else Result.REFUSED)
+    admitted = [outcome for outcome in possible if not outcome.reason]
+    if not admitted:
         return case(Result.ADMITTED, got.parts)
-    if len(reasons) > 1:
-        return case(Result.UNCERTAIN)
-    different = set.intersection(*(unlike(outcome, got) for outcome in possible))
-    certain = [part for part in different if len({o.parts.get(part) for o in possible}) == 1]
-    if not certain:
-        return case(Result.UNCERTAIN)
+    unlikes = [unlike(outcome, got) for outcome in admitted]
+    if not all(unlikes):
+        return case(Result.EXACT)
+    prediction = replace(prediction, expected=min(admitted, key=lambda o: len(unlike(o, got))))
+    different = set.intersection(*unlikes) or min(unlikes, key=len)
     topology = prediction.before.topology
     moved = any(
-        zones_of(topology, possible[0].parts.get(part)) != zones_of(topology, got.parts.get(part))
-        for part in certain
+        zones_of(topology, got.parts.get(part))
+        not in {zones_of(topology, outcome.parts.get(part)) for outcome in admitted}
+        for part in different
     )
-    return case(Result.OTHER_ZONE if moved else Result.OTHER_CPUS, certain)
+    return case(Result.OTHER_ZONE if moved else Result.OTHER_CPUS, different)
 
 
 def replay(case: Case) -> Case:

@@ -58,6 +58,9 @@ def possible_states(state: NodeState, pod: Pod) -> tuple[NodeState, ...] | None:
     """Every state that admitting the pod may leave behind, counting devices of one zone set as
     equal; None when they are too many, when the pod is not surely admitted, or when it takes its
     devices only at its start.
+
+    Raises:
+        Unpredictable: of this kubelet no rules are known.
     """
     if takes_devices_at_start(state, pod):
         return None

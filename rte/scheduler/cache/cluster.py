@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework import node
+from rte.scheduler.framework.columns import Columns
 from rte.scheduler.framework.devices import Devices
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.matches import MatchIndex
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rte.placement.dra.objects import DeviceClass
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.objects import NodeInfo, PodView
-    from rte.scheduler.framework.terms import Term
 
 
 class Cluster:
@@ -30,9 +30,10 @@ class Cluster:
 
     Attributes:
         sequence: number of the latest change of any node, of storage or of devices.
-        topology_version: grows whenever a node comes or goes, or its labels or taints change.
         nodes: by name. An entry without ``info`` stands for a node that does not exist (any more).
-        rows: the entries by their row in the table of columns.
+        rows: the entries by their row in the columns.
+        columns: labels and taints of all nodes.
+        matches: how many pods on each node match inter-pod terms.
         pods: API UID -> view, of all pods that are not terminal.
         assumed: API UID -> node, for our binds that the API has not shown yet.
         nominations: API UID -> node that makes room for the pod.
@@ -46,15 +47,15 @@ class Cluster:
 
     def __init__(self) -> None:
         self.sequence = 0
-        self.topology_version = 0
         self.nodes: dict[str, node.NodeEntry] = {}
         self.rows: list[node.NodeEntry] = []
+        self.columns = Columns()
         self.pods: dict[str, PodView] = {}
         self.assumed: dict[str, str] = {}
         self.nominations: dict[str, str] = {}
         self.shapes = Shapes()
-        self.matches = MatchIndex()
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.matches = MatchIndex(self.namespaces)
         self.budgets: dict[str, Budget] = {}
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
@@ -82,6 +83,7 @@ class Cluster:
             found.served = self.devices.serving.keys()
             if row == len(self.rows):
                 self.rows.append(found)
+                self.columns.grow(len(self.rows))
             else:
                 self.rows[row] = found
         return found
@@ -120,9 +122,8 @@ class Cluster:
                 kinds |= Kind.NODE_TAINTS
             if old.allocatable != info.allocatable or old.uid != info.uid:
                 kinds |= Kind.NODE_ALLOCATABLE
-        if kinds & (Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.NODE_TAINTS):
-            self.topology_version += 1
         entry.info = info
+        self.columns.load(entry.row, info)
         self.touch(entry)
         self._tell(kinds, info.name)
 
@@ -132,7 +133,7 @@ class Cluster:
         if entry is not None and entry.info is not None:
             entry.info = None
             self.devices.forget_node(name)
-            self.topology_version += 1
+            self.columns.load(entry.row, None)
             self.touch(entry)
             self._tell(Kind.NODE_GONE, name)
             self._discard(entry)
@@ -178,9 +179,11 @@ class Cluster:
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A Namespace was added, changed, or is gone (None)."""
         if labels is None:
-            self.namespaces.pop(name, None)
+            if self.namespaces.pop(name, None) is not None:
+                self.matches.namespaces_changed()
         elif self.namespaces.get(name) != labels:
             self.namespaces[name] = labels
+            self.matches.namespaces_changed()
             self._tell(Kind.NAMESPACE)
 
     def storage_changed(self) -> None:
@@ -292,10 +295,7 @@ class Cluster:
         if before is None:
             self._count(pod, entry, 1)
             self._tell(Kind.POD_PLACED, name, pod)
-        elif before.shape is pod.shape and before.labels == pod.labels:
-            if before.deleting != pod.deleting:
-                self.touch(entry)
-                self._tell(Kind.POD_CHANGED, name, pod, before)
+        elif _counted(before) == _counted(pod):
             return
         else:
             self._count(before, entry, -1)
@@ -317,7 +317,7 @@ class Cluster:
         self.priorities[pod.priority] += change
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
-        self.matches.count(pod, entry.name, change)
+        self.matches.count(pod, entry.row, change)
 
     # --- our own decisions -----------------------------------------------------------------------
 
@@ -366,10 +366,6 @@ class Cluster:
             if not pod.node and pod.scheduler == scheduler and pod.uid not in self.assumed
         )
 
-    def matching(self, *terms: Term) -> Mapping[str, int]:
-        """Node -> number of its pods that every one of the terms matches."""
-        return self.matches.on_nodes(terms, self.nodes, self.namespaces)
-
     def has_lower(self, priority: int) -> bool:
         """Whether some pod on a node has a lower priority."""
         return any(other < priority for other in self.priorities)
@@ -386,3 +382,8 @@ class Cluster:
         self.shapes.keep(frozenset(pod.shape.key for pod in self.pods.values()))
         for entry in self.nodes.values():
             entry.forget_buried(now)
+
+
+def _counted(pod: PodView) -> tuple[object, ...]:
+    """What of a placed pod others are told of."""
+    return (id(pod.shape), pod.labels, pod.owner, pod.deleting)

@@ -8,11 +8,11 @@ what it lets through is checked there, best candidates first.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rte.k8s.tolerations import HARD_EFFECTS, UNSCHEDULABLE, tolerates
 from rte.model.pod import ContainerKind
 from rte.scheduler.framework.node import UNBOUNDED
 
@@ -21,16 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rte.k8s.selectors import NodeSelection, Requirement
-    from rte.k8s.tolerations import Taint
     from rte.model.pod import Container
+    from rte.scheduler.framework.columns import Column, Columns, Mask, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
-
-    Mask: TypeAlias = NDArray[np.bool_]
-    Column: TypeAlias = NDArray[np.int64]
-
-_FIRST_ROWS = 64
 
 #: Stands for "not counted" among CPUs.
 _MANY = 1 << 24
@@ -49,7 +43,7 @@ class Screened:
     ``dropped``: names of plugins.
     """
 
-    rows: NDArray[np.intp]
+    rows: Rows
     keys: Column
     dropped: frozenset[str]
 
@@ -72,37 +66,18 @@ class Screened:
         yield from rows[np.argsort(keys, kind="stable")].tolist()
 
 
-class _Labels:
-    """One label key over all nodes: the number of the value that each row has, 0 for none."""
-
-    def __init__(self, rows: int) -> None:
-        self.numbers: dict[str, int] = {}
-        self.of_row = np.zeros(rows, dtype=np.int32)
-
-    def put(self, row: int, value: str | None) -> None:
-        self.of_row[row] = (
-            0 if value is None else self.numbers.setdefault(value, len(self.numbers) + 1)
-        )
-
-    def accepting(self, requirement: Requirement) -> Mask:
-        verdicts = [requirement.accepts(None), *map(requirement.accepts, self.numbers)]
-        mask: Mask = np.array(verdicts, dtype=np.bool_)[self.of_row]
-        return mask
-
-
 class Table:
-    """The columns; rows are those of the entries."""
+    """Room on the nodes as columns.
 
-    def __init__(self) -> None:
+    Args:
+        columns: labels and taints; its rows are the table's.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
         self._rows = 0
         self._totals: dict[str, Column] = {}
         self._allocatable: dict[str, Column] = {}
-        self._entries: list[NodeEntry | None] = []
-        self._row_of: dict[str, int] = {}
-        self._labels: dict[str, _Labels] = {}
-        self._taint_sets: dict[tuple[bool, tuple[Taint, ...]], int] = {}
-        self._taints = np.zeros(0, dtype=np.int32)
-        self._present = np.zeros(0, dtype=np.bool_)
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
@@ -116,121 +91,55 @@ class Table:
 
     def refresh(self, entries: Iterable[NodeEntry]) -> None:
         """Bring the rows of these nodes up to date."""
+        self._grow(self._columns.rows)
         for entry in entries:
-            self._grow(entry.row + 1)
-            self._load(entry)
+            if entry.info is not None:
+                self._load(entry)
 
-    def screen(self, shape: Shape) -> Screened:
-        """What is left of all nodes, and which rules dropped the others."""
-        ok = self._present.copy()
+    def screen(self, shape: Shape, around: Iterable[tuple[str, Mask]] = ()) -> Screened:
+        """What is left of all nodes, and which rules dropped the others.
+
+        ``around``: name of a plugin that looks around, and rows that it refuses.
+        """
+        ok = self._columns.present.copy()
         left = int(np.count_nonzero(ok))
         dropped: set[str] = set()
-        for name, mask in self._rules(shape):
+        refused = ((name, ~mask) for name, mask in around)
+        for name, mask in chain(self._rules(shape), refused):
             ok &= mask
             now = int(np.count_nonzero(ok))
             if now < left:
-                dropped.update(name)
+                dropped.add(name)
                 left = now
             if not now:
                 break
         rows = np.flatnonzero(ok)
         return Screened(rows, self._preference(shape, rows), frozenset(dropped))
 
-    def _rules(self, shape: Shape) -> Iterator[tuple[tuple[str, ...], Mask]]:
-        yield ("TaintToleration", "NodeUnschedulable"), self._tolerated(shape)
+    def _rules(self, shape: Shape) -> Iterator[tuple[str, Mask]]:
+        yield "NodeUnschedulable", self._columns.schedulable(shape.tolerations)
         if shape.nodes.labels or shape.nodes.terms is not None:
-            yield ("NodeAffinity",), self._selected(shape.nodes)
+            yield "NodeAffinity", self._columns.selected(shape.nodes)
+        yield "TaintToleration", self._columns.tolerated(shape.tolerations)
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:
-                yield ("NodeResourcesFit",), np.zeros(self._rows, dtype=np.bool_)
-                return
-            yield ("NodeResourcesFit",), column >= amount
+                column = np.zeros(self._rows, dtype=np.int64)
+            yield "NodeResourcesFit", column >= amount
         if shape.may_need_zone and any(shape.exclusive_cpus):
-            yield ("NodeResourceTopology",), self._fits_zones(shape)
-
-    # --- taints and labels -----------------------------------------------------------------------
-
-    def _tolerated(self, shape: Shape) -> Mask:
-        verdicts = [
-            (not cordoned or tolerates(shape.tolerations, UNSCHEDULABLE))
-            and all(
-                taint.effect not in HARD_EFFECTS or tolerates(shape.tolerations, taint)
-                for taint in taints
-            )
-            for cordoned, taints in self._taint_sets
-        ]
-        if not verdicts:
-            return np.zeros(self._rows, dtype=np.bool_)
-        mask: Mask = np.array(verdicts, dtype=np.bool_)[self._taints]
-        return mask
-
-    def _disliked(self, shape: Shape) -> Column | None:
-        """Of each row the PreferNoSchedule taints not tolerated; None where there are none."""
-        counts = [
-            sum(
-                taint.effect == "PreferNoSchedule" and not tolerates(shape.tolerations, taint)
-                for taint in taints
-            )
-            for _, taints in self._taint_sets
-        ]
-        if not any(counts):
-            return None
-        column: Column = np.array(counts, dtype=np.int64)[self._taints]
-        return column
-
-    def _selected(self, asked: NodeSelection) -> Mask:
-        ok = np.ones(self._rows, dtype=np.bool_)
-        for key, value in asked.labels:
-            column = self._column(key)
-            number = column.numbers.get(value, -1)
-            ok &= column.of_row == number
-        if asked.terms is None:
-            return ok
-        some = np.zeros(self._rows, dtype=np.bool_)
-        for term in asked.terms:
-            if not term.expressions and not term.fields:
-                continue
-            each = np.ones(self._rows, dtype=np.bool_)
-            for item in term.expressions:
-                each &= self._column(item.key).accepting(item)
-            for item in term.fields:
-                each &= self._named(item)
-            some |= each
-        return ok & some
-
-    def _named(self, item: Requirement) -> Mask:
-        mask = np.zeros(self._rows, dtype=np.bool_)
-        if item.key != "metadata.name":
-            mask[:] = item.accepts(None)
-            return mask
-        if item.operator == "In":
-            mask[[self._row_of[name] for name in item.values if name in self._row_of]] = True
-            return mask
-        for name, row in self._row_of.items():
-            mask[row] = item.accepts(name)
-        return mask
-
-    def _column(self, key: str) -> _Labels:
-        column = self._labels.get(key)
-        if column is None:
-            column = self._labels[key] = _Labels(self._rows)
-            for entry in self._entries:
-                if entry is not None and entry.info is not None:
-                    column.put(entry.row, entry.info.labels.get(key))
-        return column
+            yield "NodeResourceTopology", self._fits_zones(shape)
 
     # --- order -----------------------------------------------------------------------------------
 
-    def _preference(self, shape: Shape, rows: NDArray[np.intp]) -> Column:
+    def _preference(self, shape: Shape, rows: Rows) -> Column:
         """Of each of these rows; the smaller, the better."""
         keys = self._zones_key(shape, rows) if shape.may_need_zone else self._harm(shape, rows)
-        disliked = self._disliked(shape)
+        disliked = self._columns.disliked(shape.tolerations)
         if disliked is not None:
             keys = keys + (disliked[rows] << 56)
         return keys
 
-    def _zones_key(self, shape: Shape, rows: NDArray[np.intp]) -> Column:
+    def _zones_key(self, shape: Shape, rows: Rows) -> Column:
         """Best fit: free CPUs of the tightest zone that holds the largest container, then of the
         node. A node with a pod in flight costs more predictions and may have to wait for it; one
         without a report comes last.
@@ -246,7 +155,7 @@ class Table:
         keys: Column = (bare << 52) | (in_flight << 44) | (tightest << 24) | left
         return keys
 
-    def _harm(self, shape: Shape, rows: NDArray[np.intp]) -> Column:
+    def _harm(self, shape: Shape, rows: Rows) -> Column:
         """What :mod:`rte.scheduler.plugins.zone_room` gives an ordinary pod, turned round."""
         milli = shape.totals.get("cpu", 0)
         harmless = np.full(len(rows), 100.0)
@@ -293,38 +202,21 @@ class Table:
     def _grow(self, rows: int) -> None:
         if rows <= self._rows:
             return
-        more = max(_FIRST_ROWS, rows, 2 * self._rows) - self._rows
-        for name in ("_present", "_zoned", "_single", "_by_pod", "_aligning"):
+        more = rows - self._rows
+        for name in ("_zoned", "_single", "_by_pod", "_aligning"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
         for name in ("_in_flight", "_cpus_together", "_broken_up"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
-        self._taints = np.append(self._taints, np.zeros(more, dtype=np.int32))
         pad = ((0, 0), (0, more))
         self._cpus = np.pad(self._cpus, pad)
         self._memory = np.pad(self._memory, pad)
         for table in (self._totals, self._allocatable):
             for name, column in table.items():
                 table[name] = np.append(column, np.zeros(more, dtype=np.int64))
-        for labels in self._labels.values():
-            labels.of_row = np.append(labels.of_row, np.zeros(more, dtype=np.int32))
-        self._entries += [None] * more
         self._rows += more
 
     def _load(self, entry: NodeEntry) -> None:
-        row, info = entry.row, entry.info
-        before = self._entries[row]
-        if before is not None and before.name != entry.name:
-            self._row_of.pop(before.name, None)
-        self._entries[row] = entry
-        self._present[row] = info is not None
-        if info is None:
-            self._row_of.pop(entry.name, None)
-            return
-        self._row_of[entry.name] = row
-        taints = (info.unschedulable, info.taints)
-        self._taints[row] = self._taint_sets.setdefault(taints, len(self._taint_sets))
-        for key, labels in self._labels.items():
-            labels.put(row, info.labels.get(key))
+        row = entry.row
         for table in (self._totals, self._allocatable):
             for column in table.values():
                 column[row] = 0

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from rte.scheduler.framework.events import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from rte.scheduler.framework.columns import Columns, Mask, Rows
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
-    from rte.scheduler.framework.terms import Term
     from rte.scheduler.framework.writes import Reserved, Write
 
 
@@ -47,7 +51,11 @@ class Snapshot(Protocol):
 
     @property
     def matches(self) -> MatchIndex:
-        """Which pods have inter-pod terms."""
+        """Which pods match inter-pod terms, and which have some."""
+
+    @property
+    def columns(self) -> Columns:
+        """Labels and taints of all nodes."""
 
     @property
     def storage(self) -> Storage:
@@ -56,13 +64,6 @@ class Snapshot(Protocol):
     @property
     def devices(self) -> Devices:
         """Devices of DRA and their claims."""
-
-    @property
-    def topology_version(self) -> int:
-        """Grows whenever a node comes or goes, or its labels or taints change."""
-
-    def matching(self, *terms: Term) -> Mapping[str, int]:
-        """Node -> number of its pods that every one of the terms matches."""
 
 
 class Candidate(NamedTuple):
@@ -131,6 +132,30 @@ class Filter(Plugin):
         raise NotImplementedError
 
 
+class Refusal(NamedTuple):
+    """Rows that a rule refuses, and why."""
+
+    rows: Mask
+    reason: str
+
+
+class RowFilter(Filter):
+    """A rule that looks at other nodes or objects and answers for all nodes at once."""
+
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
+        """Whom it refuses; of several reasons for a node the first counts."""
+        raise NotImplementedError
+
+    def filter(
+        self,
+        prepared: Sequence[Refusal],
+        pod: PodView,  # noqa: ARG002
+        node: NodeEntry,
+    ) -> str:
+        """What was prepared, for one node."""
+        return next((item.reason for item in prepared if item.rows[node.row]), "")
+
+
 class Score(Plugin):
     """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
 
@@ -149,6 +174,24 @@ class Score(Plugin):
     ) -> Sequence[float] | None:
         """One score for each candidate, None where all are alike."""
         raise NotImplementedError
+
+
+class RowScore(Score):
+    """A preference over what the columns tell: the same for a few nodes and for all."""
+
+    def score_rows(
+        self, pod: PodView, rows: Rows, snapshot: Snapshot
+    ) -> NDArray[np.float64] | None:
+        """One score for each of these rows, None where all are alike."""
+        raise NotImplementedError
+
+    def score(
+        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+    ) -> Sequence[float] | None:
+        """Of the candidates' rows."""
+        rows = np.array([node.row for node, _ in candidates], dtype=np.intp)
+        scores = self.score_rows(pod, rows, snapshot)
+        return None if scores is None else list(scores.tolist())
 
 
 class Reserve(Plugin):
@@ -173,10 +216,12 @@ class Reserve(Plugin):
         return ()
 
 
-def scaled(values: Sequence[float], *, reverse: bool = False) -> list[float] | None:
+def scaled(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.float64] | None:
     """Stretched to 0..100 by the extremes (kube-scheduler's normalisation); None: all alike."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
+    if not len(values):
+        return None
+    low, high = values.min(), values.max()
     if high <= low:
         return None
-    out = [100.0 * (value - low) / (high - low) for value in values]
-    return [100.0 - value for value in out] if reverse else out
+    out: NDArray[np.float64] = 100.0 * (values - low) / (high - low)
+    return 100.0 - out if reverse else out

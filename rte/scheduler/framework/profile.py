@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Filter, NodeFilter, PreFilter, Reserve, Score
+from rte.scheduler.framework.plugin import Filter, NodeFilter, PreFilter, Reserve, RowFilter, Score
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from rte.scheduler.framework.columns import Mask
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -94,6 +95,13 @@ class Profile:
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
+
+    def refused_rows(self, around: Around) -> Iterator[tuple[str, Mask]]:
+        """Name of a plugin and the rows that it refuses, of those that answer for all at once."""
+        for plugin, prepared in around:
+            if isinstance(plugin, RowFilter):
+                for refusal in prepared:
+                    yield plugin.name, refusal.rows
 
     def score(
         self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot

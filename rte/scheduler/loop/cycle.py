@@ -16,7 +16,7 @@ import numpy as np
 
 from rte.scheduler.cache.table import Table
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Candidate
+from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.node_resources_fit import lacking
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.budgets import Budget
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -93,7 +94,7 @@ class Cycle:
         self.profile = registry.profile(
             cluster.storage, cluster.devices, self.zone_room, options or registry.Options()
         )
-        self._table = Table()
+        self._table = Table(cluster.columns)
         self._loaded = 0
 
     def decide(self, pod: PodView, seen: int = -1) -> Decision:
@@ -106,7 +107,7 @@ class Cycle:
         last_resort: list[Candidate] = []
         waits = False
         refused_by: set[str] = set()
-        candidates, enough = self._candidates(pod, seen, refused_by)
+        candidates, enough = self._candidates(pod, around, seen, refused_by)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
@@ -269,7 +270,7 @@ class Cycle:
     # --- candidates ------------------------------------------------------------------------------
 
     def _candidates(
-        self, pod: PodView, seen: int, refused_by: set[str]
+        self, pod: PodView, around: Around, seen: int, refused_by: set[str]
     ) -> tuple[Iterable[NodeEntry], int]:
         """Nodes in the order in which they are checked, and out of how many the best is chosen."""
         cluster = self._cluster
@@ -278,7 +279,7 @@ class Cycle:
             return changed, ENOUGH
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
-        screened = self._table.screen(pod.shape)
+        screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
         refused_by |= screened.dropped
         concerned = [
             plugin
@@ -289,22 +290,25 @@ class Cycle:
         preference = self._preference(pod, screened.rows, asked) if asked else None
         entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        enough = ENOUGH if concerned or pod.shape.may_need_zone else 1
-        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
+        return entries, ENOUGH if concerned or pod.shape.may_need_zone else 1
 
     def _preference(
-        self, pod: PodView, rows: NDArray[np.intp], asked: Sequence[Score]
+        self, pod: PodView, rows: Rows, asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
         if len(rows) <= ENOUGH:
             return None
-        candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
         total = np.zeros(len(rows))
         taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
         for plugin in (*asked, *taints):
-            part = plugin.score(pod, candidates, self._cluster)
+            if isinstance(plugin, RowScore):
+                part = plugin.score_rows(pod, rows, self._cluster)
+            else:
+                candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
+                scores = plugin.score(pod, candidates, self._cluster)
+                part = None if scores is None else np.asarray(scores)
             if part is not None:
-                total += plugin.weight * np.asarray(part)
+                total += plugin.weight * part
         return total if total.any() else None
 
 

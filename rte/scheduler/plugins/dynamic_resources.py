@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import structs
 
 from rte import errors
@@ -234,10 +235,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             self._balance(answer, candidate)
             for answer, candidate in zip(answers, candidates, strict=True)
         ]
-        chosen = scaled([float(answer.aligned.verdict.score) for answer in answers])
+        chosen = scaled(np.array([float(one.aligned.verdict.score) for one in answers]))
         if chosen is None:
             return own
-        return [(a + b) / 2 for a, b in zip(own, chosen, strict=True)]
+        return [(a + b) / 2 for a, b in zip(own, chosen.tolist(), strict=True)]
 
     def _balance(self, answer: _Answer, candidate: Candidate) -> float:
         node, verdict = candidate.node, candidate.status.verdict

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Filter, Score, scaled
+from rte.scheduler.framework.matches import NONE
+from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from rte.scheduler.framework.columns import Columns, Mask, Rows
     from rte.scheduler.framework.events import ClusterEvent
-    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.matches import Counts
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Snapshot
-
-    Domain = tuple[str, str]  # topology key, value
+    from rte.scheduler.framework.plugin import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """Domains: where placed pods refuse this one, where it joins, where it shuns.
-
-    ``first``: nobody to join yet, and the pod would match its own terms: it may go anywhere that
-    has the keys.
-    """
-
-    refused: frozenset[Domain]
-    refusing_keys: frozenset[str]
-    wanted: Sequence[tuple[str, frozenset[str]]]
-    first: bool
-    shunned: Sequence[tuple[str, frozenset[str]]]
-
-
-class InterPodAffinity(Filter, Score):
+class InterPodAffinity(RowFilter, RowScore):
     """Required terms of the pod and, against it, of the pods already placed; preferred ones."""
 
     name = "InterPodAffinity"
@@ -70,92 +57,55 @@ class InterPodAffinity(Filter, Score):
             for term in view.shape.company.anti_affinity
         )
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Prepared | None:
-        """The domains that matter to the pod."""
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
+        """Nodes in the wrong domains."""
         own = pod.shape.company
-        refused = frozenset(_refused(pod, snapshot))
-        if not (refused or own.affinity or own.anti_affinity):
-            return None
+        columns, matches = snapshot.columns, snapshot.matches
+        out = []
         # A pod counts for an affinity only if all its terms match it.
-        joined = snapshot.matching(*own.affinity) if own.affinity else {}
-        wanted = [
-            (t.topology_key, _domains(t.topology_key, joined, snapshot)) for t in own.affinity
-        ]
-        first = not any(domains for _, domains in wanted) and all(
+        joined = matches.matching(own.affinity) if own.affinity else NONE
+        wanted = [_holding(term.topology_key, joined, columns) for term in own.affinity]
+        # Nobody to join yet, and the pod matches its own terms: anywhere that has the keys.
+        first = not any(rows.any() for rows in wanted) and all(
             term.matches(pod, snapshot.namespaces) for term in own.affinity
         )
-        shunned = [
-            (term.topology_key, _domains(term.topology_key, snapshot.matching(term), snapshot))
-            for term in own.anti_affinity
-        ]
-        return _Prepared(refused, frozenset(key for key, _ in refused), wanted, first, shunned)
-
-    def filter(self, prepared: _Prepared, pod: PodView, node: NodeEntry) -> str:  # noqa: ARG002
-        """Refuse nodes in the wrong domains."""
-        labels = node.info.labels if node.info else {}
-        for key, domains in prepared.wanted:
-            if key not in labels or (labels[key] not in domains and not prepared.first):
-                return "node(s) didn't match pod affinity rules"
-        for key, domains in prepared.shunned:
-            if labels.get(key) in domains:
-                return "node(s) didn't match pod anti-affinity rules"
-        for key in prepared.refusing_keys:
-            if (key, labels.get(key)) in prepared.refused:
-                return "node(s) didn't satisfy existing pods anti-affinity rules"
-        return ""
+        for term, rows in zip(own.affinity, wanted, strict=True):
+            allowed = columns.labels(term.topology_key).of_row > 0 if first else rows
+            out.append(Refusal(~allowed, "node(s) didn't match pod affinity rules"))
+        for term in own.anti_affinity:
+            rows = _holding(term.topology_key, matches.matching([term]), columns)
+            out.append(Refusal(rows, "node(s) didn't match pod anti-affinity rules"))
+        for term, counts in matches.refusing.matching(pod, snapshot.namespaces):
+            rows = _holding(term.topology_key, counts, columns)
+            out.append(Refusal(rows, "node(s) didn't satisfy existing pods anti-affinity rules"))
+        return out or None
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether the pod, or a placed one, prefers company or none."""
         own = pod.shape.company
         return bool(own.liked or own.disliked or snapshot.matches.attracting)
 
-    def score(
-        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
-    ) -> Sequence[float] | None:
+    def score_rows(
+        self, pod: PodView, rows: Rows, snapshot: Snapshot
+    ) -> NDArray[np.float64] | None:
         """Weights of the preferred terms of this pod and of those already placed towards it."""
-        own = pod.shape.company
-        worth: Counter[Domain] = Counter()
+        own, matches = pod.shape.company, snapshot.matches
+        worth: list[tuple[str, int, Counts]] = []
         for terms, sign in ((own.liked, 1), (own.disliked, -1)):
-            for term in terms:
-                _credit(
-                    worth, term.topology_key, snapshot.matching(term), sign * term.weight, snapshot
-                )
-        for term, nodes in snapshot.matches.attracting.items():
-            if term.matches(pod, snapshot.namespaces):
-                _credit(worth, term.topology_key, nodes, term.weight, snapshot)
-        if not worth:
-            return None
-        keys = {key for key, _ in worth}
-        return scaled([_sum(worth, keys, node) for node, _ in candidates])
+            worth += [(t.topology_key, sign * t.weight, matches.matching([t])) for t in terms]
+        worth += [
+            (term.topology_key, term.weight, counts)
+            for term, counts in matches.attracting.matching(pod, snapshot.namespaces)
+        ]
+        total = np.zeros(len(rows))
+        for key, weight, counts in worth:
+            column = snapshot.columns.labels(key)
+            total += weight * column.sums(*counts.arrays())[column.of_row[rows]]
+        return scaled(total)
 
 
-def _refused(pod: PodView, snapshot: Snapshot) -> Iterable[Domain]:
-    """Domains in which some pod's required anti-affinity refuses this one."""
-    for term, nodes in snapshot.matches.refusing.items():
-        if term.matches(pod, snapshot.namespaces):
-            for value in _domains(term.topology_key, nodes, snapshot):
-                yield (term.topology_key, value)
-
-
-def _domains(key: str, nodes: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
-    """Values of the topology key on these nodes."""
-    found = set()
-    for name in nodes:
-        entry = snapshot.nodes.get(name)
-        if entry is not None and entry.info is not None and key in entry.info.labels:
-            found.add(entry.info.labels[key])
-    return frozenset(found)
-
-
-def _credit(
-    worth: Counter[Domain], key: str, nodes: Mapping[str, int], weight: int, snapshot: Snapshot
-) -> None:
-    for name, number in nodes.items():
-        entry = snapshot.nodes.get(name)
-        if entry is not None and entry.info is not None and key in entry.info.labels:
-            worth[key, entry.info.labels[key]] += weight * number
-
-
-def _sum(worth: Counter[Domain], keys: Iterable[str], node: NodeEntry) -> float:
-    labels = node.info.labels if node.info else {}
-    return float(sum(worth[key, labels[key]] for key in keys if key in labels))
+def _holding(key: str, counts: Counts, columns: Columns) -> Mask:
+    """Rows in a domain of the topology key that has one of these pods."""
+    column = columns.labels(key)
+    rows: Mask = (column.sums(*counts.arrays()) > 0)[column.of_row]
+    return rows

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Score, scaled
+from rte.scheduler.framework.plugin import NodeFilter, RowScore, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import NDArray
 
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Snapshot
+    from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
 
-class NodeAffinity(NodeFilter, Score):
+class NodeAffinity(NodeFilter, RowScore):
     """What a pod asks of its node's labels and name."""
 
     name = "NodeAffinity"
@@ -37,16 +40,11 @@ class NodeAffinity(NodeFilter, Score):
         """Whether the pod prefers any nodes."""
         return bool(pod.shape.preferred_nodes)
 
-    def score(
-        self,
-        pod: PodView,
-        candidates: Sequence[Candidate],
-        snapshot: Snapshot,  # noqa: ARG002
-    ) -> Sequence[float] | None:
+    def score_rows(
+        self, pod: PodView, rows: Rows, snapshot: Snapshot
+    ) -> NDArray[np.float64] | None:
         """The more weight of preferred terms a node meets, the better."""
-        return scaled([_weight(pod.shape, node) for node, _ in candidates])
-
-
-def _weight(shape: Shape, node: NodeEntry) -> float:
-    labels = node.info.labels if node.info else {}
-    return float(sum(w for w, term in shape.preferred_nodes if term.matches(node.name, labels)))
+        total = np.zeros(len(rows))
+        for weight, term in pod.shape.preferred_nodes:
+            total += weight * snapshot.columns.meant(term)[rows]
+        return scaled(total)

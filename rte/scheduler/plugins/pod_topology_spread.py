@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.k8s.tolerations import HARD_EFFECTS, tolerates
+import numpy as np
+
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Filter, Score, scaled
+from rte.scheduler.framework.matches import NONE
+from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, scaled
 from rte.scheduler.framework.terms import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from rte.scheduler.framework.columns import Columns, Mask, Rows
     from rte.scheduler.framework.events import ClusterEvent
-    from rte.scheduler.framework.node import NodeEntry
-    from rte.scheduler.framework.objects import NodeInfo, PodView
-    from rte.scheduler.framework.plugin import Candidate, Snapshot
+    from rte.scheduler.framework.matches import Counts
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.terms import Spread
 
 #: kube-scheduler's system defaults, for pods without constraints of their own.
 _DEFAULT_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 
-#: Shapes whose eligible nodes are remembered.
-_MOST_REMEMBERED = 256
 
-
-@dataclass(frozen=True, slots=True)
-class _Constraint:
-    """A hard constraint with its counts: domain -> matching pods; ``own``: the pod counts too."""
-
-    rule: Spread
-    counts: Mapping[str, int]
-    fewest: int
-    own: int
-
-
-class PodTopologySpread(Filter, Score):
+class PodTopologySpread(RowFilter, RowScore):
     """Hard constraints refuse, soft ones are preferences.
 
     A pod without constraints that replicates (ReplicaSet, StatefulSet, ReplicationController) and
@@ -63,10 +54,6 @@ class PodTopologySpread(Filter, Score):
     )
     weight = 2.0
 
-    def __init__(self) -> None:
-        self._version = -1
-        self._eligible: dict[tuple[bytes, bool, bool], dict[str, NodeInfo]] = {}
-
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Only a pod that some constraint counts: one more may raise the minimum as well."""
         if event.pod is None:
@@ -78,117 +65,79 @@ class PodTopologySpread(Filter, Score):
             for view in changed
         )
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> list[_Constraint] | None:
-        """Counts of each hard constraint."""
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
+        """Nodes in domains that have too many already."""
         rules = [rule for rule in pod.shape.spread if rule.hard]
         if not rules:
             return None
         out = []
-        for rule in rules:
-            counts = self._counts(rule, pod, snapshot)
-            fewest = min(counts.values(), default=0) if len(counts) >= rule.min_domains else 0
-            own = int(rule.selector.matches(pod.labels))
-            out.append(_Constraint(rule, counts, fewest, own))
-        return out
-
-    def filter(
-        self,
-        prepared: Sequence[_Constraint],
-        pod: PodView,  # noqa: ARG002
-        node: NodeEntry,
-    ) -> str:
-        """Refuse nodes in domains that have too many already."""
-        labels = node.info.labels if node.info else {}
         why = "node(s) didn't match pod topology spread constraints"
-        for item in prepared:
-            value = labels.get(item.rule.topology_key)
-            if value is None:
-                return f"{why} (missing required label)"
-            if item.counts.get(value, 0) + item.own - item.fewest > item.rule.max_skew:
-                return why
-        return ""
+        for rule in rules:
+            column = snapshot.columns.labels(rule.topology_key)
+            domains, counts = _counts(rule, pod, snapshot)
+            fewest = counts[domains].min() if 0 < domains.sum() >= rule.min_domains else 0
+            after = counts + int(rule.selector.matches(pod.labels))
+            out += [
+                Refusal(column.of_row == 0, f"{why} (missing required label)"),
+                Refusal((after - fewest > rule.max_skew)[column.of_row], why),
+            ]
+        return out
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether the pod has soft constraints, or siblings to keep away from."""
         return any(not rule.hard for rule in pod.shape.spread) or bool(_siblings(pod, snapshot))
 
-    def score(
-        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
-    ) -> Sequence[float] | None:
+    def score_rows(
+        self, pod: PodView, rows: Rows, snapshot: Snapshot
+    ) -> NDArray[np.float64] | None:
         """Fewer matching pods in the node's domains are better."""
-        total = [0.0] * len(candidates)
+        columns = snapshot.columns
         tables = [
-            (rule.topology_key, self._counts(rule, pod, snapshot))
+            (rule.topology_key, _counts(rule, pod, snapshot)[1])
             for rule in pod.shape.spread
             if not rule.hard
         ]
         siblings = _siblings(pod, snapshot)
         if siblings:
-            tables += [(key, _by_domain(key, siblings, snapshot)) for key in _DEFAULT_KEYS]
+            found = siblings.arrays()
+            tables += [(key, columns.labels(key).sums(*found)) for key in _DEFAULT_KEYS]
+        total = np.zeros(len(rows))
         for key, counts in tables:
-            worst = max(counts.values(), default=0) + (0 if siblings else 1)
-            for index, (node, _) in enumerate(candidates):
-                value = node.info.labels.get(key) if node.info else None
-                total[index] += counts.get(value, 0) if value is not None else worst
+            # Without the label: as bad as the worst.
+            counts[0] = counts.max() + (0 if siblings else 1)
+            total += counts[columns.labels(key).of_row[rows]]
         return scaled(total, reverse=True)
 
-    def _counts(self, rule: Spread, pod: PodView, snapshot: Snapshot) -> dict[str, int]:
-        """Domain -> pods counted there, over the nodes that take part."""
-        eligible = self._taking_part(rule, pod.shape, snapshot)
-        counts = dict.fromkeys((info.labels[rule.topology_key] for info in eligible.values()), 0)
-        if rule.selector.requirements is None:
-            return counts
-        term = Term(frozenset({pod.namespace}), None, rule.selector, "")
-        for name, number in snapshot.matching(term).items():
-            info = eligible.get(name)
-            if info is not None:
-                node = snapshot.nodes[name]
-                ending = sum(1 for uid in node.leaving if term.matches(node.pods[uid], {}))
-                counts[info.labels[rule.topology_key]] += number - ending
-        return counts
 
-    def _taking_part(self, rule: Spread, shape: Shape, snapshot: Snapshot) -> dict[str, NodeInfo]:
-        """Nodes that have the keys and that the policies include; remembered until nodes change."""
-        if snapshot.topology_version != self._version or len(self._eligible) > _MOST_REMEMBERED:
-            self._version = snapshot.topology_version
-            self._eligible.clear()
-        question = (shape.key, rule.by_affinity, rule.by_taints)
-        known = self._eligible.get(question)
-        if known is None:
-            keys = {each.topology_key for each in shape.spread if each.hard}
-            known = self._eligible[question] = {
-                name: entry.info
-                for name, entry in snapshot.nodes.items()
-                if entry.info is not None and _takes_part(rule, shape, entry.info, keys)
-            }
-        if rule.hard:
-            return known
-        return {name: info for name, info in known.items() if rule.topology_key in info.labels}
+def _counts(rule: Spread, pod: PodView, snapshot: Snapshot) -> tuple[Mask, NDArray[np.float64]]:
+    """By number of the topology key's value: whether nodes that take part have it, pods there."""
+    eligible = _taking_part(rule, pod.shape, snapshot.columns)
+    column = snapshot.columns.labels(rule.topology_key)
+    domains = np.zeros(len(column.numbers) + 1, dtype=np.bool_)
+    domains[column.of_row[eligible]] = True
+    if rule.selector.requirements is None:
+        return domains, np.zeros(len(domains))
+    term = Term(frozenset({pod.namespace}), None, rule.selector, "")
+    rows, numbers = snapshot.matches.matching([term], lasting=True).arrays()
+    inside = eligible[rows]
+    return domains, column.sums(rows[inside], numbers[inside])
 
 
-def _takes_part(rule: Spread, shape: Shape, info: NodeInfo, keys: Iterable[str]) -> bool:
-    if any(key not in info.labels for key in keys):
-        return False
-    if rule.by_affinity and not shape.nodes.matches(info.name, info.labels):
-        return False
-    return not rule.by_taints or all(
-        taint.effect not in HARD_EFFECTS or tolerates(shape.tolerations, taint)
-        for taint in info.taints
-    )
+def _taking_part(rule: Spread, shape: Shape, columns: Columns) -> Mask:
+    """Nodes that have the keys and that the policies include."""
+    keys = {each.topology_key for each in shape.spread if each.hard} | {rule.topology_key}
+    ok = columns.present.copy()
+    for key in keys:
+        ok &= columns.labels(key).of_row > 0
+    if rule.by_affinity:
+        ok &= columns.selected(shape.nodes)
+    if rule.by_taints:
+        ok &= columns.tolerated(shape.tolerations)
+    return ok
 
 
-def _siblings(pod: PodView, snapshot: Snapshot) -> Mapping[str, int]:
-    """Node -> pods of the same controller, where the default constraints apply."""
+def _siblings(pod: PodView, snapshot: Snapshot) -> Counts:
+    """Pods of the same controller, where the default constraints apply."""
     if not pod.owner or pod.shape.rules.topology_spread_constraints or pod.shape.may_need_zone:
-        return {}
+        return NONE
     return snapshot.matches.siblings(pod.owner)
-
-
-def _by_domain(key: str, nodes: Mapping[str, int], snapshot: Snapshot) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, number in nodes.items():
-        entry = snapshot.nodes.get(name)
-        if entry is not None and entry.info is not None and key in entry.info.labels:
-            value = entry.info.labels[key]
-            counts[value] = counts.get(value, 0) + number
-    return counts

@@ -5,22 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rte.k8s.tolerations import HARD_EFFECTS, tolerates
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Score, scaled
+from rte.scheduler.framework.plugin import NodeFilter, RowScore, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
 
     from rte.k8s.tolerations import Taint
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Snapshot
+    from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
 
-class TaintToleration(NodeFilter, Score):
+class TaintToleration(NodeFilter, RowScore):
     """NoSchedule and NoExecute refuse, PreferNoSchedule is a preference."""
 
     name = "TaintToleration"
@@ -40,15 +45,12 @@ class TaintToleration(NodeFilter, Score):
         """Any node may have such a taint."""
         return True
 
-    def score(
-        self,
-        pod: PodView,
-        candidates: Sequence[Candidate],
-        snapshot: Snapshot,  # noqa: ARG002
-    ) -> Sequence[float] | None:
+    def score_rows(
+        self, pod: PodView, rows: Rows, snapshot: Snapshot
+    ) -> NDArray[np.float64] | None:
         """The fewer PreferNoSchedule taints that the pod does not tolerate, the better."""
-        counts = [float(disliked(pod.shape, node)) for node, _ in candidates]
-        return scaled(counts, reverse=True)
+        counts = snapshot.columns.disliked(pod.shape.tolerations)
+        return None if counts is None else scaled(counts[rows].astype(np.float64), reverse=True)
 
 
 def untolerated(shape: Shape, taints: Iterable[Taint]) -> Taint | None:
@@ -57,12 +59,3 @@ def untolerated(shape: Shape, taints: Iterable[Taint]) -> Taint | None:
         if taint.effect in HARD_EFFECTS and not tolerates(shape.tolerations, taint):
             return taint
     return None
-
-
-def disliked(shape: Shape, node: NodeEntry) -> int:
-    """Taints of the node that the pod should rather avoid."""
-    return sum(
-        1
-        for taint in (node.info.taints if node.info else ())
-        if taint.effect == "PreferNoSchedule" and not tolerates(shape.tolerations, taint)
-    )

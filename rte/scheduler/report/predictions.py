@@ -108,7 +108,8 @@ class Predictions:
             self._judge(
                 entry, reported, waiting[uid], drift.Outcome(parts=drift.parts_of(reported, uid))
             )
-            for uid in sorted(waiting.keys() & reported.admitted)
+            for uid in list(waiting)
+            if uid in reported.admitted
         ]
         base = placement.settle(reported, reported.admitted.difference(entry.gone))
         for record in waiting.values():

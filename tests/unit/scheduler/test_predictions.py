@@ -84,7 +84,7 @@ def test_two_in_flight_may_be_admitted_in_either_order() -> None:
     first, second = watched.bind(cpu="2"), watched.bind(cpu="2")
     watched.world.admit(second, "n")
     watched.world.admit(first, "n")
-    assert watched.report() == [Result.UNCERTAIN, Result.UNCERTAIN]
+    assert watched.report() == [Result.EXACT, Result.EXACT]
 
 
 def test_a_report_between_two_admissions_tells_their_order() -> None:
@@ -98,7 +98,7 @@ def test_a_report_between_two_admissions_tells_their_order() -> None:
     assert watched.report() == [Result.OTHER_CPUS]
 
 
-def test_an_ending_that_the_api_shows_late_makes_it_uncertain() -> None:
+def test_an_ending_that_the_api_shows_late_was_reckoned_with() -> None:
     watched = Watched()
     held = watched.bind(cpu="5")
     watched.world.admit(held, "n")
@@ -107,7 +107,7 @@ def test_an_ending_that_the_api_shows_late_makes_it_uncertain() -> None:
     kubelet = watched.world.kubelets["n"]
     watched.world.kubelets["n"] = placement.remove(kubelet, held.uid)
     watched.world.admit(pod, "n")
-    assert watched.report() == [Result.UNCERTAIN]
+    assert watched.report() == [Result.EXACT]
 
 
 def test_a_pod_that_came_and_went_makes_it_uncertain() -> None:

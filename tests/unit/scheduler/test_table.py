@@ -34,7 +34,7 @@ def test_what_the_check_accepts_passes_the_screen(
     world.node("plain", bare=True)
     for boxes in placed:
         world.place(world.pod(cpu=boxes))
-    table = Table()
+    table = Table(world.cluster.columns)
     table.refresh(world.cluster.nodes.values())
     for boxes in asked:
         pod = world.pod(cpu=boxes, guaranteed=guaranteed)

@@ -89,16 +89,18 @@ def test_whatever_happens_meanwhile_is_no_difference(used, data):
     assert not case.result.is_difference, wording.headline(case)
 
 
-def test_what_only_the_order_decides_is_uncertain():
+def test_what_the_order_decides_is_exact_in_each_order_and_a_difference_in_none():
     before = filled(node(), simple("a", 5))
     first, second = simple("first", 2), simple("second", 2)
     swapped = filled(before, second, first)
     case = confirmed(before, first, swapped, {"second": second})
-    assert case.result is Result.UNCERTAIN
+    assert case.result is Result.EXACT
     assert case.between.admitted == (second,)
+    wrong = with_cpus(swapped, "first", "5,13")
+    assert confirmed(before, first, wrong, {"second": second}).result is Result.OTHER_CPUS
     ended = filled(placement.remove(before, "a"), first)
     assert confirmed(before, simple("first", 2), ended).between.ended == ("a",)
-    assert confirmed(before, simple("first", 2), ended).result is Result.UNCERTAIN
+    assert confirmed(before, simple("first", 2), ended).result is Result.EXACT
 
 
 def test_a_part_on_which_all_outcomes_agree_is_compared():
@@ -107,7 +109,7 @@ def test_a_part_on_which_all_outcomes_agree_is_compared():
     one = pod("one", container("x", cpus=2, gpus=1), container("y", cpus=2))
     two = simple("two", 2, memory=0)
     after = filled(before, two, one)
-    assert confirmed(before, one, after, {"two": two}).result is Result.UNCERTAIN
+    assert confirmed(before, one, after, {"two": two}).result is Result.EXACT
     wrong = {
         **after.holdings["one"],
         "x": replace_holding(after.holdings["one"]["x"], cpus=0b11 << 5),
@@ -165,12 +167,11 @@ def test_other_memory_and_other_devices_are_found():
     assert case.result is Result.OTHER_ZONE
 
 
-def test_a_difference_is_found_beside_others_that_do_not_touch_it():
-    """Pods that came and went in the other zone make nothing uncertain."""
+def test_a_difference_is_found_beside_a_pod_that_may_have_come_first():
     before = filled(node(), simple("a", 7))
     each, beside = simple("p", 2), simple("q", 4)
     after = with_cpus(filled(before, each, beside), "p", "6-7")
-    assert confirmed(before, each, after, {"q": beside}).result is Result.UNCERTAIN
+    assert confirmed(before, each, after, {"q": beside}).result is Result.OTHER_CPUS
     alone = with_cpus(filled(before, each), "p", "6-7")
     assert confirmed(before, each, alone).result is Result.OTHER_CPUS
 
