@@ -144,8 +144,8 @@ class Observer:
 
     def _cpus(self, pod: Object) -> set[int]:
         name = pod["spec"]["nodeName"]
-        node = next(one for one in self.cluster.nodes if one.name == name)
-        held = node.state_file("cpu_manager_state").get("entries", {}).get(pod["metadata"]["uid"])
+        state = self.cluster.node(name).state_file("cpu_manager_state")
+        held = state.get("entries", {}).get(pod["metadata"]["uid"])
         cpus = bits.parse_list(",".join((held or {}).values()))
         return {zone for zone, own in self.zone_cpus[name].items() if cpus & own}
 

@@ -545,6 +545,16 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="align-patience",
+        field="scheduler.align_patience",
+        parse=amount,
+        value="SECONDS",
+        help="a pod that another node would take waits so long for one where its DRA devices are "
+        "aligned; 0: not at all",
+        default="60",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="preemption",
         field="scheduler.preemption",
         parse=switch,

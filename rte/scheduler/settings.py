@@ -29,6 +29,8 @@ class SchedulerSettings:
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
+            once another node would take it.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
@@ -47,6 +49,7 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
+    align_patience: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None

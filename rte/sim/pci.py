@@ -25,7 +25,7 @@ class Function(NamedTuple):
 
 
 def functions(zones: int, gpus: int, nics: int) -> Iterator[Function]:
-    """``gpus`` and ``nics`` of each zone, in turn below its roots (as many as NICs, one at least)."""
+    """``gpus`` and ``nics`` of each zone, in turn below its roots (one a NIC)."""
     roots = max(1, nics)
     for zone in range(zones):
         for kind, count in (("gpu", gpus), ("nic", nics)):

@@ -66,6 +66,7 @@ class Machine:
         options: which optional rules are in force.
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        patience: seconds for which a pod that some node takes, though not well, waits for better.
 
     Attributes:
         cluster: what is known.
@@ -82,8 +83,10 @@ class Machine:
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
+        patience: float = 0.0,
     ) -> None:
         self._name = name
+        self._patience = patience
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -296,7 +299,9 @@ class Machine:
             self.queue.again(group)
             return
         sequence = self.cluster.sequence
-        decision = self.cycle.decide(record.pod, group.seen)
+        decision = self.cycle.decide(
+            record.pod, group.seen, settles=not self._is_patient(record, now)
+        )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
@@ -304,6 +309,9 @@ class Machine:
             self._place(record.pod, decision, now)
             self.queue.again(group)
             return
+        if decision.second_best and record.second_best_since is None:
+            record.second_best_since = now
+            self._at(now + self._patience, "patience", record.pod.uid)
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
@@ -314,6 +322,11 @@ class Machine:
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
+
+    def _is_patient(self, record: Waiting, now: float) -> bool:
+        """Whether the pod still waits for a better place than it could have."""
+        since = record.second_best_since
+        return self._patience > 0 and (since is None or now - since < self._patience)
 
     def _free_leftovers(self, pod: PodView) -> None:
         """What an attempt before has left may be what keeps the pod from every node."""
@@ -339,7 +352,8 @@ class Machine:
         entry = self.cluster.nodes.get(node or "")
         if node is None or entry is None:
             raise ValueError(f"no decision for {pod.key}")
-        held = self._reserve(pod, entry)
+        # For a pod of kube-scheduler (the extender binds it) that has written what is needed.
+        held = self._reserve(pod, entry) if pod.scheduler == self._name else ()
         if held is None:
             if pod.uid in self.queue.records:
                 self._again(pod, now)
@@ -488,6 +502,8 @@ class Machine:
                     record = self.queue.records.get(key)
                     if record is not None:
                         self._room.wants(record)
+                case "patience":
+                    self.queue.rouse(key)
                 case "nomination":
                     self._review(key, now)
                 case "evidence":

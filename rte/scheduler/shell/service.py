@@ -14,6 +14,7 @@ from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.registry import Options
+from rte.scheduler.report.alignments import Alignments
 from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
@@ -85,6 +86,7 @@ class Scheduler:
             Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            patience=settings.align_patience,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
@@ -97,6 +99,7 @@ class Scheduler:
         self._binds: dict[str, asyncio.Task[Bound]] = {}
         self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
         self.reporter = Reporter(client, settings.scheduler_name, clock)
+        self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
             self.leader = Leader(
@@ -277,6 +280,10 @@ class Scheduler:
         while True:
             await asyncio.sleep(_LOOK_S)
             self._kubelets.look(self.cluster.nodes.values())
+            self._alignments.look(active=self.is_active())
+
+    def _tell_across(self, pod: PodView, why: str) -> None:
+        self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
 
     async def _evict(self, effect: Evict) -> None:
         self.feed(await self._evictor.evict(effect))
