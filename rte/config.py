@@ -551,7 +551,7 @@ OPTIONS = (
         value="SECONDS",
         help="a pod that another node would take waits so long for one where its DRA devices are "
         "aligned; 0: not at all",
-        default="60",
+        default="30",
         commands=_SCHEDULER,
     ),
     Option(

@@ -49,7 +49,7 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
-    align_patience: float = 60.0
+    align_patience: float = 30.0
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
+from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
@@ -292,6 +293,10 @@ class Machine:
         record = group.head()
         if record is None:
             return
+        if record.pod.uid in self._taking_back:
+            # What it holds is on its way out: that must not be built on.
+            self.queue.sleep(group, frozenset(), Kind(0))
+            return
         claims = record.pod.shape.device_claims
         if claims and (key := self._key(record.pod)) != group.key:
             # They are not as they were when it came.
@@ -339,6 +344,7 @@ class Machine:
     def _taken_back(self, event: messages.TakenBack, now: float) -> None:
         self._taking_back.discard(event.uid)
         self._told(event.written, now)
+        self.queue.rouse(event.uid)
 
     def _untold(self, record: Waiting, now: float) -> None:
         """The pod fits nowhere: users are told if that stands for a while."""
