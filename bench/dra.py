@@ -217,9 +217,8 @@ def _measure_all(cluster: Cluster, args: argparse.Namespace) -> int:
     for node in nodes:
         agents.wait_published(node)
     met, baseline = True, None
-    for subject in (
-        [Subject.parse("rte")] if args.no_baseline else [Subject(BASELINE), Subject.parse("rte")]
-    ):
+    subjects = [] if args.no_baseline else [Subject(BASELINE)]
+    for subject in [*subjects, Subject.parse("rte")]:
         subject.start(cluster)
         runs = []
         for seed in args.seeds:
