@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rte.placement.dra import Wish
+from rte.placement.dra.alignment import ANNOTATION
 from tests.cluster import agents, processes
 from tests.cluster.dra.running import start_driver
 from tests.cluster.pods import container, pod
@@ -54,7 +56,7 @@ class Site:
             box["resources"]["claims"] = [{"name": "gpus"}]
             extra["resourceClaims"] = [{"name": "gpus", **entry}]
         made = pod(
-            box, name=name, scheduler=NAME,
+            box, name=name, scheduler=NAME, annotations={ANNOTATION: Wish.NONE.value},
             nodeSelector={"kubernetes.io/hostname": self.node.name}, **extra,
         )  # fmt: skip
         self.cluster.api.create(PODS, made)
@@ -203,4 +205,9 @@ def test_an_extended_resource_that_a_class_serves(
     site.runs(name)
     assert site.held() == ["gpu-0", "gpu-1"]
     site.clear()
-    processes.wait_until(lambda: not api.get(CLAIMS)["items"], 60, "its claim to be deleted")
+
+    def made_for_it() -> list[str]:
+        names = [one["metadata"]["name"] for one in api.get(CLAIMS)["items"]]
+        return [one for one in names if one.startswith(name)]
+
+    processes.wait_until(lambda: not made_for_it(), 60, "its claim to be deleted")
