@@ -13,7 +13,7 @@ from rte import placement
 from rte.placement import drift
 
 if TYPE_CHECKING:
-    from rte.agent.pods import PodTable
+    from rte.agent.observer.pods import PodTable
     from rte.model.node import NodeState
     from rte.telemetry.cases import CaseBook
     from rte.telemetry.metrics import AgentMetrics

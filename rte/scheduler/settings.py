@@ -19,6 +19,7 @@ class SchedulerSettings:
     Attributes:
         kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
         scheduler_name: pods with this ``spec.schedulerName`` are ours.
+        also_for: further names whose pods are ours (kube-scheduler has profiles for this).
         listen: address of health, metrics and ``/explain``; empty: none.
         extender_listen: address of the extender verbs; empty: none.
         leader_elect: only the holder of the Lease binds.
@@ -31,14 +32,18 @@ class SchedulerSettings:
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
             once another node would take it.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
+        device_share: choose devices by Koordinator's Device objects and annotations.
+        groups_policy: file with the rules of processing groups; None: the defaults.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
     kubeconfig: Path | None = None
     scheduler_name: str = "rte-scheduler"
+    also_for: tuple[str, ...] = ()
     listen: str = "127.0.0.1:10260"
     extender_listen: str = ""
     leader_elect: bool = True
@@ -50,7 +55,10 @@ class SchedulerSettings:
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
     align_patience: float = 30.0
+    gang_timeout: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None
     resource_status: bool = False
+    device_share: bool = False
+    groups_policy: Path | None = None

@@ -12,6 +12,8 @@ from rte import errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rte.telemetry.effects import Condition
+
 
 class Readiness:
     """Named conditions that must all hold; an unmet one carries its reason."""
@@ -26,6 +28,13 @@ class Readiness:
     def fails(self, condition: str, reason: str) -> None:
         """The condition does not hold, because of ``reason``."""
         self._unmet[condition] = reason
+
+    def set(self, condition: Condition) -> None:
+        """As the condition says."""
+        if condition.reason:
+            self.fails(condition.name, condition.reason)
+        else:
+            self.met(condition.name)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -94,6 +94,8 @@ SAMPLES = {
     "oneshot-timeout": ("2.5", 2.5),
     "drift-check": ("false", False),
     "case-dir": ("/c", Path("/c")),
+    "device-share": ("true", True),
+    "groups-policy": ("/g", Path("/g")),
     "sink": ("file:/a:b", Sink(SinkKind.FILE, Path("/a:b"))),
     "output": ("yaml", Output.YAML),
     "fingerprint": ("all", Method.ALL),

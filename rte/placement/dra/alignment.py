@@ -16,7 +16,7 @@ from rte.placement.dra.structured.allocator import MAX_STEPS, allocate
 from rte.placement.dra.structured.pools import DeviceID
 from rte.placement.dra.verdict import Reason, Verdict
 from rte.placement.dra.zones import Location
-from rte.placement.inflight.futures import goes_to_one_zone
+from rte.placement.inflight.zones import goes_to_one_zone
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:

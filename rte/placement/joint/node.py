@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from rte import placement
 from rte.model.totals import totals_of
 from rte.placement.fleet.places import shape_key
 from rte.placement.inflight.orders import Orders, Refusal, free_key
@@ -36,6 +37,10 @@ class Node:
             those of ``arriving`` included.
         labels: of the Node object.
         arriving: pods in flight, or promised a place here: bound and not admitted yet.
+        lasting: nothing on it ends before the pods are admitted. Else they must find their places
+            whatever ends meanwhile (:func:`rte.placement.fit_together`).
+        overtaken: something has ended since the first of ``arriving`` was bound.
+        ending: UIDs of pods that are being deleted.
     """
 
     name: str
@@ -44,6 +49,9 @@ class Node:
     used: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     arriving: tuple[Pod, ...] = ()
+    lasting: bool = True
+    overtaken: bool = False
+    ending: frozenset[str] = frozenset()
 
     @property
     def room(self) -> dict[str, int]:
@@ -133,6 +141,7 @@ class Site:
         self.node = node
         self._totals_only = totals_only
         self._kinds = kinds
+        self._budget = budget
         self._base: Bundle = tuple(range(len(kinds.pods), len(kinds.pods) + len(node.arriving)))
         self._orders = Orders(states or (node.state,), (*kinds.pods, *node.arriving), budget)
         self._room = node.room
@@ -155,9 +164,28 @@ class Site:
         if bundle not in self._known:
             obstacle: Obstacle | None = self.shortage(bundle)
             if obstacle is None and not self._totals_only:
-                obstacle = self._orders.refusal((*bundle, *self._base))
+                obstacle = self._refusal(bundle)
             self._known[bundle] = obstacle
         return self._known[bundle]
+
+    def _refusal(self, bundle: Bundle) -> Refusal | None:
+        node = self.node
+        if node.lasting:
+            return self._orders.refusal((*bundle, *self._base))
+        if len(bundle) == 1 and not node.arriving:
+            # One alone has to find its place as things are; what ends gives room.
+            refusal = self._orders.refusal(bundle)
+            pod = self._kinds.pods[bundle[0]]
+            if refusal or not node.ending:
+                return refusal
+            stands = placement.certain_under_endings(node.state, pod, node.ending)
+        else:
+            pods = [replace(self._kinds.pods[kind], uid=str(n)) for n, kind in enumerate(bundle)]
+            self._budget.spend(len(pods) + 1)
+            stands = placement.fit_together(
+                node.state, (*node.arriving, *pods), fuller=node.overtaken
+            )
+        return None if stands else _overtaken(bundle)
 
     def shortage(self, bundle: Bundle) -> str | None:
         """The resource of which the node's totals are too small; None: none."""
@@ -171,6 +199,16 @@ class Site:
         return next(
             (name for name, amount in wanted.items() if amount > self._room.get(name, 0)), None
         )
+
+
+def _overtaken(bundle: Bundle) -> Refusal:
+    return Refusal(
+        kind=bundle[-1],
+        ahead=bundle[:-1],
+        verdict=Verdict.UNCERTAIN,
+        reason="TopologyAffinityError",
+        message="what ends on the node meanwhile may change the pods' zones",
+    )
 
 
 def is_uncertain(obstacle: Obstacle) -> bool:
@@ -205,6 +243,9 @@ class Classes:
                 (name, amount - node.used.get(name, 0)) for name, amount in node.allocatable.items()
             ),
             tuple(shape_key(pod) for pod in node.arriving),
+            (node.lasting, node.overtaken),
+            # Who is about to leave there is like nobody elsewhere.
+            node.name if node.ending else "",
             tuple(allowed is None or node.name in allowed for allowed in kinds.nodes),
         )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rte.model.pod import ContainerKind
-from rte.scheduler.framework.node import UNBOUNDED
+from rte.model.pod import QOS, ContainerKind
+from rte.scheduler.framework.node import UNBOUNDED, free_by_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,32 +38,41 @@ _HARMLESS, _BALANCE = 750, 250
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """Rows that may take a pod with their keys (the smaller, the better), and who ruled others out.
+    """Rows that may take a pod, and who ruled others out.
 
-    ``dropped``: names of plugins.
+    Attributes:
+        rows: their numbers.
+        keys: of each, the smaller the better.
+        closed: of each, whether the managers surely refuse the pod, for the sake of pods in flight
+            or for good.
+        dropped: names of plugins that ruled others out.
     """
 
     rows: Rows
     keys: Column
+    closed: Mask
     dropped: frozenset[str]
 
     def best_first(self, preference: NDArray[np.float64] | None = None) -> Iterator[int]:
-        """The rows in order; ``preference`` (of each, the higher the better) goes before the keys.
+        """Those that are not closed, in order; ``preference`` (of each of the rows, the higher the
+        better) goes before the keys.
 
         Only the first ones are sorted at once.
         """
-        rows, keys = self.rows, self.keys
+        ranks = self.keys
         if preference is not None:
-            yield from rows[np.lexsort((keys, -preference))].tolist()
-            return
+            order = np.lexsort((self.keys, -preference))
+            ranks = np.empty(len(order), dtype=np.int64)
+            ranks[order] = np.arange(len(order))
+        rows, ranks = self.rows[~self.closed], ranks[~self.closed]
         if len(rows) > 4 * _SORTED:
-            top = np.argpartition(keys, _SORTED)[:_SORTED]
-            top = top[np.argsort(keys[top], kind="stable")]
+            top = np.argpartition(ranks, _SORTED)[:_SORTED]
+            top = top[np.argsort(ranks[top], kind="stable")]
             yield from rows[top].tolist()
             rest = np.ones(len(rows), dtype=np.bool_)
             rest[top] = False
-            rows, keys = rows[rest], keys[rest]
-        yield from rows[np.argsort(keys, kind="stable")].tolist()
+            rows, ranks = rows[rest], ranks[rest]
+        yield from rows[np.argsort(ranks, kind="stable")].tolist()
 
 
 class Table:
@@ -81,11 +90,17 @@ class Table:
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
+        # Containers of up to so many CPUs must go to one zone under restricted.
+        self._bound = np.zeros(0, dtype=np.int64)
         # One line for each position of a zone: reductions over zones then run along the nodes.
         self._cpus = np.zeros((1, 0), dtype=np.int32)
         self._memory = np.zeros((1, 0), dtype=np.int64)
         self._cpus_together = np.zeros(0, dtype=np.int64)
+        # What is left of them if the pods in flight held their share in each zone.
+        self._sure_cpus = np.zeros((1, 0), dtype=np.int32)
+        self._sure_memory = np.zeros((1, 0), dtype=np.int64)
         self._in_flight = np.zeros(0, dtype=np.int64)
+        self._closed = np.zeros(0, dtype=np.bool_)
         self._aligning = np.zeros(0, dtype=np.bool_)
         self._broken_up = np.zeros(0, dtype=np.int64)
 
@@ -114,7 +129,9 @@ class Table:
             if not now:
                 break
         rows = np.flatnonzero(ok)
-        return Screened(rows, self._preference(shape, rows), frozenset(dropped))
+        return Screened(
+            rows, self._preference(shape, rows), self._shut(shape)[rows], frozenset(dropped)
+        )
 
     def _rules(self, shape: Shape) -> Iterator[tuple[str, Mask]]:
         yield "NodeUnschedulable", self._columns.schedulable(shape.tolerations)
@@ -178,19 +195,40 @@ class Table:
     # --- zones -----------------------------------------------------------------------------------
 
     def _fits_zones(self, shape: Shape) -> Mask:
-        """Rows where single-numa-node could hold each container, or the pod, in one zone."""
+        """Rows where each container, or the pod, finds a zone if it must have one.
+
+        It must under single-numa-node. Under restricted it must find its CPUs in one zone if some
+        zone is large enough: wider hints are not preferred then.
+        """
         pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
+        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
+        together = sum(cpus for _, cpus in running)
+        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running))
         each: Mask = np.ones(self._rows, dtype=np.bool_)
         for container, cpus in pairs:
             if cpus:
-                each = each & self._one_zone(cpus, _bytes(container))
-        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
-        together = sum(cpus for _, cpus in running)
-        whole = self._one_zone(together, sum(_bytes(box) for box, _ in running))
-        total: Mask = self._cpus_together >= together
-        single: Mask = (whole & each) | (each & ~self._by_pod)
-        fits: Mask = np.where(self._single, total & single, total)
+                each &= self._in_one_zone(cpus, _bytes(container))
+        fits: Mask = (self._cpus_together >= together) & each & (whole | ~self._by_pod)
         return fits | ~self._zoned
+
+    def _in_one_zone(self, cpus: int, memory: int) -> Mask:
+        single = self._one_zone(cpus, memory)
+        restricted = (self._bound < cpus) | np.logical_or.reduce(self._cpus >= cpus, axis=0)
+        found: Mask = np.where(self._single, single, restricted)
+        return found
+
+    def _shut(self, shape: Shape) -> Mask:
+        """Rows whose managers refuse the pod, or have it wait for pods in flight."""
+        if shape.pod.qos is not QOS.GUARANTEED or shape.pod.pod_requests is not None:
+            return np.zeros(self._rows, dtype=np.bool_)
+        shut = self._closed.copy()
+        for container, cpus in zip(shape.pod.containers, shape.exclusive_cpus, strict=True):
+            if cpus:
+                # Beside pods in flight that may be in any zone, each container needs one that has
+                # room for all of them.
+                both = (self._sure_cpus >= cpus) & (self._sure_memory >= _bytes(container))
+                shut |= self._single & ~np.logical_or.reduce(both, axis=0)
+        return shut & self._zoned
 
     def _one_zone(self, cpus: int, memory: int) -> Mask:
         both = (self._cpus >= cpus) & (self._memory >= memory)
@@ -203,13 +241,11 @@ class Table:
         if rows <= self._rows:
             return
         more = rows - self._rows
-        for name in ("_zoned", "_single", "_by_pod", "_aligning"):
+        for name in ("_zoned", "_single", "_by_pod", "_aligning", "_closed"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
-        for name in ("_in_flight", "_cpus_together", "_broken_up"):
+        for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
-        pad = ((0, 0), (0, more))
-        self._cpus = np.pad(self._cpus, pad)
-        self._memory = np.pad(self._memory, pad)
+        self._pad_zones(((0, 0), (0, more)))
         for table in (self._totals, self._allocatable):
             for name, column in table.items():
                 table[name] = np.append(column, np.zeros(more, dtype=np.int64))
@@ -228,27 +264,48 @@ class Table:
             self._allocatable[name][row] = amount
         self._load_zones(entry)
 
+    def _pad_zones(self, pad: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        for name in ("_cpus", "_memory", "_sure_cpus", "_sure_memory"):
+            setattr(self, name, np.pad(getattr(self, name), pad))
+
     def _load_zones(self, entry: NodeEntry) -> None:
         row = entry.row
         zones, view = entry.free_by_zone(), entry.outlook()
         self._zoned[row] = zones is not None
         self._in_flight[row] = len(view.in_flight) if view else 0
         self._cpus[:, row], self._memory[:, row] = 0, 0
+        self._sure_cpus[:, row], self._sure_memory[:, row] = 0, 0
         self._cpus_together[row], self._aligning[row] = 0, False
         if zones is None or view is None:
             return
         config = view.base.config
+        self._closed[row] = view.is_closed
         self._single[row] = config.topology_policy == "single-numa-node"
         self._by_pod[row] = config.topology_scope == "pod"
+        sizes = [cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()]
+        bound = config.topology_policy == "restricted" and config.cpu_policy == "static"
+        # With options of the CPU manager wider hints may be preferred.
+        self._bound[row] = max(sizes, default=0) if bound and not config.cpu_options else 0
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
-            pad = ((0, len(zones) - self._cpus.shape[0]), (0, 0))
-            self._cpus, self._memory = np.pad(self._cpus, pad), np.pad(self._memory, pad)
-        for position, (_, cpus, memory) in enumerate(zones):
-            self._cpus[position, row] = min(cpus, _MANY)
-            self._memory[position, row] = min(memory, UNBOUNDED)
+            self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))
+        _put(self._cpus, self._memory, row, zones)
+        if view.in_flight and not view.steady:
+            zones, (cpus, memory) = free_by_zone(view.base), view.shares()
+            zones = tuple((zone, free - cpus, left - memory) for zone, free, left in zones)
+        _put(self._sure_cpus, self._sure_memory, row, zones)
         self._cpus_together[row] = self._cpus[:, row].sum(dtype=np.int64)
-        self._broken_up[row] = _brokenness(zones, view.base.topology.zone_cpus.values())
+        self._broken_up[row] = _brokenness(
+            entry.free_by_zone() or (), view.base.topology.zone_cpus.values()
+        )
+
+
+def _put(
+    cpus: NDArray[np.int32], memory: Column, row: int, zones: Iterable[tuple[int, int, int]]
+) -> None:
+    for position, (_, free, left) in enumerate(zones):
+        cpus[position, row] = min(free, _MANY)
+        memory[position, row] = min(left, UNBOUNDED)
 
 
 def _brokenness(zones: Iterable[tuple[int, int, int]], sizes: Iterable[int]) -> int:

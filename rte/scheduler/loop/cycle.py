@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
@@ -119,7 +121,11 @@ class Cycle:
         waits = False
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
-        for entry in candidates:
+        for entry, closed in candidates:
+            if closed and (found or waits):
+                # Nothing more can come of them.
+                refused_by.add(NodeResourceTopology.name)
+                break
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -282,7 +288,8 @@ class Cycle:
         """Whom to evict on one node for the pod."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
-        return default_preemption.plan_for(pod, entry, budgets, self.profile)
+        companions = self._cluster.gangs.companions
+        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""
@@ -300,35 +307,45 @@ class Cycle:
 
     def _candidates(
         self, pod: PodView, around: Around, seen: int, refused_by: set[str]
-    ) -> tuple[Iterable[NodeEntry], int]:
-        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
+    ) -> tuple[Iterable[tuple[NodeEntry, bool]], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen.
+
+        With each, whether its managers are known to refuse the pod, so that a check only tells why.
+        """
         cluster = self._cluster
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
-            return changed, ENOUGH
+            return ((entry, False) for entry in changed), ENOUGH
         self._table.refresh(cluster.changed_since(self._loaded))
         self._loaded = cluster.sequence
         screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
         refused_by |= screened.dropped
         concerned = [
             plugin
-            for plugin in self.profile.scores
-            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
+            for plugin in self.profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
         ]
         asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
-        entries = (cluster.rows[row] for row in screened.best_first(preference))
+        entries = chain(
+            ((cluster.rows[row], False) for row in screened.best_first(preference)),
+            ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
+        )
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        return entries, ENOUGH if concerned or pod.shape.may_need_zone else 1
+        decided = bool(concerned) and all(plugin.decides for plugin in concerned)
+        enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
+        existing = (pair for pair in entries if cluster.nodes.get(pair[0].name) is pair[0])
+        return existing, enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
-        if len(rows) <= ENOUGH:
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
             return None
         total = np.zeros(len(rows))
-        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name and not decided)
         for plugin in (*asked, *taints):
             if isinstance(plugin, RowScore):
                 part = plugin.score_rows(pod, rows, self._cluster)

@@ -14,24 +14,27 @@ from typing import TYPE_CHECKING
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs import gangs
+from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
-from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
+from rte.scheduler.loop.messages import Bind, Outcome, Post
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
 from rte.scheduler.queue.queue import Queue
 from rte.scheduler.report.predictions import Predictions
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
@@ -60,7 +63,7 @@ class _InForce:
 
 
 class Machine:
-    """One scheduler for the pods of one name.
+    """One scheduler for the pods of its names.
 
     Args:
         name: ``spec.schedulerName`` of its pods.
@@ -68,6 +71,8 @@ class Machine:
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         patience: seconds for which a pod that some node takes, though not well, waits for better.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        also: further names.
 
     Attributes:
         cluster: what is known.
@@ -85,8 +90,11 @@ class Machine:
         preempts: bool = True,
         reserve_after: float = 0.0,
         patience: float = 0.0,
+        gang_timeout: float = 60.0,
+        also: Sequence[str] = (),
     ) -> None:
         self._name = name
+        self._names = {name, *also}
         self._patience = patience
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
@@ -100,6 +108,15 @@ class Machine:
             self._key,
             preempts=preempts,
             reserve_after=reserve_after,
+        )
+        self._gangs = gangs.Gangs(
+            self.cluster,
+            self.cycle,
+            self.queue,
+            self.is_ours,
+            self._reserve,
+            self._unreserve,
+            gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
@@ -169,7 +186,7 @@ class Machine:
     def is_ours(self, pod: PodView) -> bool:
         """Whether the pod waits for us."""
         return (
-            pod.scheduler == self._name
+            pod.scheduler in self._names
             and not pod.node
             and not pod.terminal
             and not pod.deleting
@@ -182,7 +199,10 @@ class Machine:
         group = self.queue.group_of(pod.uid)
         if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
             return group.told[1]
-        text, counts = explain(pod, self.cluster, self.cycle)
+        if group is not None and is_gang(group.key):
+            text, counts = self._gangs.why(pod), Counter[str]()
+        else:
+            text, counts = explain(pod, self.cluster, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
@@ -199,7 +219,13 @@ class Machine:
                 Said("warning", f"{collection} {name}: {problem}"),
             ]
         for before, after in taken.pods:
+            self.cluster.gangs.on_pod(before, after)
             self._on_pod(before, after, now)
+            self._effects += self._gangs.look(before, after, now)
+        if self.cluster.gangs.changed:
+            for uid in self._gangs.described():
+                pod = self.cluster.pods[uid]
+                self.queue.push(pod, self._key(pod), now)
         if taken.report:
             self._on_report(taken.report, now)
 
@@ -214,7 +240,7 @@ class Machine:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
-            if not known and group is not None and group.sleeping:
+            if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
                 self._room.wants(record)
                 self._untold(record, now)
@@ -223,8 +249,16 @@ class Machine:
             self._drop(pod.uid)
         if after is None or after.terminal:
             self._predictions.ended(pod)
+            if before is not None:
+                self._ended(before, now)
         if after is not None and after.rejected and before is not None:
             self._on_rejection(after, now)
+
+    def _ended(self, pod: PodView, now: float) -> None:
+        entry = self.cluster.nodes.get(pod.node)
+        if entry is not None:
+            for plugin in self.cycle.profile.clocked:
+                plugin.ended(pod, entry, now)
 
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
@@ -235,6 +269,9 @@ class Machine:
 
     def _key(self, pod: PodView) -> bytes:
         """Pods with equal keys share their fate."""
+        together = self._gangs.key(pod)
+        if together is not None:
+            return together
         key = pod.shape.key + (b"" if pod.preempts else b"!")
         if pod.uid in self.cluster.nominations:
             # A node makes room for it, not for its likes.
@@ -258,7 +295,7 @@ class Machine:
 
     def _on_rejection(self, pod: PodView, now: float) -> None:
         """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = self._predictions.refused(pod) or pod.scheduler == self._name
+        ours = self._predictions.refused(pod) or pod.scheduler in self._names
         labels = (pod.reason, "ours" if ours else "foreign")
         self._effects.append(Measured("rejections", labels=labels))
         if not ours:
@@ -282,8 +319,10 @@ class Machine:
     def _turn(self, now: float) -> None:
         if not self.active:
             return
-        group = self.queue.pop()
-        if group is not None:
+        group = self._gangs.urgent() or self.queue.pop()
+        if group is not None and is_gang(group.key):
+            self._try_gang(group, now)
+        elif group is not None:
             self._try(group, now)
         elif not self._room.is_idle():
             self._effects += self._room.step(now)
@@ -346,6 +385,25 @@ class Machine:
         self._told(event.written, now)
         self.queue.rouse(event.uid)
 
+    def _try_gang(self, group: Group, now: float) -> None:
+        record = group.head()
+        if record is None:
+            return
+        record.attempts += 1
+        places = self._gangs.decide(record.pod)
+        result = "scheduled" if places else "unschedulable"
+        self._effects.append(Measured("attempts", labels=(result, self._name)))
+        self._effects.append(Measured("gang_attempts", labels=(result,)))
+        for pod, decision in places:
+            self._place(pod, decision, now)
+        if places:
+            self.queue.again(group)
+            return
+        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
+        self._effects += self._gangs.refused(record.pod, now)
+        for each in group.pods.values():
+            self._untold(each, now)
+
     def _untold(self, record: Waiting, now: float) -> None:
         """The pod fits nowhere: users are told if that stands for a while."""
         if record.refused_since is None:
@@ -359,7 +417,7 @@ class Machine:
         if node is None or entry is None:
             raise ValueError(f"no decision for {pod.key}")
         # For a pod of kube-scheduler (the extender binds it) that has written what is needed.
-        held = self._reserve(pod, entry) if pod.scheduler == self._name else ()
+        held = self._reserve(pod, entry) if pod.scheduler in self._names else ()
         if held is None:
             if pod.uid in self.queue.records:
                 self._again(pod, now)
@@ -373,15 +431,14 @@ class Machine:
         if record is not None:
             record.refused_since, record.nominated = None, None
         self._predictions.expect(entry, pod, decision.status)
-        self.cluster.assume(pod.uid, node, decision.status.resource_status)
+        annotations = self.cycle.profile.annotations(pod, entry, decision.status)
+        self.cluster.assume(pod.uid, node, annotations)
+        for plugin in self.cycle.profile.clocked:
+            plugin.started(pod, entry, now)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
-        status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        annotations = {RESOURCE_STATUS: status} if status else {}
-        for _, reserved in held:
-            annotations |= reserved.annotations
         writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
@@ -421,6 +478,8 @@ class Machine:
             if entry is not None:
                 entry.awaited.pop(decision.pod.kubelet_uid, None)
             self._predictions.forget(decision.node, decision.pod.kubelet_uid)
+            for plugin in self.cycle.profile.clocked:
+                plugin.undone(decision.pod, decision.node)
         if event.outcome is Outcome.BOUND:
             self._succeeded(uid, pod, decision, now)
             return
@@ -467,8 +526,11 @@ class Machine:
         for victim in event.victims:
             note = f"Preempted by pod {event.uid} on node {victim.node}"
             self._effects.append(Post(victim, "Normal", "Preempted", note, "Preempting"))
-        effects, again = self._room.evicted(event, now)
-        self._effects += effects
+        if record is not None and record.pod.gang is not None and is_gang(record.key):
+            again = self._gangs.room.evicted(record.pod.gang, event, now)
+        else:
+            effects, again = self._room.evicted(event, now)
+            self._effects += effects
         if again is not None and record is not None:
             self._at(again, "preempt", event.uid)
 
@@ -488,7 +550,12 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self.cycle.helps)
+            self.queue.wake(events, self._helps)
+
+    def _helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
+        if self._gangs.key(pod) is not None:
+            return self._gangs.helps(event, pod)
+        return self.cycle.helps(event, pod, refused_by)
 
     # --- deadlines -------------------------------------------------------------------------------
 
@@ -508,6 +575,7 @@ class Machine:
                     record = self.queue.records.get(key)
                     if record is not None:
                         self._room.wants(record)
+                        self.queue.rouse(key)
                 case "patience":
                     self.queue.rouse(key)
                 case "nomination":
@@ -547,14 +615,19 @@ class Machine:
         if record.told == text and now - record.told_at < REPEAT_S:
             return
         record.told, record.told_at = text, now
-        self._effects.append(messages.Unschedulable(record.pod, text))
+        reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
+        self._effects.append(messages.Unschedulable(record.pod, text, reason))
+        self._effects += self._gangs.told(record.pod, text)
 
     def _second(self, now: float) -> None:
         self.intake.judge_leases(now)
         if self.active:
+            self._effects += self._gangs.second(now)
             self._effects += self._room.reserve(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
+        for plugin in self.cycle.profile.clocked:
+            self._passed(plugin.second(now, self.cluster))
         self.cluster.settle_budgets()
         for name, size in self.queue.sizes().items():
             self._effects.append(Measured("pending", float(size), (name,), how="set"))
@@ -562,7 +635,18 @@ class Machine:
         for kind in ("exact", "zones", "none", "distrusted"):
             self._effects.append(Measured("nodes", float(known[kind]), (kind,), how="set"))
 
+    def _passed(self, passed: Passed) -> None:
+        """What time has changed for a rule."""
+        for name in passed.nodes:
+            self.cluster.rested(name)
+        for metric, value, how in passed.metrics:
+            self._effects.append(Measured(metric, value, how=how))
+        if self.active:
+            for pod, reason, note in passed.notes:
+                self._effects.append(Post(pod, "Warning", reason, note))
+
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)
         self._rejections.tidy(now)
+        self._gangs.minute()
         self._at(now + _MINUTE, "minute", "")

@@ -131,10 +131,33 @@ class SchedulerMetrics:
             registry=registry,
         )
 
-    def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
-        """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
-        metric = getattr(self, name)
-        getattr(metric.labels(*labels) if labels else metric, how)(value)
+        self.gangs_in_part = Gauge(
+            "rte_scheduler_gangs_in_part",
+            "Gangs of which some pods have a place and others, that are due, have none.",
+            registry=registry,
+        )
+        self.gang_attempts = Counter(
+            "rte_scheduler_gang_attempts",
+            "Decisions about gangs, by result: scheduled, completed (what was in part) or "
+            "unschedulable.",
+            ["result"],
+            registry=registry,
+        )
+        self.gang_releases = Counter(
+            "rte_scheduler_gang_releases",
+            "Gangs whose pods were deleted because they could not be completed.",
+            registry=registry,
+        )
+        self.group_conflicts = Gauge(
+            "rte_scheduler_group_conflicts",
+            "CPUs, GPUs and NICs that two pods hold, and records that cannot be read.",
+            registry=registry,
+        )
+        self.group_search_limits = Counter(
+            "rte_scheduler_group_search_limits",
+            "Searches for a place of processing groups that ran out of steps.",
+            registry=registry,
+        )
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""

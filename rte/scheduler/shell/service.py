@@ -21,10 +21,12 @@ from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
-from rte.scheduler.shell.feeds import Feeds
+from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.leader import Always, Leader
+from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
+from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -33,7 +35,15 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict, TakeBack
+    from rte.scheduler.loop.messages import (
+        Bind,
+        Compare,
+        Effect,
+        Event,
+        Evict,
+        Release,
+        TakeBack,
+    )
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -83,10 +93,17 @@ class Scheduler:
         self.followers: list[Callable[[], None]] = []
         self.machine = Machine(
             settings.scheduler_name,
-            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            Options(
+                shared_limit=settings.shared_limit,
+                resource_status=settings.resource_status,
+                device_share=settings.device_share,
+                policies=load_policies(settings.groups_policy),
+            ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
             patience=settings.align_patience,
+            gang_timeout=settings.gang_timeout,
+            also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
@@ -97,7 +114,12 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
+        self.feeds = Feeds(
+            client,
+            self.feed,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
+            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+        )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
@@ -116,7 +138,7 @@ class Scheduler:
         self._writer = Writer(
             client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
         )
-        self._evictor = Evictor(client, self.reporter, self._may_evict)
+        self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -186,7 +208,7 @@ class Scheduler:
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
         for effect in effects:
-            if isinstance(effect, messages.Measured) and effect.metric == "attempts":
+            if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
 
@@ -215,25 +237,33 @@ class Scheduler:
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
-                case messages.Evict():
+                case messages.Evict() | messages.Release():
                     self.spawn(self._evict(effect))
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
                 case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message)
+                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
+                    )
+                case messages.GroupCondition():
+                    self.reporter.group(
+                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
                     )
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured():
-                    self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
-                case messages.Said():
-                    getattr(logger, effect.level)(effect.text, extra=effect.extra)
+                case Measured() | Said():
+                    self._tell(effect)
         self._arm()
+
+    def _tell(self, effect: Measured | Said) -> None:
+        if isinstance(effect, Said):
+            getattr(logger, effect.level)(effect.text, extra=effect.extra)
+        else:
+            effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:
@@ -285,8 +315,11 @@ class Scheduler:
     def _tell_across(self, pod: PodView, why: str) -> None:
         self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
 
-    async def _evict(self, effect: Evict) -> None:
-        self.feed(await self._evictor.evict(effect))
+    async def _evict(self, effect: Evict | Release) -> None:
+        if isinstance(effect, messages.Release):
+            await self._evictor.release(effect)
+        else:
+            self.feed(await self._evictor.evict(effect))
 
     async def _reread(self, name: str) -> None:
         while True:

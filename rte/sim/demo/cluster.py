@@ -143,7 +143,12 @@ class Cluster:
 
     async def _run(self, folder: Path) -> None:
         access = credentials.load(self.kubeconfig, {})
-        scheduling = SchedulerSettings(kubeconfig=self.kubeconfig, listen="", leader_elect=False)
+        scheduling = SchedulerSettings(
+            kubeconfig=self.kubeconfig,
+            listen="",
+            leader_elect=False,
+            also_for=("default-scheduler",),  # what kubectl makes is served as well
+        )
         async with (
             Client(access, component="rte-scheduler") as client,
             asyncio.TaskGroup() as group,

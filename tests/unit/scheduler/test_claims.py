@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 class Site(Town):
     """A town whose first node has GPUs, and a controller for claims."""
 
+    def scheduler(self, **settings: Any) -> Any:
+        """One that does not wait for alignment."""
+        return super().scheduler(align_patience=0.0, **settings)
+
     def claim(self, name: str, count: int = 1, **more: Any) -> None:
         self.api.create("resourceclaims", claim(name, count, **more), "default")
 
