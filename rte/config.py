@@ -599,6 +599,16 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="align-patience",
+        field="scheduler.align_patience",
+        parse=amount,
+        value="SECONDS",
+        help="a pod that another node would take waits so long for one where its DRA devices are "
+        "aligned; 0: not at all",
+        default="30",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="gang-timeout",
         field="scheduler.gang_timeout",
         parse=amount,

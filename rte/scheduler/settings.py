@@ -34,6 +34,8 @@ class SchedulerSettings:
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
+            once another node would take it.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
@@ -63,6 +65,7 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
+    align_patience: float = 30.0
     gang_timeout: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0

@@ -128,6 +128,7 @@ SAMPLES = {
     "agent-namespace": ("ns", "ns"),
     "bind-timeout": ("7", 7.0),
     "reserve-after": ("0", 0.0),
+    "align-patience": ("5", 5.0),
     "preemption": ("off", False),
     "shared-limit": ("1.5", 1.5),
     "resource-status": ("true", True),

@@ -112,6 +112,13 @@ class SchedulerMetrics:
             ["effect"],
             registry=registry,
         )
+        self.pods_alignment = Gauge(
+            "rte_pods_alignment",
+            "Running pods with DRA devices: aligned (these are where their CPUs and memory are), "
+            "across (zones), or unknown.",
+            ["state"],
+            registry=registry,
+        )
         self.malformed = Counter(
             "rte_scheduler_malformed_objects",
             "Objects of the API that could not be read, by kind.",
