@@ -470,6 +470,16 @@ OPTIONS = (
         commands=("scheduler", "explain"),
     ),
     Option(
+        name="also-for",
+        field="scheduler.also_for",
+        parse=name,
+        value="NAME",
+        help="further spec.schedulerNames whose pods are placed (several)",
+        default="none",
+        commands=_SCHEDULER,
+        several=True,
+    ),
+    Option(
         name="listen",
         field="scheduler.listen",
         parse=listen,

@@ -129,6 +129,8 @@ SAMPLES = {
     "bind-timeout": ("7", 7.0),
     "reserve-after": ("0", 0.0),
     "align-patience": ("5", 5.0),
+    "gang-timeout": ("0", 0.0),
+    "also-for": ("a,b", ("a", "b")),
     "preemption": ("off", False),
     "shared-limit": ("1.5", 1.5),
     "resource-status": ("true", True),
