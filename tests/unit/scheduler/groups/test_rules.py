@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rte.nrt import group_inventory
 from rte.placement.groups import networks
 from rte.placement.groups.check import violations
 from rte.placement.groups.inventory import NOTHING_USED, Policy
@@ -161,6 +162,19 @@ def test_a_device_that_comes_back_wakes_a_pod() -> None:
     rack.report("a")
 
     assert rack.where(uid) == "a"
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 2}', '{"version": 1, "cores": {"0": "x"}}'])
+def test_an_inventory_that_cannot_be_read_stops_groups_only(text: str) -> None:
+    rack = a_rack("a")
+    report = rack.objects["reports", "a"]
+    annotations = {**report["metadata"]["annotations"], group_inventory.ANNOTATION: text}
+    rack.put(
+        "reports", "a", {**report, "metadata": {**report["metadata"], "annotations": annotations}}
+    )
+
+    assert "no-inventory" in rack.why(rack.asks(RADIO))
+    assert rack.where(rack.pod(cpu="2")) == "a"
 
 
 def test_a_pod_without_gpus_goes_to_a_node_without() -> None:
