@@ -354,3 +354,19 @@ def test_the_order_of_nodes_is_that_of_the_library() -> None:
     went = [rack.where(rack.asks(asking({"workers": 12}))) for _ in range(6)]
 
     assert went == ["a", "a", "b", "b", "c", "c"]
+
+
+@pytest.mark.parametrize(("number", "placed"), [(3, 0), (2, 2)])
+def test_pods_of_a_gang_get_groups_beside_each_other_or_none(number: int, placed: int) -> None:
+    rack = a_rack("a")
+    group = {"spec": {"schedulingPolicy": {"gang": {"minCount": number}}}}
+    metadata = {"name": "g", "namespace": "default"}
+    rack.put("podgroups", "default/g", {"metadata": metadata, **group})
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+
+    uids = [rack.asks(WITH_GPU, **member) for _ in range(number)]
+
+    assert [bool(rack.where(uid)) for uid in uids].count(True) == placed
+    given = [rack.record(uid).allocation.groups[0] for uid in uids if rack.where(uid)]
+    assert len({it.nics[0].address for it in given}) == placed
+    assert len({it.gpus[0] for it in given}) == placed
