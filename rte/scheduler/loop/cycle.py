@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rte.placement.dra import Wish
 from rte.scheduler.cache.table import Table
+from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
+
+#: Rules that say more than those of their name in kube-scheduler.
+_BEYOND = frozenset({DynamicResources.name})
 
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
@@ -73,6 +79,7 @@ class Decision:
         status: that node's answer.
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
+        second_best: some node would do, though not well.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -80,6 +87,7 @@ class Decision:
     status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
+    second_best: bool = False
     refused_by: frozenset[str] = frozenset()
 
 
@@ -100,8 +108,11 @@ class Cycle:
         self._table = Table(cluster.columns)
         self._loaded = 0
 
-    def decide(self, pod: PodView, seen: int = -1) -> Decision:
-        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it."""
+    def decide(self, pod: PodView, seen: int = -1, *, settles: bool = True) -> Decision:
+        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it.
+
+        ``settles``: it goes where it is second best when no node does better.
+        """
         problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
@@ -127,11 +138,20 @@ class Cycle:
                 last_resort.append(Candidate(entry, status))
             waits = waits or status.waits
         if not found and last_resort and not waits:
-            found = [each for each in last_resort if self._will_do(around, pod, each)]
+            found = [
+                each
+                for each in last_resort
+                if (settles or not each.status.second_best) and self._will_do(around, pod, each)
+            ]
         if not found:
             if waits:
                 refused_by.add(WAITS)
-            return Decision(waits=waits, refused_by=frozenset(refused_by))
+            second_best = any(each.status.second_best for each in last_resort)
+            return Decision(
+                waits=waits or second_best,
+                second_best=second_best,
+                refused_by=frozenset(refused_by),
+            )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
 
@@ -155,6 +175,15 @@ class Cycle:
     def around(self, pod: PodView) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""
         return self.profile.around(pod, self._cluster)
+
+    def alone(self, pod: PodView) -> Around:
+        """What kube-scheduler does not know of such rules: behind it they are asked all the same.
+
+        That is where devices have to be; which they are it decides itself.
+        """
+        if wish_of(pod.shape) is not Wish.REQUIRED:
+            return ()
+        return [(rule, what) for rule, what in self.around(pod) if rule.name in _BEYOND]
 
     def check_node(self, entry: NodeEntry, shape: Shape) -> Status:
         """The answer of the rules that depend on this node alone."""

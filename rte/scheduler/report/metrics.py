@@ -112,6 +112,13 @@ class SchedulerMetrics:
             ["effect"],
             registry=registry,
         )
+        self.pods_alignment = Gauge(
+            "rte_pods_alignment",
+            "Running pods with DRA devices: aligned (these are where their CPUs and memory are), "
+            "across (zones), or unknown.",
+            ["state"],
+            registry=registry,
+        )
         self.malformed = Counter(
             "rte_scheduler_malformed_objects",
             "Objects of the API that could not be read, by kind.",
@@ -151,6 +158,9 @@ class SchedulerMetrics:
             "Searches for a place of processing groups that ran out of steps.",
             registry=registry,
         )
+
+        # What is rare has a series from the start, so that its first increase can be seen.
+        self.rejections.labels("TopologyAffinityError", "ours")
 
     def unschedulable(self) -> int:
         """Attempts so far that found no place."""
