@@ -583,6 +583,15 @@ OPTIONS = (
         switches=True,
     ),
     Option(
+        name="fit-shapes",
+        field="scheduler.fit_shapes",
+        parse=path,
+        value="F",
+        help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="case-dir",
         field="scheduler.case_dir",
         parse=path,

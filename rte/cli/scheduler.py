@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rte import config, errors
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.front import explain
+from rte.scheduler.front import explain, fit
 from rte.scheduler.front.extender import Extender
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import health, logs
@@ -67,7 +67,7 @@ async def _main(settings: SchedulerSettings) -> None:
                 settings.listen,
                 scheduler.metrics.exposition,
                 scheduler.readiness,
-                routes=explain.routes(scheduler),
+                routes=[*explain.routes(scheduler), *fit.routes(scheduler)],
             )
             tasks.append(asyncio.create_task(serving, name="health"))
         if settings.extender_listen:
@@ -77,7 +77,7 @@ async def _main(settings: SchedulerSettings) -> None:
                 settings.extender_listen,
                 scheduler.metrics.exposition,
                 scheduler.answering,
-                routes=extender.routes(),
+                routes=[*extender.routes(), *fit.routes(scheduler)],
             )
             tasks.append(asyncio.create_task(serving, name="extender"))
         stopping = asyncio.create_task(stop.wait(), name="signals")

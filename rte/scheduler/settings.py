@@ -33,6 +33,7 @@ class SchedulerSettings:
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
+        fit_shapes: YAML file of pods whose number that fits is measured; None: none.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -52,4 +53,5 @@ class SchedulerSettings:
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None
+    fit_shapes: Path | None = None
     resource_status: bool = False

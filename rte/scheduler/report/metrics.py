@@ -142,6 +142,23 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        self.fit_pods = Gauge(
+            "rte_fit_pods",
+            "How many pods of each shape in --fit-shapes fit now.",
+            ["shape"],
+            registry=registry,
+        )
+        self.fit_largest_zone = Gauge(
+            "rte_fit_largest_free_zone_cpus",
+            "Free exclusive CPUs of the zone that has most of them.",
+            registry=registry,
+        )
+        self.fit_fragmentation = Gauge(
+            "rte_fit_fragmentation_ratio",
+            "Share of the free exclusive CPUs that no shape in --fit-shapes can use.",
+            registry=registry,
+        )
+
     def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
         """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
         metric = getattr(self, name)
