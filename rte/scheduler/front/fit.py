@@ -1,4 +1,4 @@
-"""``POST /fit``: how many of a pod, or whether all pods of a gang, fit now (as ``rte fit`` says)."""
+"""``POST /fit``: how many of a pod, or whether a gang, fits now, in the words of ``rte fit``."""
 
 from __future__ import annotations
 
