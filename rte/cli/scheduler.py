@@ -13,6 +13,8 @@ from rte.kube.client import Client
 from rte.scheduler.front import serving
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import logs
+from rte.view import routes as view_routes
+from rte.view.source import Source
 
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +45,8 @@ def _check(settings: SchedulerSettings) -> None:
     serving.tls_files(settings)
     if not 0 < settings.renew_seconds <= settings.lease_seconds / 2:
         raise errors.UsageError("--renew-seconds must be positive, half of --lease-seconds at most")
+    if settings.stats_listen and not (settings.stats_cert and settings.stats_key):
+        raise errors.UsageError("--stats-listen needs --stats-cert and --stats-key")
 
 
 def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
@@ -62,7 +66,22 @@ async def _main(settings: SchedulerSettings) -> None:
     async with Client(access, component="rte-scheduler") as client:
         scheduler = Scheduler(client, settings)
         tasks = [asyncio.create_task(scheduler.run(), name="scheduler")]
-        for name, service in serving.services(scheduler, client, settings).items():
+        source = Source(scheduler)
+        pages = view_routes.routes(source)
+        running = serving.services(scheduler, client, settings, pages)
+        if settings.listen:
+            running["view"] = source.run()
+        if settings.stats_listen and settings.stats_cert and settings.stats_key:
+            from rte.scheduler.front import nhd_stats  # here: it brings gRPC with it
+
+            running["statistics"] = nhd_stats.serve(
+                scheduler,
+                settings.stats_listen,
+                settings.stats_cert,
+                settings.stats_key,
+                settings.stats_client_ca,
+            )
+        for name, service in running.items():
             tasks.append(asyncio.create_task(service, name=name))
         stopping = asyncio.create_task(stop.wait(), name="signals")
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)

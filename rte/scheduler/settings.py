@@ -34,12 +34,17 @@ class SchedulerSettings:
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
+            once another node would take it.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
         device_share: choose devices by Koordinator's Device objects and annotations.
         groups_policy: file with the rules of processing groups; None: the defaults.
+        stats_listen: address of NHD's gRPC statistics; empty: none.
+        stats_cert: their certificates, ``stats_key`` the private key.
+        stats_client_ca: authority of the clients that may ask; None: anybody may.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -60,6 +65,7 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
+    align_patience: float = 30.0
     gang_timeout: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
@@ -67,3 +73,7 @@ class SchedulerSettings:
     resource_status: bool = False
     device_share: bool = False
     groups_policy: Path | None = None
+    stats_listen: str = ""
+    stats_cert: Path | None = None
+    stats_key: Path | None = None
+    stats_client_ca: Path | None = None

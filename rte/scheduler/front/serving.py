@@ -18,7 +18,7 @@ from rte.scheduler.front.tls import Files
 from rte.telemetry import health
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
 
     from aiohttp import web
 
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 
 
 def services(
-    scheduler: Scheduler, client: Client, settings: SchedulerSettings
+    scheduler: Scheduler,
+    client: Client,
+    settings: SchedulerSettings,
+    pages: Sequence[web.RouteDef] = (),
 ) -> dict[str, Coroutine[None, None, None]]:
-    """What is to run until it is cancelled, by name.
+    """What is to run until it is cancelled, by name; ``pages`` are served beside ``/explain``.
 
     Raises:
         errors.UsageError: the extender would answer anybody, or its TLS files cannot be used.
@@ -45,7 +48,7 @@ def services(
             settings.listen,
             scheduler.metrics.exposition,
             scheduler.readiness,
-            routes=_protected(access, settings.listen, questions),
+            routes=_protected(access, settings.listen, [*questions, *pages]),
         )
     if settings.extender_listen:
         extender = Extender(scheduler, client, profiles=settings.extender_profiles)

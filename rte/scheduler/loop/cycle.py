@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rte.placement.dra import Wish
 from rte.scheduler.cache.table import Table
+from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.cache.table import ZonesShort
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
@@ -44,6 +48,9 @@ if TYPE_CHECKING:
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
+
+#: Rules that say more than those of their name in kube-scheduler.
+_BEYOND = frozenset({DynamicResources.name})
 
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
@@ -72,6 +79,7 @@ class Decision:
         status: that node's answer.
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
+        second_best: some node would do, though not well.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -79,6 +87,7 @@ class Decision:
     status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
+    second_best: bool = False
     refused_by: frozenset[str] = frozenset()
 
 
@@ -99,8 +108,11 @@ class Cycle:
         self._table = Table(cluster.columns)
         self._loaded = 0
 
-    def decide(self, pod: PodView, seen: int = -1) -> Decision:
-        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it."""
+    def decide(self, pod: PodView, seen: int = -1, *, settles: bool = True) -> Decision:
+        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it.
+
+        ``settles``: it goes where it is second best when no node does better.
+        """
         problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
@@ -126,11 +138,20 @@ class Cycle:
                 last_resort.append(Candidate(entry, status))
             waits = waits or status.waits
         if not found and last_resort and not waits:
-            found = [each for each in last_resort if self._will_do(around, pod, each)]
+            found = [
+                each
+                for each in last_resort
+                if (settles or not each.status.second_best) and self._will_do(around, pod, each)
+            ]
         if not found:
             if waits:
                 refused_by.add(WAITS)
-            return Decision(waits=waits, refused_by=frozenset(refused_by))
+            second_best = any(each.status.second_best for each in last_resort)
+            return Decision(
+                waits=waits or second_best,
+                second_best=second_best,
+                refused_by=frozenset(refused_by),
+            )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
 
@@ -154,6 +175,15 @@ class Cycle:
     def around(self, pod: PodView) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""
         return self.profile.around(pod, self._cluster)
+
+    def alone(self, pod: PodView) -> Around:
+        """What kube-scheduler does not know of such rules: behind it they are asked all the same.
+
+        That is where devices have to be; which they are it decides itself.
+        """
+        if wish_of(pod.shape) is not Wish.REQUIRED:
+            return ()
+        return [(rule, what) for rule, what in self.around(pod) if rule.name in _BEYOND]
 
     def check_node(self, entry: NodeEntry, shape: Shape) -> Status:
         """The answer of the rules that depend on this node alone."""
@@ -188,12 +218,40 @@ class Cycle:
         if problem.reason:
             number = sum(1 for entry in self._cluster.nodes.values() if entry.info)
             return Counter({problem.reason: number})
-        around = self.around(pod)
-        counts: Counter[str] = Counter()
-        for entry in self._cluster.nodes.values():
-            if entry.info is not None:
-                counts[self.check(entry, pod, around).reason] += 1
+        counts, _ = self._tally(pod)
         return counts
+
+    def why(self, pod: PodView) -> tuple[Counter[str], ZonesShort | None]:
+        """:meth:`reasons`, and what zones lack for the largest container where that is known."""
+        problem = self.problem(pod)
+        if problem.reason:
+            return self.reasons(pod), None
+        counts, short = self._tally(pod)
+        cpus = max(pod.shape.exclusive_cpus, default=0)
+        memory = max((box.requests.get("memory", 0) for box in pod.shape.pod.containers), default=0)
+        if not cpus or not len(short):
+            return counts, None
+        return counts, self._table.zones_short(short, cpus, memory)
+
+    def _tally(self, pod: PodView) -> tuple[Counter[str], Rows]:
+        """Reasons by number of nodes, and rows whose managers refuse, or admit, the pod."""
+        cluster = self._cluster
+        self._refresh()
+        around = self.around(pod)
+        promised = {cluster.nodes[name].row for name in cluster.nominations.values()}
+        refusals = (refusal for _, refusal in self.profile.refusals(around))
+        counts, rest, short = self._table.tally(pod.shape, refusals, sorted(promised))
+        judged = []
+        for row in rest.tolist():
+            entry = cluster.rows[row]
+            counts[self.check(entry, pod, around).reason] += 1
+            if self.check_node(entry, pod.shape).verdict is not None:
+                judged.append(row)
+        return counts, np.append(short, np.array(judged, dtype=np.intp))
+
+    def _refresh(self) -> None:
+        self._table.refresh(self._cluster.changed_since(self._loaded))
+        self._loaded = self._cluster.sequence
 
     def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
@@ -287,9 +345,8 @@ class Cycle:
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
             return ((entry, False) for entry in changed), ENOUGH
-        self._table.refresh(cluster.changed_since(self._loaded))
-        self._loaded = cluster.sequence
-        screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
+        self._refresh()
+        screened = self._table.screen(pod.shape, self.profile.refusals(around))
         refused_by |= screened.dropped
         concerned = [
             plugin

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
+from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
@@ -69,6 +70,7 @@ class Machine:
         options: which optional rules are in force.
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        patience: seconds for which a pod that some node takes, though not well, waits for better.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         also: further names.
 
@@ -87,11 +89,13 @@ class Machine:
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
+        patience: float = 0.0,
         gang_timeout: float = 60.0,
         also: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._names = {name, *also}
+        self._patience = patience
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -198,7 +202,7 @@ class Machine:
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
         else:
-            text, counts = explain(pod, self.cluster, self.cycle)
+            text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
@@ -328,6 +332,10 @@ class Machine:
         record = group.head()
         if record is None:
             return
+        if record.pod.uid in self._taking_back:
+            # What it holds is on its way out: that must not be built on.
+            self.queue.sleep(group, frozenset(), Kind(0))
+            return
         claims = record.pod.shape.device_claims
         if claims and (key := self._key(record.pod)) != group.key:
             # They are not as they were when it came.
@@ -335,7 +343,9 @@ class Machine:
             self.queue.again(group)
             return
         sequence = self.cluster.sequence
-        decision = self.cycle.decide(record.pod, group.seen)
+        decision = self.cycle.decide(
+            record.pod, group.seen, settles=not self._is_patient(record, now)
+        )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
@@ -343,6 +353,9 @@ class Machine:
             self._place(record.pod, decision, now)
             self.queue.again(group)
             return
+        if decision.second_best and record.second_best_since is None:
+            record.second_best_since = now
+            self._at(now + self._patience, "patience", record.pod.uid)
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
@@ -353,6 +366,11 @@ class Machine:
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
+
+    def _is_patient(self, record: Waiting, now: float) -> bool:
+        """Whether the pod still waits for a better place than it could have."""
+        since = record.second_best_since
+        return self._patience > 0 and (since is None or now - since < self._patience)
 
     def _free_leftovers(self, pod: PodView) -> None:
         """What an attempt before has left may be what keeps the pod from every node."""
@@ -365,6 +383,7 @@ class Machine:
     def _taken_back(self, event: messages.TakenBack, now: float) -> None:
         self._taking_back.discard(event.uid)
         self._told(event.written, now)
+        self.queue.rouse(event.uid)
 
     def _try_gang(self, group: Group, now: float) -> None:
         record = group.head()
@@ -397,7 +416,8 @@ class Machine:
         entry = self.cluster.nodes.get(node or "")
         if node is None or entry is None:
             raise ValueError(f"no decision for {pod.key}")
-        held = self._reserve(pod, entry)
+        # For a pod of kube-scheduler (the extender binds it) that has written what is needed.
+        held = self._reserve(pod, entry) if pod.scheduler in self._names else ()
         if held is None:
             if pod.uid in self.queue.records:
                 self._again(pod, now)
@@ -556,6 +576,8 @@ class Machine:
                     if record is not None:
                         self._room.wants(record)
                         self.queue.rouse(key)
+                case "patience":
+                    self.queue.rouse(key)
                 case "nomination":
                     self._review(key, now)
                 case "evidence":

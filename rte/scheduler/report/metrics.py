@@ -112,6 +112,13 @@ class SchedulerMetrics:
             ["effect"],
             registry=registry,
         )
+        self.pods_alignment = Gauge(
+            "rte_pods_alignment",
+            "Running pods with DRA devices: aligned (these are where their CPUs and memory are), "
+            "across (zones), or unknown.",
+            ["state"],
+            registry=registry,
+        )
         self.malformed = Counter(
             "rte_scheduler_malformed_objects",
             "Objects of the API that could not be read, by kind.",
@@ -154,6 +161,17 @@ class SchedulerMetrics:
 
         # What is rare has a series from the start, so that its first increase can be seen.
         self.rejections.labels("TopologyAffinityError", "ours")
+
+    def unschedulable(self) -> int:
+        """Attempts so far that found no place."""
+        return int(
+            sum(
+                sample.value
+                for metric in self.attempts.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
+            )
+        )
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
