@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
+    from rte.scheduler.queue.queue import Group
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
@@ -73,6 +74,7 @@ class Decision:
         status: that node's answer.
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
+        waits_on: the nodes where they do.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -80,6 +82,7 @@ class Decision:
     status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
+    waits_on: frozenset[str] = frozenset()
     refused_by: frozenset[str] = frozenset()
 
 
@@ -108,14 +111,17 @@ class Cycle:
         around = self.profile.around(pod, self._cluster)
         found: list[Candidate] = []
         last_resort: list[Candidate] = []
-        waits = False
+        waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
         for entry, closed in candidates:
-            if closed and (found or waits):
-                # Nothing more can come of them.
-                refused_by.add(NodeResourceTopology.name)
+            if closed and found:
                 break
+            if closed and waits_on:
+                # Whether it waits there as well, or is refused, makes no difference now.
+                refused_by.add(NodeResourceTopology.name)
+                waits_on.add(entry.name)
+                continue
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -125,13 +131,18 @@ class Cycle:
             refused_by.add(status.plugin)
             if status.uncertain or status.second_best:
                 last_resort.append(Candidate(entry, status))
-            waits = waits or status.waits
-        if not found and last_resort and not waits:
+            if status.waits:
+                waits_on.add(entry.name)
+        if not found and last_resort and not waits_on:
             found = [each for each in last_resort if self._will_do(around, pod, each)]
         if not found:
-            if waits:
+            if waits_on:
                 refused_by.add(WAITS)
-            return Decision(waits=waits, refused_by=frozenset(refused_by))
+            return Decision(
+                waits=bool(waits_on),
+                waits_on=frozenset(waits_on),
+                refused_by=frozenset(refused_by),
+            )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
 
@@ -224,15 +235,15 @@ class Cycle:
         self._table.refresh(self._cluster.changed_since(self._loaded))
         self._loaded = self._cluster.sequence
 
-    def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
+    def helps(self, event: ClusterEvent, group: Group) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
-        said = self.profile.helps(event, pod, refused_by, self._cluster)
+        pod = group.first()
+        said = self.profile.helps(event, pod, group.refused_by, self._cluster)
         if said is not False:
             return said
-        ends = Kind.NODE_ADDED
-        if NOMINATED in refused_by or WAITS in refused_by:
-            ends = _PROMISE_ENDS
-        return bool(event.kind.value & ends.value)
+        if event.node in group.waits_on and event.kind.value & _PROMISE_ENDS.value:
+            return True
+        return bool(event.kind.value & Kind.NODE_ADDED.value)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""

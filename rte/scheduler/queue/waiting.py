@@ -50,6 +50,7 @@ class Waiting:
         refused_since: since when a verdict stands that was not told; None: it was, or there is
             none.
         told: the verdict that users were told, and ``told_at`` when.
+        explained_at: when it was last found out.
     """
 
     pod: PodView
@@ -68,6 +69,7 @@ class Waiting:
     refused_since: float | None = None
     told: str = ""
     told_at: float = 0.0
+    explained_at: float = 0.0
 
     @property
     def order(self) -> tuple[int, str, int]:
