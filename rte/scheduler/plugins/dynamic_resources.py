@@ -225,7 +225,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         candidates: Sequence[Candidate],
         snapshot: Snapshot,  # noqa: ARG002
     ) -> Sequence[float] | None:
-        """Nodes whose devices and CPUs run out together, and whose zones are certain.
+        """Nodes whose devices and CPUs run out together.
 
         The order of alternatives (``firstAvailable``) counts as much, as in kube-scheduler.
         """
@@ -251,11 +251,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         for allocation in allocations:
             supply.usage.add(allocation)
         try:
-            balance = alignment.score(verdict.after, supply, places)
+            return alignment.score(verdict.after, supply, places)
         finally:
             for allocation in allocations:
                 supply.usage.remove(allocation)
-        return balance if answer.aligned.expected.certain else balance / 2
 
     # --- what it takes ---------------------------------------------------------------------------
 
