@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from contextlib import AsyncExitStack
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Between two readings of a state that is not consistent yet; a kubelet writes within milliseconds.
-_CLOCKS = Clocks(torn=0.05, torn_most=0.05)
+#: A kubelet writes within milliseconds. CPUs that no state file mentions are always taken for such
+#: a moment here; that they were plugged in after the kubelet's start only a follower can tell.
+_CLOCKS = Clocks(torn=0.05, torn_most=0.05, settled=math.inf)
 
 
 async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
@@ -81,10 +83,8 @@ async def read_node(
         errors.RteError: as :func:`run`.
     """
     async with AsyncExitStack() as stack:
-        once = _Once(
-            settings, machine, None, await _sources(settings, machine, None, stack, recording)
-        )
-        return await once.run()
+        sources = await _sources(settings, machine, None, stack, recording)
+        return await _Once(settings, machine, None, sources).run()
 
 
 class _Once:
@@ -101,7 +101,10 @@ class _Once:
         self._settings = settings
         self._client = client
         self._sources = sources
-        self._observer = Observer(settings.scope(pods=client is not None), _CLOCKS)
+        scope = settings.scope(pods=client is not None)
+        self._observer = Observer(
+            replace(scope, podresources=sources.podresources is not None), _CLOCKS
+        )
         self._ends = time.monotonic() + settings.oneshot_timeout
         self._events: deque[Event] = deque(
             [messages.MachineRead(machine), messages.Noticed(Change.POLL, time.monotonic())]
@@ -216,8 +219,7 @@ async def _sources(
         from rte.kubelet.podresources import PodResources
 
         asked = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
-        podresources = await stack.enter_async_context(asked)
-        socket = asked.path
+        podresources, socket = await stack.enter_async_context(asked), asked.path
     return Sources(
         machine=lambda: machine,
         learner=learn.Learner(settings, client, must_know=False).learn,

@@ -47,6 +47,10 @@ COMMANDS = {
         "rte defrag default/waiting-pod",
         "no moves open a place",
     ),
+    "view": Command(
+        "show the zones of the cluster in a browser (read-only)",
+        "rte view --listen 127.0.0.1:8090",
+    ),
     "simulate": Command(
         "place pods onto nodes offline, from files or machines",
         "rte simulate -f pods.yaml --machine '2x32*4' --compare",

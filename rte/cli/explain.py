@@ -42,6 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="ask a running rte scheduler (its --listen address, e.g. http://127.0.0.1:10259)",
     )
     add(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="bearer token for that scheduler (kubectl create token)",
+    )
+    add(
         "--case",
         type=Path,
         metavar="FILE",
@@ -123,6 +129,8 @@ def _explain(
 
 async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> list[PodAnswer]:
     access = credentials.Credentials(server=_url(args.scheduler))
+    if args.token_file:
+        access.token = credentials.TokenFile(args.token_file)
     namespace, _, name = _key(args).rpartition("/")
     async with Client(access, timeout_s=30) as client:
         if manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from rte.cli import inputs, machines, manifests
 from rte.model import bits
 from rte.model.quantity import format_bytes
 from rte.sim import offline
+from rte.view import page, still
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how to decide (default %(default)s)",
     )
     add("--compare", action="store_true", help="run every way of deciding, side by side")
-    add("-o", "--output", choices=("text", "json"), default="text")
+    add("-o", "--output", choices=("text", "json", "html"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
         for strategy, (cluster, pods, _) in zip(strategies, worlds, strict=True)
     ]
     cluster, _, problems = worlds[-1]
-    if args.output == "json":
+    if args.output == "html":
+        _write_page(cluster)
+    elif args.output == "json":
         print(json.dumps(_document(outcomes, cluster, problems), indent=2))
     else:
         print("\n".join(_compare(outcomes) if args.compare else _report(outcomes[0], cluster)))
@@ -93,6 +97,12 @@ def _prepare(
     if not waiting:
         raise errors.UsageError("there is no pod to place: give Pods or workloads with -f")
     return cluster, offline.order_by_name(waiting), problems
+
+
+def _write_page(cluster: Cluster) -> None:
+    """The nodes after the last way of deciding, as one file for a browser."""
+    sys.stdout.buffer.write(page.assemble(still.picture(cluster)))
+    sys.stdout.buffer.flush()
 
 
 def _is_bound(pod: dict[str, Any]) -> bool:

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     config.add_arguments(parser, "topology")
     parser.add_argument(
-        "-o", "--output", choices=("text", "json", "svg"), default="text", help="form"
+        "-o", "--output", choices=("text", "json", "svg", "html"), default="text", help="form"
     )
 
 
@@ -52,6 +52,12 @@ def run(args: argparse.Namespace) -> int:
         text = document.format_document(_document(reading))
     elif args.output == "svg":
         text = drawing.draw(reading.machine, reading)
+    elif args.output == "html":
+        from rte.view import page, still  # here: it brings the scheduler's view of nodes with it
+
+        sys.stdout.buffer.write(page.assemble(still.picture_of(reading)))
+        sys.stdout.buffer.flush()
+        return 0
     else:
         text = "".join(f"{line}\n" for line in describe(reading))
     sys.stdout.buffer.write(text.encode())

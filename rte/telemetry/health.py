@@ -10,6 +10,7 @@ from aiohttp import web
 from rte import errors
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable
 
     from rte.telemetry.effects import Condition
@@ -61,8 +62,11 @@ async def serve(
     *,
     started: Callable[[int], None] = lambda _: None,
     routes: Iterable[web.RouteDef] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until cancelled; ``started`` learns the port (for port 0), ``routes`` are added.
+
+    With ``tls`` everything is served over it.
 
     ``/healthz`` answers as long as the event loop runs: what a restart would not heal is no
     reason for one.
@@ -95,7 +99,7 @@ async def serve(
     await runner.setup()
     host, port = parse_address(address)
     try:
-        site = web.TCPSite(runner, host or None, port)
+        site = web.TCPSite(runner, host or None, port, ssl_context=tls)
         await site.start()
         started(runner.addresses[0][1])
         await asyncio.Event().wait()

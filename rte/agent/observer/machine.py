@@ -479,7 +479,7 @@ class Observer:
         if restart.synced:
             admitted = _admitted(self._files) if self._files else frozenset()
             self._gone = admitted - state.admitted
-        elif not self._learning.pending and not self._scope.podresources:
+        elif not self._learning.pending and not (self._scope.podresources and restart.epoch):
             restart.nobody_to_ask()
         elif not self._learning.pending and answers.is_fresh:
             answers.is_fresh = False

@@ -85,5 +85,5 @@ class Restart:
         return line
 
     def nobody_to_ask(self) -> None:
-        """Files alone do not tell."""
+        """Files alone do not tell, nor does a recording of a kubelet."""
         self.synced = True

@@ -80,6 +80,97 @@ def find_zones(
     return game.is_won(tuple(kinds.values()), ((0,) * len(names),) * len(room))
 
 
+class ZoneWalk:
+    """Pods in any order on a node where nothing ends: their zones, and no admission is predicted.
+
+    The same question as :class:`rte.placement.inflight.orders.Orders` answers, for pods that each
+    belong into single zones. What a set of pods may lead to is remembered.
+
+    Args:
+        state: of the node; nothing on it ends.
+        kinds: one pod of each kind.
+    """
+
+    def __init__(self, state: NodeState, kinds: Sequence[Pod]) -> None:
+        rules = rules_of(state.config, state.kubelet_version)
+        follows = goes_to_one_zone(state, rules) and not rules.prefer_closest
+        units = [_units(state, pod, rules) if follows else None for pod in kinds]
+        *room, self._anywhere = room_of(state)
+        empty = room_of(settle(state, frozenset()))[:-1]
+        names = sorted({name for each in units for unit in each or () for name in unit})
+        zonal = [name for name in names if room and name in room[0]]
+        self._loose = [name for name in names if name not in zonal]
+        self._wanted = [sum_of(each) if each is not None else {} for each in units]
+        self._units = [
+            None if each is None else tuple(_row(unit, zonal) for unit in each) for each in units
+        ]
+        self._room = [_row(row, zonal) for row in room]
+        # What would fit into an empty zone has no wider place that restricted takes.
+        rows = [_row(row, zonal) for row in empty]
+        none = (0,) * len(zonal)
+        self._is_final = [
+            rules.policy == merge.SINGLE_NUMA_NODE
+            or (
+                rules.policy == merge.RESTRICTED
+                and all(any(_holds(row, none, unit) for row in rows) for unit in each or ())
+            )
+            for each in self._units
+        ]
+        self._known: dict[tuple[int, ...], frozenset[_Loads] | None] = {
+            (): frozenset({(none,) * len(room)})
+        }
+
+    def admits(self, bundle: tuple[int, ...]) -> bool | None:
+        """Whether these pods (numbers of kinds, ascending) are admitted in every order; None:
+        that cannot be told here.
+        """
+        if any(self._units[kind] is None for kind in bundle):
+            return None
+        for name in self._loose:
+            wanted = sum(self._wanted[kind].get(name, 0) for kind in bundle)
+            if wanted > self._anywhere.get(name, 0):
+                return None
+        if self._reach(bundle) is not None:
+            return True
+        return False if all(self._is_final[kind] for kind in bundle) else None
+
+    def _reach(self, bundle: tuple[int, ...]) -> frozenset[_Loads] | None:
+        """Every load that the pods may lead to; None: some order is refused."""
+        if bundle not in self._known:
+            self._known[bundle] = self._follow(bundle)
+        return self._known[bundle]
+
+    def _follow(self, bundle: tuple[int, ...]) -> frozenset[_Loads] | None:
+        reached: set[_Loads] = set()
+        last = -1
+        for place, kind in enumerate(bundle):
+            if kind == last:
+                continue
+            last = kind
+            before = self._reach(bundle[:place] + bundle[place + 1 :])
+            if before is None:
+                return None
+            for loads in before:
+                after = self._place(self._units[kind] or (), loads)
+                if after is None:
+                    return None
+                reached.add(after)
+        return frozenset(reached)
+
+    def _place(self, units: _Units, loads: _Loads) -> _Loads | None:
+        for unit in units:
+            if not any(unit):
+                continue
+            zone = next(
+                (z for z, free in enumerate(self._room) if _holds(free, loads[z], unit)), None
+            )
+            if zone is None:
+                return None
+            load = tuple(a + b for a, b in zip(loads[zone], unit, strict=True))
+            loads = (*loads[:zone], load, *loads[zone + 1 :])
+        return loads
+
+
 def _units(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] | None:
     """What belongs into one zone each; None where that is not how the pod is served."""
     if demand.is_pod_level(pod, rules):

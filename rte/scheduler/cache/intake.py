@@ -100,8 +100,10 @@ class Intake:
         try:
             match collection:
                 case "pods":
-                    self.pods_seen = max(self.pods_seen, objects.version_of(metadata))
-                    self._set_pod(obj, now, taken)
+                    version = objects.version_of(metadata)
+                    self.pods_seen = max(self.pods_seen, version)
+                    if not self._is_known(metadata, version):
+                        self._set_pod(obj, now, taken)
                 case "reports":
                     self._set_report(obj, now, taken)
                 case "leases":
@@ -168,6 +170,10 @@ class Intake:
             self._judge(name, now)
 
     # --- pods, nodes, reports --------------------------------------------------------------------
+
+    def _is_known(self, metadata: Mapping[str, Any], version: int) -> bool:
+        known = self._cluster.pods.get(str(metadata.get("uid") or ""))
+        return known is not None and 0 < version == known.version
 
     def _set_pod(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         shapes = self._cluster.shapes

@@ -7,23 +7,32 @@ what it lets through is checked there, best candidates first.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rte.model.pod import QOS, ContainerKind
 from rte.scheduler.framework.node import UNBOUNDED, free_by_zone
+from rte.scheduler.plugins import (
+    node_affinity,
+    node_resources_fit,
+    node_unschedulable,
+    taint_toleration,
+)
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from rte.model.pod import Container
     from rte.scheduler.framework.columns import Column, Columns, Mask, Rows
     from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.plugin import Refusal
     from rte.scheduler.framework.shape import Shape
 
 #: Stands for "not counted" among CPUs.
@@ -75,6 +84,32 @@ class Screened:
         yield from rows[np.argsort(ranks, kind="stable")].tolist()
 
 
+class _Rule(NamedTuple):
+    """Rows that a plugin does not refuse, and its reason for the others."""
+
+    plugin: str
+    ok: Mask
+    reason: str
+
+
+class Tally(NamedTuple):
+    """Refusals by reason, rows still to be asked, and those counted whose zones lack room."""
+
+    counts: Counter[str]
+    rest: Rows
+    short: Rows
+
+
+class ZonesShort(NamedTuple):
+    """Of so many zones those that lack CPUs, memory, both; the most CPUs that one has."""
+
+    zones: int
+    cpus: int
+    memory: int
+    both: int
+    largest: int
+
+
 class Table:
     """Room on the nodes as columns.
 
@@ -102,6 +137,9 @@ class Table:
         self._in_flight = np.zeros(0, dtype=np.int64)
         self._closed = np.zeros(0, dtype=np.bool_)
         self._aligning = np.zeros(0, dtype=np.bool_)
+        # A zone that lacks room is all that the managers can say against a pod there.
+        self._plain = np.zeros(0, dtype=np.bool_)
+        self._zone_count = np.zeros(0, dtype=np.int64)
         self._broken_up = np.zeros(0, dtype=np.int64)
 
     def refresh(self, entries: Iterable[NodeEntry]) -> None:
@@ -111,16 +149,16 @@ class Table:
             if entry.info is not None:
                 self._load(entry)
 
-    def screen(self, shape: Shape, around: Iterable[tuple[str, Mask]] = ()) -> Screened:
+    def screen(self, shape: Shape, around: Iterable[tuple[str, Refusal]] = ()) -> Screened:
         """What is left of all nodes, and which rules dropped the others.
 
-        ``around``: name of a plugin that looks around, and rows that it refuses.
+        ``around``: name of a plugin that looks around, and what it refuses.
         """
         ok = self._columns.present.copy()
         left = int(np.count_nonzero(ok))
         dropped: set[str] = set()
-        refused = ((name, ~mask) for name, mask in around)
-        for name, mask in chain(self._rules(shape), refused):
+        rules = ((rule.plugin, rule.ok) for rule in self._rules(shape))
+        for name, mask in chain(rules, ((name, ~refusal.rows) for name, refusal in around)):
             ok &= mask
             now = int(np.count_nonzero(ok))
             if now < left:
@@ -133,18 +171,69 @@ class Table:
             rows, self._preference(shape, rows), self._shut(shape)[rows], frozenset(dropped)
         )
 
-    def _rules(self, shape: Shape) -> Iterator[tuple[str, Mask]]:
-        yield "NodeUnschedulable", self._columns.schedulable(shape.tolerations)
+    def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
+        """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.
+
+        Args:
+            shape: of the pod.
+            around: what rules that look around refuse; they count where no other rule is known to
+                refuse the pod.
+            exact: rows to be asked one by one in any case.
+        """
+        left, rest = self._columns.present.copy(), np.zeros(self._rows, dtype=np.bool_)
+        rest[list(exact)] = left[list(exact)]
+        left &= ~rest
+        counts: Counter[str] = Counter()
+        short = np.zeros(self._rows, dtype=np.bool_)
+        for rule in self._rules(shape):
+            refused = left & ~rule.ok
+            left &= rule.ok
+            if rule.plugin == NodeResourceTopology.name:
+                # Rules that are asked before may have another reason.
+                sure = self._plain if not (shape.ports or shape.disks) else short
+                rest |= refused & ~sure
+                refused &= sure
+                short = refused
+            if number := int(np.count_nonzero(refused)):
+                counts[rule.reason] += number
+        rest |= left
+        for refusal in around:
+            refused = rest & refusal.rows
+            refused[list(exact)] = False
+            if number := int(np.count_nonzero(refused)):
+                counts[refusal.reason] += number
+                rest &= ~refused
+        return Tally(counts, np.flatnonzero(rest), np.flatnonzero(short))
+
+    def zones_short(self, rows: Rows, cpus: int, memory: int) -> ZonesShort:
+        """What the zones of these rows lack for a container."""
+        there = np.arange(self._cpus.shape[0])[:, None] < self._zone_count[rows]
+        free = self._cpus[:, rows]
+        few, little = there & (free < cpus), there & (self._memory[:, rows] < memory)
+        both = int(np.count_nonzero(few & little))
+        return ZonesShort(
+            int(there.sum()),
+            int(np.count_nonzero(few)) - both,
+            int(np.count_nonzero(little)) - both,
+            both,
+            int(free[there].max(initial=0)),
+        )
+
+    def _rules(self, shape: Shape) -> Iterator[_Rule]:
+        ok = self._columns.schedulable(shape.tolerations)
+        yield _Rule("NodeUnschedulable", ok, node_unschedulable.WHY)
         if shape.nodes.labels or shape.nodes.terms is not None:
-            yield "NodeAffinity", self._columns.selected(shape.nodes)
-        yield "TaintToleration", self._columns.tolerated(shape.tolerations)
+            yield _Rule("NodeAffinity", self._columns.selected(shape.nodes), node_affinity.WHY)
+        for key, refused in self._columns.untolerated(shape.tolerations):
+            yield _Rule("TaintToleration", ~refused, taint_toleration.why(key))
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:
                 column = np.zeros(self._rows, dtype=np.int64)
-            yield "NodeResourcesFit", column >= amount
+            yield _Rule("NodeResourcesFit", column >= amount, node_resources_fit.why(name))
         if shape.may_need_zone and any(shape.exclusive_cpus):
-            yield "NodeResourceTopology", self._fits_zones(shape)
+            ok = self._fits_zones(shape)
+            yield _Rule(NodeResourceTopology.name, ok, "TopologyAffinityError")
 
     # --- order -----------------------------------------------------------------------------------
 
@@ -241,9 +330,9 @@ class Table:
         if rows <= self._rows:
             return
         more = rows - self._rows
-        for name in ("_zoned", "_single", "_by_pod", "_aligning", "_closed"):
+        for name in ("_zoned", "_single", "_by_pod", "_aligning", "_closed", "_plain"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
-        for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound"):
+        for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound", "_zone_count"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
         self._pad_zones(((0, 0), (0, more)))
         for table in (self._totals, self._allocatable):
@@ -275,12 +364,20 @@ class Table:
         self._in_flight[row] = len(view.in_flight) if view else 0
         self._cpus[:, row], self._memory[:, row] = 0, 0
         self._sure_cpus[:, row], self._sure_memory[:, row] = 0, 0
-        self._cpus_together[row], self._aligning[row] = 0, False
+        self._cpus_together[row], self._aligning[row], self._plain[row] = 0, False, False
+        self._zone_count[row] = len(zones or ())
         if zones is None or view is None:
             return
         config = view.base.config
         self._closed[row] = view.is_closed
         self._single[row] = config.topology_policy == "single-numa-node"
+        self._plain[row] = not (
+            view.in_flight
+            or config.topology_policy not in ("single-numa-node", "restricted")
+            or config.cpu_options
+            or entry.held_off
+            or entry.distrust()
+        )
         self._by_pod[row] = config.topology_scope == "pod"
         sizes = [cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()]
         bound = config.topology_policy == "restricted" and config.cpu_policy == "static"

@@ -21,11 +21,10 @@ from rte.scheduler.framework.status import SUCCESS, Status
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from rte.scheduler.framework.columns import Mask
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Plugin, Snapshot
+    from rte.scheduler.framework.plugin import Candidate, Plugin, Refusal, Snapshot
     from rte.scheduler.framework.shape import Shape
 
     #: What the rules that look around have prepared for one pod.
@@ -123,12 +122,12 @@ class Profile:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
 
-    def refused_rows(self, around: Around) -> Iterator[tuple[str, Mask]]:
-        """Name of a plugin and the rows that it refuses, of those that answer for all at once."""
+    def refusals(self, around: Around) -> Iterator[tuple[str, Refusal]]:
+        """Name of a plugin and what it refuses, of those that answer for all nodes at once."""
         for plugin, prepared in around:
             if isinstance(plugin, RowFilter):
                 for refusal in prepared:
-                    yield plugin.name, refusal.rows
+                    yield plugin.name, refusal
 
     def score(
         self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot

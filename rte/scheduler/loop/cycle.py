@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.cache.table import ZonesShort
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
@@ -217,12 +218,40 @@ class Cycle:
         if problem.reason:
             number = sum(1 for entry in self._cluster.nodes.values() if entry.info)
             return Counter({problem.reason: number})
-        around = self.around(pod)
-        counts: Counter[str] = Counter()
-        for entry in self._cluster.nodes.values():
-            if entry.info is not None:
-                counts[self.check(entry, pod, around).reason] += 1
+        counts, _ = self._tally(pod)
         return counts
+
+    def why(self, pod: PodView) -> tuple[Counter[str], ZonesShort | None]:
+        """:meth:`reasons`, and what zones lack for the largest container where that is known."""
+        problem = self.problem(pod)
+        if problem.reason:
+            return self.reasons(pod), None
+        counts, short = self._tally(pod)
+        cpus = max(pod.shape.exclusive_cpus, default=0)
+        memory = max((box.requests.get("memory", 0) for box in pod.shape.pod.containers), default=0)
+        if not cpus or not len(short):
+            return counts, None
+        return counts, self._table.zones_short(short, cpus, memory)
+
+    def _tally(self, pod: PodView) -> tuple[Counter[str], Rows]:
+        """Reasons by number of nodes, and rows whose managers refuse, or admit, the pod."""
+        cluster = self._cluster
+        self._refresh()
+        around = self.around(pod)
+        promised = {cluster.nodes[name].row for name in cluster.nominations.values()}
+        refusals = (refusal for _, refusal in self.profile.refusals(around))
+        counts, rest, short = self._table.tally(pod.shape, refusals, sorted(promised))
+        judged = []
+        for row in rest.tolist():
+            entry = cluster.rows[row]
+            counts[self.check(entry, pod, around).reason] += 1
+            if self.check_node(entry, pod.shape).verdict is not None:
+                judged.append(row)
+        return counts, np.append(short, np.array(judged, dtype=np.intp))
+
+    def _refresh(self) -> None:
+        self._table.refresh(self._cluster.changed_since(self._loaded))
+        self._loaded = self._cluster.sequence
 
     def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
@@ -316,9 +345,8 @@ class Cycle:
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
             return ((entry, False) for entry in changed), ENOUGH
-        self._table.refresh(cluster.changed_since(self._loaded))
-        self._loaded = cluster.sequence
-        screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
+        self._refresh()
+        screened = self._table.screen(pod.shape, self.profile.refusals(around))
         refused_by |= screened.dropped
         concerned = [
             plugin

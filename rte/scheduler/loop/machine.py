@@ -202,7 +202,7 @@ class Machine:
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
         else:
-            text, counts = explain(pod, self.cluster, self.cycle)
+            text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:

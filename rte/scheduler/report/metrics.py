@@ -159,6 +159,20 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        # What is rare has a series from the start, so that its first increase can be seen.
+        self.rejections.labels("TopologyAffinityError", "ours")
+
+    def unschedulable(self) -> int:
+        """Attempts so far that found no place."""
+        return int(
+            sum(
+                sample.value
+                for metric in self.attempts.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
+            )
+        )
+
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)

@@ -59,6 +59,7 @@ def _on_signals(act: Callable[[], object]) -> None:
 async def _until_stopped(
     cluster: Cluster, console: Console, stop: asyncio.Event, *, rate: float, seed: int
 ) -> None:
+    await cluster.served()
     observer = Observer(cluster)
     show = _screen if console.is_terminal else _lines
     work = (
@@ -86,6 +87,7 @@ async def _until_stopped(
 def _commands(cluster: Cluster) -> list[str]:
     return [
         f"export KUBECONFIG={cluster.kubeconfig}",
+        f"in a browser: {cluster.page}",
         "kubectl get pods,noderesourcetopologies  |  rte explain POD  |  Ctrl-C ends",
     ]
 

@@ -129,7 +129,11 @@ class GroupsNode(NodeFilter, Clocked):
 
 
 class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
-    """The allocation: exact, and proven where there is none."""
+    """The allocation: exact, and proven where there is none.
+
+    Attributes:
+        books: what is known of requests and nodes.
+    """
 
     name = "ProcessingGroups"
     says = (
@@ -140,7 +144,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
     decides = True
 
     def __init__(self, books: Books) -> None:
-        self._books = books
+        self.books = books
         self._looked_at = -1
         self._told: dict[str, frozenset[tuple[str, str]]] = {}
         self._cut_off = 0
@@ -151,11 +155,11 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """What the pod would get, or every resource that lacks."""
-        wish = self._books.valid(shape)
-        known = self._books.on(node) if wish is not None else None
+        wish = self.books.valid(shape)
+        known = self.books.on(node) if wish is not None else None
         if wish is None or known is None:
             return status
-        decision = self._books.answers.place(wish, known.ground)
+        decision = self.books.answers.place(wish, known.ground)
         given = decision.allocation
         if given is None:
             resources = bool(_OF_ROOM.intersection(decision.reasons))
@@ -169,7 +173,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Pods with groups."""
-        return self._books.valid(pod.shape) is not None
+        return self.books.valid(pod.shape) is not None
 
     def score(
         self,
@@ -178,12 +182,12 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         snapshot: Snapshot,  # noqa: ARG002
     ) -> Sequence[float] | None:
         """Nodes without GPUs for pods without, then by strategy, then by name."""
-        wish = self._books.valid(pod.shape)
+        wish = self.books.valid(pod.shape)
         if wish is None or len(candidates) < 2:
             return None
         keys = []
         for number, (node, _) in enumerate(candidates):
-            known = self._books.on(node)
+            known = self.books.on(node)
             order = preference(wish.request, known.ground) if known else (True, 0)
             keys.append((known is None, order, node.name, number))
         keys.sort()
@@ -195,7 +199,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
 
     def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
         """The record, tied to the pod's UID, and its network selection."""
-        known = self._books.on(node)
+        known = self.books.on(node)
         if status.groups is None or known is None:
             return {}
         record = _record(pod.uid, node, known, status.groups)
@@ -214,7 +218,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
             notes += self._look(entry)
         for name in self._told.keys() - snapshot.nodes.keys():
             del self._told[name]
-        cut_off = self._books.answers.cut_off
+        cut_off = self.books.answers.cut_off
         limits, self._cut_off = cut_off - self._cut_off, cut_off
         return Passed(
             metrics=(
@@ -225,7 +229,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         )
 
     def _look(self, entry: NodeEntry) -> Iterator[tuple[PodView, str, str]]:
-        known = self._books.on(entry)
+        known = self.books.on(entry)
         found = frozenset(_faults(known)) if known is not None else frozenset()
         for uid, text in sorted(found - self._told.get(entry.name, frozenset())):
             if uid in entry.pods:

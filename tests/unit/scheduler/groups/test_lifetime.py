@@ -191,7 +191,7 @@ class Lifetime(RuleBasedStateMachine):
 
     def books(self) -> Books:
         plugins = self.rack.machine.cycle.profile.plugins
-        return next(p._books for p in plugins if isinstance(p, ProcessingGroups))
+        return next(p.books for p in plugins if isinstance(p, ProcessingGroups))
 
     def by_the_api(self, name: str) -> Any:
         """What the bound pods' annotations say."""
