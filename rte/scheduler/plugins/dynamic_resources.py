@@ -18,6 +18,8 @@ from msgspec import structs
 from rte import errors
 from rte.placement.dra import Wish, align, alignment, extended
 from rte.placement.dra.alignment import Alignment
+from rte.placement.dra.extended import ExtendedClaim
+from rte.placement.dra.objects import AllocationResult
 from rte.placement.dra.verdict import Reason
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rte.placement.dra.alignment import Aligned
-    from rte.placement.dra.extended import ExtendedClaim
-    from rte.placement.dra.objects import AllocationResult, ResourceClaim
+    from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.devices import Devices, KnownClaim
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -307,6 +308,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             others = [one for one in known.claim.status.reserved_for if one.uid != pod.uid]
             if allocation is not None and not others:
                 yield _reserved(known, allocation, pod, decided=True)
+        made = self._devices.claims.get(f"{pod.namespace}/{extended_claim_name(pod)}")
+        if made is not None and made.owner == pod.uid:
+            allocation = made.claim.status.allocation or AllocationResult()
+            yield MadeClaim(claim=ExtendedClaim(made.claim, ()), allocation=allocation, pod=pod)
 
 
 def _reserved(
