@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rte.placement.dra.alignment import Aligned
     from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.devices import Devices, KnownClaim
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Candidate, Snapshot
@@ -110,6 +111,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         self._devices = devices
         self._known: dict[bytes, dict[str, _Answer]] = {}
         self._steered: dict[str, set[str]] = {}
+
+    def spreads(self, event: ClusterEvent) -> bool:
+        """Only devices and claims concern several nodes."""
+        return bool(event.kind & Kind.DEVICES)
 
     # --- where it may go -------------------------------------------------------------------------
 
