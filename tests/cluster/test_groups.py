@@ -65,12 +65,14 @@ def node(cluster: Cluster) -> Iterator[Node]:
         f"--device-plugin-dir={root}/device-plugins",
     )
     plugin = render("nri")
-    for volume in plugin[0]["spec"]["template"]["spec"]["volumes"]:
-        volume["hostPath"]["path"] = str(node.dir)  # where the test bed has the runtime's socket
+    spec = plugin[0]["spec"]["template"]["spec"]
+    spec["hostNetwork"] = True  # the test bed has no network for pods
+    for volume in spec["volumes"]:
+        volume["hostPath"]["path"] = str(node.dir)  # where it has the runtime's socket
     text = yaml.safe_dump_all(plugin)
     cluster.kubectl("apply", "-f", "-", text=text)
     processes.wait_until(
-        lambda: "registered" in plugin_log(cluster), 60, "the plugin at the runtime", every=0.5
+        lambda: "registered" in plugin_log(node), 60, "the plugin at the runtime", every=0.5
     )
     cluster.spawn(
         "groups-scheduler",
@@ -84,8 +86,8 @@ def node(cluster: Cluster) -> Iterator[Node]:
     cluster.stop_role("scheduler")
 
 
-def plugin_log(cluster: Cluster) -> str:
-    return cluster.kubectl("logs", "-n", agents.NAMESPACE, "daemonset/rte-nri", check=False)
+def plugin_log(node: Node) -> str:
+    return "".join(file.read_text() for file in node.dir.glob("pod-logs/*rte-nri*/nri/*.log"))
 
 
 def inventory(node: Node) -> group_inventory.Published:
