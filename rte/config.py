@@ -470,6 +470,16 @@ OPTIONS = (
         commands=("scheduler", "explain"),
     ),
     Option(
+        name="also-for",
+        field="scheduler.also_for",
+        parse=name,
+        value="NAME",
+        help="further spec.schedulerNames whose pods are placed (several)",
+        default="none",
+        commands=_SCHEDULER,
+        several=True,
+    ),
+    Option(
         name="listen",
         field="scheduler.listen",
         parse=listen,
@@ -645,6 +655,15 @@ OPTIONS = (
         default="false",
         commands=_SCHEDULER,
         switches=True,
+    ),
+    Option(
+        name="fit-shapes",
+        field="scheduler.fit_shapes",
+        parse=path,
+        value="F",
+        help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
+        default="none",
+        commands=_SCHEDULER,
     ),
     Option(
         name="device-share",
