@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
+    from rte.scheduler.queue.queue import Group
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
@@ -80,6 +81,7 @@ class Decision:
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
         second_best: some node would do, though not well.
+        waits_on: the nodes where they do.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -88,6 +90,7 @@ class Decision:
     score: float = 0.0
     waits: bool = False
     second_best: bool = False
+    waits_on: frozenset[str] = frozenset()
     refused_by: frozenset[str] = frozenset()
 
 
@@ -119,14 +122,17 @@ class Cycle:
         around = self.profile.around(pod, self._cluster)
         found: list[Candidate] = []
         last_resort: list[Candidate] = []
-        waits = False
+        waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
         for entry, closed in candidates:
-            if closed and (found or waits):
-                # Nothing more can come of them.
-                refused_by.add(NodeResourceTopology.name)
+            if closed and found:
                 break
+            if closed and waits_on:
+                # Whether it waits there as well, or is refused, makes no difference now.
+                refused_by.add(NodeResourceTopology.name)
+                waits_on.add(entry.name)
+                continue
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -136,19 +142,21 @@ class Cycle:
             refused_by.add(status.plugin)
             if status.uncertain or status.second_best:
                 last_resort.append(Candidate(entry, status))
-            waits = waits or status.waits
-        if not found and last_resort and not waits:
+            if status.waits:
+                waits_on.add(entry.name)
+        if not found and last_resort and not waits_on:
             found = [
                 each
                 for each in last_resort
                 if (settles or not each.status.second_best) and self._will_do(around, pod, each)
             ]
         if not found:
-            if waits:
+            if waits_on:
                 refused_by.add(WAITS)
             second_best = any(each.status.second_best for each in last_resort)
             return Decision(
-                waits=waits or second_best,
+                waits=bool(waits_on) or second_best,
+                waits_on=frozenset(waits_on),
                 second_best=second_best,
                 refused_by=frozenset(refused_by),
             )
@@ -253,15 +261,15 @@ class Cycle:
         self._table.refresh(self._cluster.changed_since(self._loaded))
         self._loaded = self._cluster.sequence
 
-    def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
+    def helps(self, event: ClusterEvent, group: Group) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
-        said = self.profile.helps(event, pod, refused_by, self._cluster)
+        pod = group.first()
+        said = self.profile.helps(event, pod, group.refused_by, self._cluster)
         if said is not False:
             return said
-        ends = Kind.NODE_ADDED
-        if NOMINATED in refused_by or WAITS in refused_by:
-            ends = _PROMISE_ENDS
-        return bool(event.kind.value & ends.value)
+        if event.node in group.waits_on and event.kind.value & _PROMISE_ENDS.value:
+            return True
+        return bool(event.kind.value & Kind.NODE_ADDED.value)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""

@@ -51,6 +51,7 @@ class Waiting:
             none.
         second_best_since: since when some node would take it, though not well; None: none did yet.
         told: the verdict that users were told, and ``told_at`` when.
+        explained_at: when it was last found out.
     """
 
     pod: PodView
@@ -70,6 +71,7 @@ class Waiting:
     second_best_since: float | None = None
     told: str = ""
     told_at: float = 0.0
+    explained_at: float = 0.0
 
     @property
     def order(self) -> tuple[int, str, int]:
