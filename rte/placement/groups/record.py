@@ -6,7 +6,7 @@ Old and new releases read each other's records: what a reader does not know it l
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -80,6 +80,10 @@ def devices_of(
     return devices
 
 
+#: Less than nothing would give others more than there is.
+_Amount = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class _Queue(msgspec.Struct, frozen=True):
     rx: int
     tx: int
@@ -94,8 +98,8 @@ class _CPUs(msgspec.Struct, frozen=True):
 
 class _NIC(msgspec.Struct, frozen=True):
     address: str
-    rx: int = 0
-    tx: int = 0
+    rx: _Amount = 0
+    tx: _Amount = 0
     backup: str | None = None
     exclusive: bool = False
 
@@ -106,7 +110,7 @@ class _Group(msgspec.Struct, frozen=True):
     cpus: _CPUs = _CPUs()
     gpus: tuple[str, ...] = ()
     nics: tuple[_NIC, ...] = ()
-    hugepages: dict[str, dict[int, int]] = {}
+    hugepages: dict[str, dict[int, _Amount]] = {}
 
 
 class _Misc(msgspec.Struct, frozen=True):
@@ -121,7 +125,7 @@ class _Document(msgspec.Struct, frozen=True):
     inventory: str = ""
     groups: tuple[_Group, ...] = ()
     misc: _Misc = _Misc()
-    hugepages: dict[str, dict[int, int]] = {}
+    hugepages: dict[str, dict[int, _Amount]] = {}
     devices: dict[str, dict[str, Any]] = {}
     values: dict[str, str] = {}
 

@@ -99,7 +99,8 @@ def _held(text: str) -> Mapping[str, Any]:
     """What an annotation says; a malformed one says nothing, as with Koordinator."""
     try:
         document: Mapping[str, Any] = orjson.loads(text)
-        read_node_devices({}, [document])
+        used = read_node_devices({}, [document]).used
     except (errors.RteError, AttributeError, KeyError, TypeError, ValueError):
         return {}
-    return document
+    amounts = (it for minors in used.values() for held in minors.values() for it in held.values())
+    return {} if any(amount < 0 for amount in amounts) else document

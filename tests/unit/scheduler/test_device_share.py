@@ -89,7 +89,9 @@ def test_what_is_wrong_with_a_request_or_an_object_is_told() -> None:
 
 def test_annotations_that_nobody_can_read_hold_nothing() -> None:
     desk = a_desk(device("gpu", 0, 0), device("rdma", 0, 0))
-    for number, text in enumerate(["{", "[]", '{"gpu": [{"minor": {}}]}', '{"gpu": 3}']):
+    less = '{"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-core": "-100"}}]}'
+    for number, text in enumerate(["{", "[]", '{"gpu": [{"minor": {}}]}', '{"gpu": 3}', less]):
         desk.pod(f"odd{number}", "1", annotations={ALLOCATED: text}, node_name="n")
 
     assert desk.where(desk.pod(extra=WHOLE, annotations=JOINT)) == "n"
+    assert not desk.where(desk.pod(extra=WHOLE, annotations=JOINT))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.model import bits
 from rte.placement.groups.allocation import NO_ZONE, Allocation, GivenNIC, GroupAllocation
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import NETWORK_CONFIG
@@ -61,7 +62,7 @@ def adopt(placed: Placed, inventory: Inventory) -> Allocation:
     imported, request = placed.imported, placed.request
     ids = {what: triad.value_at(imported.settings, path) for path, what in imported.fields.items()}
     network: Any = imported.settings.get(NETWORK_CONFIG, ())
-    return Allocation(
+    allocation = Allocation(
         groups=tuple(
             _group(wish, f"groups[{i}]", ids, network, inventory)
             for i, wish in enumerate(request.groups)
@@ -70,6 +71,10 @@ def adopt(placed: Placed, inventory: Inventory) -> Allocation:
         misc=tuple(ids[f"misc[{i}]"] for i in range(request.misc.count)),
         pages={size: {NO_ZONE: count} for size, count in request.hugepages.items()},
     )
+    cpus = [cpu for group in allocation.groups for cpu in group.cpus()]
+    if any(not 0 <= cpu <= bits.MAX_ID for cpu in (*cpus, *allocation.misc)):
+        raise AdoptionError("the file has no CPUs yet")
+    return allocation
 
 
 def _group(
@@ -82,7 +87,7 @@ def _group(
     numbers = [ids[f"{at}.gpus[{n}]"] for n in range(len(wish.gpus))]
     if lost := [number for number in numbers if number not in by_index]:
         raise AdoptionError(f"{wish.name}: there is no GPU {lost[0]}")
-    allocation = GroupAllocation(
+    return GroupAllocation(
         name=wish.name,
         zone=None,
         feeders=tuple(
@@ -95,9 +100,6 @@ def _group(
         gpus=tuple(by_index[number] for number in numbers),
         nics=tuple(_nics(wish, queues, network, inventory)),
     )
-    if any(cpu < 0 for cpu in allocation.cpus()):
-        raise AdoptionError(f"{wish.name}: the file has no CPUs yet")
-    return allocation
 
 
 def _nics(
@@ -108,9 +110,14 @@ def _nics(
     for entry in wish.nics:
         macs = {
             str(told.get("mac", "")).lower()
-            for told in network
-            if isinstance(told, dict) and any(rx in told.get("rxCores", ()) for rx, _ in queues)
+            for told in _list(network)
+            if isinstance(told, dict) and any(rx in _list(told.get("rxCores")) for rx, _ in queues)
         }
         if len(macs) != 1 or not macs <= set(by_mac):
             raise AdoptionError(f"{wish.name}: {NETWORK_CONFIG} names no NIC of the node for it")
         yield GivenNIC(by_mac[macs.pop()], entry.rx, entry.tx)
+
+
+def _list(value: Any) -> Any:
+    """What is a list; nothing where the file has something else in its place."""
+    return value if isinstance(value, list | tuple) else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rte import errors
 from rte.model import quantity
 from rte.placement.groups import allocation, facts, holdings, request
 from rte.placement.groups.answers import Answers
@@ -136,10 +137,18 @@ def _request(text: str, shape: Shape) -> Request:
         RequestError: it is invalid.
     """
     found = parse_request(text)
-    asked = {
-        name.removeprefix(_HUGEPAGES): amount // quantity.parse(name.removeprefix(_HUGEPAGES))
-        for name, amount in shape.totals.items()
-        if name.startswith(_HUGEPAGES)
-    }
-    check_pages(found, asked)
+    sizes = [name.removeprefix(_HUGEPAGES) for name in shape.totals if name.startswith(_HUGEPAGES)]
+    check_pages(
+        found, {size: shape.totals[_HUGEPAGES + size] // _page_bytes(size) for size in sizes}
+    )
     return found
+
+
+def _page_bytes(size: str) -> int:
+    try:
+        page = quantity.parse(size)
+    except errors.ParseError:
+        page = 0
+    if page <= 0:
+        raise RequestError("mismatch", f"hugepages.{size}", "is no size of pages")
+    return page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from rte.placement.groups.live import Holder, held_by
 from rte.placement.groups.policies import Policies, read_policies
 from rte.placement.groups.record import Record
 from tests.unit.placement.groups.nodes import two_sockets
+from tests.unit.placement.groups.test_replay import NODE, placed
 
 RECORD = Record(
     pod="u",
@@ -69,6 +71,32 @@ def test_no_damaged_record_crashes_anything(data: st.DataObject) -> None:
     used_by(held.allocations)
     assert list(conflicts(held.allocations)) == []
     assert all("\n" not in why for why in held.unreadable.values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"rx":10', '"rx":-10'), ('{"0":1}', '{"0":-1}'), ('"misc":{', '"misc":[')]
+)
+def test_nobody_holds_less_than_nothing(old: str, new: str) -> None:
+    assert old in RECORD.text()
+
+    held = held_by([Holder("u", "n", RECORD.text().replace(old, new))], two_sockets())
+
+    assert list(held.unreadable) == ["u"]
+
+
+@given(st.data())
+def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
+    words = re.split(r"(\W)", placed())
+    for _ in range(data.draw(st.integers(1, 4))):
+        number = data.draw(st.integers(0, len(words) - 1))
+        words[number] = data.draw(
+            st.sampled_from(["", "5", "-1", "99999999999", "[", ")", "( )", '"x"', "{ }", "true"])
+        )
+
+    held = held_by([Holder("u", "n", "", "".join(words))], NODE)
+
+    used_by(held.allocations)
+    assert len(held.allocations) + len(held.unreadable) == 1
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

@@ -170,6 +170,16 @@ def test_a_device_that_comes_back_wakes_a_pod() -> None:
     assert rack.where(uid) == "a"
 
 
+@pytest.mark.parametrize("size", ["0", "x", "-1Gi"])
+def test_pages_of_no_size_stop_nobody(size: str) -> None:
+    rack = a_rack("a")
+    uid = rack.asks(RADIO, extra={f"hugepages-{size}": "1Gi"}, guaranteed=True, cpu="1500m")
+    other = rack.asks(RADIO)
+
+    assert "is no size of pages" in rack.why(uid)
+    assert rack.where(other) == "a"
+
+
 @pytest.mark.parametrize("text", ["{", '{"version": 2}', '{"version": 1, "cores": {"0": "x"}}'])
 def test_an_inventory_that_cannot_be_read_stops_groups_only(text: str) -> None:
     rack = a_rack("a")
