@@ -7,8 +7,8 @@ and kube-scheduler with its own gang scheduling (gate ``GenericWorkload``) and n
 
 * ``done``: gangs of which all pods ran to their end; ``makespan_s``; ``rejections`` of kubelets;
 * ``partial``: gangs of which a pod ran while another one had no node, or was refused, for more than
-  three seconds (binds of one gang are many requests); ``spread_s``: longest time between the first and
-  the last bind of a gang;
+  three seconds (binds of one gang are many requests); ``spread_s``: longest time between the
+  first and the last bind of a gang;
 * ``over_oracle``: makespan to that of a scheduler without latency that knows the exact model and
   serves the gangs in order of arrival, whenever one ends (``OVERHEAD_S`` of the kubelet added).
 """

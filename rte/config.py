@@ -657,6 +657,15 @@ OPTIONS = (
         switches=True,
     ),
     Option(
+        name="fit-shapes",
+        field="scheduler.fit_shapes",
+        parse=path,
+        value="F",
+        help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="device-share",
         field="scheduler.device_share",
         parse=switch,

@@ -15,6 +15,7 @@ from rte.cli import inputs, live, machines, manifests
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
 from rte.placement.joint.wording import missing_words
+from rte.scheduler.front.fit import copies_document, gang_document
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.ground import member_of, problem_of, snapshot
 
@@ -180,15 +181,7 @@ class _Question:
             lines.append(f"  ... and {len(hosts) - len(shown)} more nodes (--all shows them)")
         if found.missing:
             lines.append(f"one more: {missing_words(found.missing)}")
-        document = {
-            "pods": found.total,
-            "exact": not found.unsure,
-            "nodes": dict(found.copies),
-            "totals": dict(found.totals),
-            "unsure": sorted(found.unsure),
-            "missing": asdict(found.missing) if found.missing else None,
-        }
-        return _Answer(lines, document, found.total > 0)
+        return _Answer(lines, copies_document(found), found.total > 0)
 
     def count_empty(self, nodes: list[Node]) -> _Answer:
         """How many copies an empty node of each kind takes."""
@@ -248,15 +241,7 @@ class _Question:
             f"{len(each.pods)} pods like {each.pods[0]}: {each.places} find a place, without others"
             for each in answer.shortages
         )
-        document = {
-            "verdict": str(answer.verdict),
-            "pods": total,
-            "places": dict(answer.places),
-            "most": answer.most,
-            "topology_value": answer.value,
-            "blame": answer.blame and str(answer.blame),
-            "shortages": [asdict(each) for each in answer.shortages],
-        }
+        document = gang_document(answer, total)
         return _Answer(lines, document, answer.verdict is gang.Verdict.FITS)
 
 

@@ -45,6 +45,7 @@ class SchedulerSettings:
         stats_listen: address of NHD's gRPC statistics; empty: none.
         stats_cert: their certificates, ``stats_key`` the private key.
         stats_client_ca: authority of the clients that may ask; None: anybody may.
+        fit_shapes: YAML file of pods whose number that fits is measured; None: none.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -70,6 +71,7 @@ class SchedulerSettings:
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None
+    fit_shapes: Path | None = None
     resource_status: bool = False
     device_share: bool = False
     groups_policy: Path | None = None

@@ -100,6 +100,7 @@ SAMPLES = {
     "extender-profiles": ("gold", ("gold",)),
     "device-share": ("true", True),
     "groups-policy": ("/g", Path("/g")),
+    "fit-shapes": ("/s.yaml", Path("/s.yaml")),
     "stats-listen": ("127.0.0.1:45655", "127.0.0.1:45655"),
     "stats-cert": ("/t", Path("/t")),
     "stats-key": ("/t", Path("/t")),

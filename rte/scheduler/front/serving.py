@@ -1,4 +1,4 @@
-"""What the scheduler serves: health, metrics and ``/explain``; the verbs of the extender.
+"""What the scheduler serves: health, metrics, ``/explain`` and ``/fit``; the verbs of the extender.
 
 What changes anything, or costs time, is behind the question whether the caller may
 (:mod:`rte.scheduler.front.access`). An address that only processes of the same machine reach asks
@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.scheduler.front import explain
+from rte.scheduler.front import explain, fit
 from rte.scheduler.front.access import Access, is_loopback
 from rte.scheduler.front.extender import Extender
 from rte.scheduler.front.tls import Files
@@ -40,7 +40,7 @@ def services(
     """
     files = tls_files(settings)
     access = Access(client, time.monotonic)
-    questions = explain.routes(scheduler)
+    questions = [*explain.routes(scheduler), *fit.routes(scheduler)]
     running: dict[str, Coroutine[None, None, None]] = {}
     tls = files.context() if files else None
     if settings.listen:

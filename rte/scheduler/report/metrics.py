@@ -159,6 +159,23 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        self.fit_pods = Gauge(
+            "rte_fit_pods",
+            "How many pods of each shape in --fit-shapes fit now.",
+            ["shape"],
+            registry=registry,
+        )
+        self.fit_largest_zone = Gauge(
+            "rte_fit_largest_free_zone_cpus",
+            "Free exclusive CPUs of the zone that has most of them.",
+            registry=registry,
+        )
+        self.fit_fragmentation = Gauge(
+            "rte_fit_fragmentation_ratio",
+            "Share of the free exclusive CPUs that no shape in --fit-shapes can use.",
+            registry=registry,
+        )
+
         # What is rare has a series from the start, so that its first increase can be seen.
         self.rejections.labels("TopologyAffinityError", "ours")
 
@@ -172,6 +189,11 @@ class SchedulerMetrics:
                 if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
             )
         )
+
+    def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
+        """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
+        metric = getattr(self, name)
+        getattr(metric.labels(*labels) if labels else metric, how)(value)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""

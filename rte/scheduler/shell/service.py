@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.scheduler.loop import messages
+from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.registry import Options
+from rte.scheduler.report import shapes
 from rte.scheduler.report.alignments import Alignments
 from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
@@ -57,6 +59,9 @@ _LOOK_S = 1.0
 #: Outcomes after which the writes of a decision are taken back. A pod that somebody else has bound
 #: may use what was written; a replica that is not active writes nothing.
 _UNDONE = frozenset({Outcome.REFUSED, Outcome.GONE})
+
+#: Between counts of the shapes that were named.
+_SHAPES_S = 10.0
 
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
@@ -107,6 +112,7 @@ class Scheduler:
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
+        self._shapes = shapes.read_shapes(settings.fit_shapes) if settings.fit_shapes else []
         self._cases = CaseBook(settings.case_dir)
         self._kubelets = Kubelets(self.metrics, clock)
         self._clock = clock
@@ -153,6 +159,8 @@ class Scheduler:
                 logger.info("in sync", extra=known)
                 group.create_task(self.reporter.run(), name="reporter")
                 group.create_task(self._look_at_kubelets(), name="kubelets")
+                if self._shapes:
+                    group.create_task(self._measure_shapes(), name="shapes")
                 if isinstance(self.leader, Leader):
                     group.create_task(self.leader.run(), name="leader election")
                 else:
@@ -314,6 +322,13 @@ class Scheduler:
 
     def _tell_across(self, pod: PodView, why: str) -> None:
         self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
+
+    async def _measure_shapes(self) -> None:
+        desk = FitDesk(self.cluster, self.cycle)
+        while True:
+            pods = shapes.views(self._shapes, self.cluster.shapes)
+            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, desk.count)
+            await asyncio.sleep(_SHAPES_S)
 
     async def _evict(self, effect: Evict | Release) -> None:
         if isinstance(effect, messages.Release):
