@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the cluster, with and without somebody who watches.
 _LOOK_S, _IDLE_S = 0.25, 2.0
+#: Most of a processor that looking may cost: in large clusters there is a longer rest between.
+_MOST_LOAD = 0.03
 #: Changes that wait for a slow listener; one that is slower begins anew.
 _MOST_QUEUED = 64
 #: Nodes that are described anew at one look: a bound on what the page costs its scheduler.
@@ -64,8 +66,11 @@ class Source:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
+            began = time.perf_counter()
             self.look()
-            await asyncio.sleep(_LOOK_S if self._listeners else _IDLE_S)
+            took = time.perf_counter() - began
+            rest = _LOOK_S if self._listeners else _IDLE_S
+            await asyncio.sleep(max(rest, took / _MOST_LOAD))
 
     def look(self) -> dict[str, Any] | None:
         """Take in what has changed; the change as listeners get it, None if there is none."""

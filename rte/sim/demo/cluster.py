@@ -149,7 +149,12 @@ class Cluster:
         shape = shapes[number % len(shapes)]
         name = f"node-{_NAMES[number]}" if number < len(_NAMES) else f"node-{number}"
         hardware = folder / "machines" / f"{number % len(shapes)}"
-        machine = await asyncio.to_thread(machines.make, shape, hardware)
+        making = asyncio.create_task(asyncio.to_thread(machines.make, shape, hardware))
+        try:
+            machine = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])  # else it would write on into a folder that is gone
+            raise
         root = folder / name
         root.mkdir()
         document = kubelet_document(machine, policy=self.settings.policy, scope=self.settings.scope)

@@ -35,6 +35,7 @@ class PodLine:
     """One pod: what it is called, where it runs, what it holds (``devices``: of DRA)."""
 
     name: str
+    uid: str
     phase: str
     node: str
     zones: str
@@ -185,6 +186,7 @@ def _pod(obj: Mapping[str, Any], node: NodeView | None) -> PodLine:
     )
     return PodLine(
         name=metadata["name"],
+        uid=metadata["uid"],
         phase=str(shown.get("phase") or ""),
         node=str(obj["spec"].get("nodeName") or ""),
         zones=bits.format_list(zones),

@@ -179,8 +179,9 @@ def pod_lines(snapshot: Snapshot, room: int) -> list[Text]:
     for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
         what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
         what += f"  + {pod.devices}" if pod.devices else ""
+        style = colour(pod.uid) if pod.cpus else _PHASES.get(pod.phase, "")
         text = f"{pod.name:<14}{pod.node:<9}{pod.zones:<7}{what}"
-        lines.append(Text(text, style=_PHASES.get(pod.phase, "")))
+        lines.append(Text(text, style=style))
     return lines[:room]
 
 
