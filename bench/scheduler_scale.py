@@ -198,10 +198,10 @@ class Measured:
 def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: float) -> Measured:
     """Each pod that fits is placed, so that the next one meets another cluster."""
     begin, done, placed = time.process_time(), 0, 0
-    unconfirmed: deque[PodView] = deque()
+    unconfirmed: deque[tuple[int, PodView]] = deque()
     for obj in pods:
-        if len(unconfirmed) > 50:
-            confirm(cluster, unconfirmed.popleft())
+        if unconfirmed and done - unconfirmed[0][0] >= 50:
+            confirm(cluster, unconfirmed.popleft()[1])
         view = objects.read_pod(obj, cluster.shapes)
         cluster.set_pod(view, 0.0)
         decision = cycle.decide(view)
@@ -210,11 +210,11 @@ def decide(cluster: Cluster, cycle: Cycle, pods: list[dict[str, Any]], most_s: f
             placed += 1
             cluster.assume(view.uid, decision.node)
             cycle.placed(view)
-            unconfirmed.append(view)
+            unconfirmed.append((done, view))
         if time.process_time() - begin > most_s:
             break
     spent = time.process_time() - begin
-    for view in unconfirmed:
+    for _, view in unconfirmed:
         confirm(cluster, view)
     return Measured(done / spent, 1 - placed / done)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, live, machines
+from rte.cli import inputs, live, machines, manifests
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
 from rte.placement.joint.wording import missing_words
@@ -55,14 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="as it would be: NODE=empty (no pod there any more), NODE=gone (no such node), or "
         "NODE=NAMESPACE/POD,... (these pods have ended)",
     )
-    add_sources(parser)
+    add_sources(parser, "fit")
     add("--all", action="store_true", help="show every node")
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
-def add_sources(parser: argparse.ArgumentParser) -> None:
+def add_sources(parser: argparse.ArgumentParser, command: str) -> None:
     """Add the arguments that say where the nodes are read from."""
-    live.add_arguments(parser)
+    live.add_arguments(parser, command)
     machines.add_arguments(parser)
 
 
@@ -72,7 +72,7 @@ def read_sources(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
-        items = [] if wanted else asyncio.run(live.read_cluster(args.kubeconfig))
+        items = [] if wanted else asyncio.run(live.read_cluster(args))
     cluster, problems = inputs.build_cluster(items, time.monotonic())
     for each in wanted:
         each.add_to(cluster)
@@ -85,9 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"--count {args.count}: give 1 or more")
     if args.empty and args.after:
         raise errors.UsageError("--empty looks at nodes without pods: leave --after out")
-    manifest = inputs.pods_of(inputs.load_objects([args.file]))
-    if not manifest:
-        raise errors.UsageError(f"{args.file} holds no pod")
+    manifest = manifests.read(args.file)
     cluster, problems = read_sources(args)
     for text in args.after:
         _apply(cluster, text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from rte.kube.client import Client
 
@@ -15,14 +16,29 @@ if TYPE_CHECKING:
 PAGE_ITEMS = 500
 
 
-async def list_all(
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some items of a list.
+
+    Attributes:
+        items: of this page.
+        first: the list begins with it (again: earlier pages are void).
+        rest: the List without its items; that of the last page speaks for the whole.
+    """
+
+    items: list[dict[str, Any]]
+    first: bool
+    rest: dict[str, Any]
+
+
+async def pages(
     client: Client,
     path: str,
     selectors: Mapping[str, str] | None = None,
     *,
     not_older_than: str = "",
-) -> dict[str, Any]:
-    """A List of all items as of one moment: the newest (Kubernetes >= 1.34 has it in memory).
+) -> AsyncGenerator[Page, None]:
+    """All items as of one moment: the newest (Kubernetes >= 1.34 has it in memory).
 
     With ``not_older_than``, a resourceVersion known here, a server may answer with what it has if
     that is not older (KEP-2340); one that lags behind says so with 504.
@@ -37,7 +53,7 @@ async def list_all(
         else {}
     )
     listed: dict[str, Any] = await client.get(path, **query, **version, limit=str(PAGE_ITEMS))
-    items = list(listed.get("items") or ())
+    yield _page(listed, first=True)
     while token := (listed.get("metadata") or {}).get("continue"):
         try:
             listed = await client.get(path, **query, limit=str(PAGE_ITEMS), **{"continue": token})
@@ -46,6 +62,32 @@ async def list_all(
                 raise
             # The rest of that moment is forgotten already: all in one, as client-go's pager does.
             listed = await client.get(path, **query, **version)
+            yield _page(listed, first=True)
+        else:
+            yield _page(listed, first=False)
+
+
+async def list_all(
+    client: Client,
+    path: str,
+    selectors: Mapping[str, str] | None = None,
+    *,
+    not_older_than: str = "",
+) -> dict[str, Any]:
+    """A List of all items (:func:`pages`).
+
+    Raises:
+        errors.KubeError: the server refuses or does not answer.
+    """
+    items: list[dict[str, Any]] = []
+    rest: dict[str, Any] = {}
+    async for page in pages(client, path, selectors, not_older_than=not_older_than):
+        if page.first:
             items = []
-        items += listed.get("items") or ()
-    return {**listed, "items": items}
+        items += page.items
+        rest = page.rest
+    return {**rest, "items": items}
+
+
+def _page(listed: dict[str, Any], *, first: bool) -> Page:
+    return Page(listed.pop("items", None) or [], first, listed)

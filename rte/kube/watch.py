@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rte import errors
 from rte.kube import retry
-from rte.kube.lists import list_all
+from rte.kube.lists import pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from rte.kube.client import Client
 
@@ -26,11 +26,13 @@ class Event:
     """One thing learnt.
 
     ``LISTED``: ``object`` is the whole List and replaces all that was known (sent first, and again
-    after each loss of history); else ``object`` is the item after the change.
+    after each loss of history); else ``object`` is the item after the change. ``PAGE``: ``object``
+    has some items of a List that is on its way; ``first``: it begins with these.
     """
 
-    kind: Literal["LISTED", "ADDED", "MODIFIED", "DELETED"]
+    kind: Literal["PAGE", "LISTED", "ADDED", "MODIFIED", "DELETED"]
     object: dict[str, Any]
+    first: bool = False
 
 
 async def watch(
@@ -42,11 +44,13 @@ async def watch(
     session_s: float = 290.0,
     first_wait_s: float = 0.1,
     most_wait_s: float = 10.0,
+    paged: bool = False,
 ) -> AsyncGenerator[Event, None]:
     """List, then follow; wrap in ``contextlib.aclosing`` when you may leave the loop.
 
     Overload, outages and lost history are dealt with here, with back-off. ``session_s`` is how long
-    one watch request lasts (30 % jitter), so that servers may be rebalanced.
+    one watch request lasts (30 % jitter), so that servers may be rebalanced. ``paged``: items of a
+    List come page by page, and ``LISTED`` has none, so that it never lies in memory as a whole.
 
     Raises:
         errors.KubeError: the server refuses for good (400, 401, 403, 404, 405, 422): what to do
@@ -63,9 +67,11 @@ async def watch(
     while True:
         try:
             if not version:
-                listed = await list_all(client, path, selectors, not_older_than=known)
-                version = known = _version(listed)
-                yield Event("LISTED", listed)
+                async with aclosing(_list(client, path, selectors, known, paged=paged)) as events:
+                    async for at, told in events:
+                        version = at
+                        yield told
+                known = version
             seconds = session_s * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load, no secret
             params = {
                 **selectors,
@@ -90,10 +96,7 @@ async def watch(
         if problem is None:
             continue
         failures += 1
-        if problem.status == 410:
-            version = ""  # lost history
-        elif problem.status == 504 or failures % 5 == 0:
-            version = known = ""  # one that the server does not have (yet), or chokes on
+        version, known = _still_good(problem, failures, version, known)
         if problem.status == 410 and failures == 1:
             continue
         if failures == 1:
@@ -101,6 +104,35 @@ async def watch(
         ceiling = min(most_wait_s, first_wait_s * 2 ** min(failures - 1, 16))
         wait_s = ceiling * random.uniform(0.5, 1.0)  # noqa: S311
         await asyncio.sleep(max(problem.retry_after, wait_s))
+
+
+async def _list(
+    client: Client, path: str, selectors: Mapping[str, str], known: str, *, paged: bool
+) -> AsyncGenerator[tuple[str, Event], None]:
+    """Events, each with the version up to which all is known with it (none before the end)."""
+    listed: dict[str, Any] = {"items": []}
+    found = pages(client, path, selectors, not_older_than=known)
+    async with aclosing(found):
+        async for page in found:
+            if paged:
+                yield "", Event("PAGE", {"items": page.items}, page.first)
+            elif page.first:
+                listed["items"] = page.items
+            else:
+                listed["items"] += page.items
+            listed.update(page.rest)
+    yield _version(listed), Event("LISTED", listed)
+
+
+def _still_good(
+    problem: errors.KubeError, failures: int, version: str, known: str
+) -> tuple[str, str]:
+    """Where to go on, and what a list must not be older than."""
+    if problem.status == 410:
+        return "", known  # lost history
+    if problem.status == 504 or failures % 5 == 0:
+        return "", ""  # one that the server does not have (yet), or chokes on
+    return version, known
 
 
 def _event(line: Any) -> Event | None:

@@ -28,8 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAUSE = Path(__file__).parent / "pause"
 #: Debian packages of the field lane: command -> package.
 TOOLS = {
-    "buildah": "buildah", "containerd": "containerd", "ctr": "containerd",
-    "mmdebstrap": "mmdebstrap", "runc": "runc",
+    "buildah": "buildah", "mmdebstrap": "mmdebstrap", "runc": "runc",
 }  # fmt: skip
 #: The base holds Python and nothing else that the images need.
 BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-pip")
@@ -181,6 +180,11 @@ root = "{folder}/containerd/root"
 state = "{folder}/containerd/state"
 [grpc]
   address = "{folder}/cri.sock"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{folder}/nri.sock"
+  plugin_path = "{folder}/nri/plugins"
+  plugin_config_path = "{folder}/nri/conf.d"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   # Raising the score of a sandbox is not allowed here.
@@ -200,4 +204,13 @@ CNI = """{"cniVersion": "0.4.0", "name": "lane", "plugins": [{"type": "loopback"
 
 def import_command(folder: Path, images: Path) -> Sequence[str | Path]:
     """Hands an archive to the containerd of a node's folder."""
-    return ["ctr", "-a", folder / "cri.sock", "-n", "k8s.io", "images", "import", images]
+    return [
+        builder.containerd() / "ctr",
+        "-a",
+        folder / "cri.sock",
+        "-n",
+        "k8s.io",
+        "images",
+        "import",
+        images,
+    ]

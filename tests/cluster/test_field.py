@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from rte.model import bits
-from tests.cluster import agents, images, processes
+from tests.cluster import agents, builder, images, processes
 from tests.cluster.test_layouts import render
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def in_agent(node: Node, pod: Object, script: str) -> Any:
     (status,) = pod["status"]["containerStatuses"]
     container = status["containerID"].removeprefix("containerd://")
     done = node.run(
-        ["ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io", "tasks", "exec", "--exec-id", "probe",
-         container, "/opt/rte/bin/python", "-c", script],
+        [builder.containerd() / "ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io", "tasks",
+         "exec", "--exec-id", "probe", container, "/opt/rte/bin/python", "-c", script],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import numpy as np
+
 from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from rte.model.bits import Mask, ZoneSet
     from rte.model.node import KubeletConfig, NodeState
@@ -23,6 +27,12 @@ if TYPE_CHECKING:
 
     #: (pod, state before, state after its admission) -> 0..100.
     Score: TypeAlias = Callable[[Pod, NodeState, NodeState], float]
+
+    #: Pods, by the number of their shape.
+    Counted: TypeAlias = NDArray[np.int64]
+
+#: Of what a zone does not know, so that it does not count.
+_MUCH = 1 << 62
 
 #: More pods of one shape than this in one node are not told apart.
 MAX_ROOM = 64
@@ -84,6 +94,68 @@ def room_in(zones: Iterable[ZoneFree], config: KubeletConfig, pod: Pod) -> int:
                 return count
             place.take(unit)
     return MAX_ROOM
+
+
+class Rooms:
+    """:func:`room_in` for several shapes of pods at once.
+
+    Args:
+        pods: one of each shape.
+    """
+
+    def __init__(self, pods: Sequence[Pod]) -> None:
+        self._pods = tuple(pods)
+        self._needs = {whole: _Needs(pods, whole=whole) for whole in (False, True)}
+
+    def of(self, zones: Sequence[ZoneFree], config: KubeletConfig) -> Counted:
+        """Of a node whose zones have so much left, how many of each shape it could still take."""
+        needs = self._needs[config.topology_scope == "pod"]
+        joined = config.topology_policy not in {"restricted", "single-numa-node"}
+        counts = needs.count(_joined(zones) if joined else zones)
+        for index in needs.others:
+            counts[index] = room_in(zones, config, self._pods[index])
+        if config.topology_policy == "restricted":
+            # Those that no zone holds may go to several.
+            for index in np.flatnonzero(counts == 0).tolist():
+                counts[index] = room_in(zones, config, self._pods[index])
+        return counts
+
+
+class _Needs:
+    """What pods of one unit each need of a zone, as a matrix; ``others`` have several units."""
+
+    def __init__(self, pods: Sequence[Pod], *, whole: bool) -> None:
+        units = [_units(pod, whole=whole) for pod in pods]
+        self.others = [index for index, each in enumerate(units) if len(each) > 1]
+        self.names = sorted({name for each in units for name in each[0]})
+        self.amounts = np.array(
+            [[each[0].get(name, 0) for name in self.names] for each in units], dtype=np.int64
+        ).reshape(len(units), len(self.names))
+
+    def count(self, zones: Sequence[ZoneFree]) -> Counted:
+        """How many of each fit into all zones together."""
+        if not self.names:
+            return np.full(len(self.amounts), MAX_ROOM, dtype=np.int64)
+        free = np.array(
+            [
+                [
+                    zone.cpus if name == "cpu" else zone.others.get(name, _MUCH)
+                    for name in self.names
+                ]
+                for zone in zones
+            ],
+            dtype=np.int64,
+        ).reshape(len(zones), len(self.names))
+        each = np.where(self.amounts > 0, free[:, None, :] // np.maximum(self.amounts, 1), MAX_ROOM)
+        counts: Counted = np.minimum(each.min(axis=2), MAX_ROOM).sum(axis=0)
+        counts = np.minimum(counts, MAX_ROOM)
+        counts[~self.amounts.any(axis=1)] = MAX_ROOM
+        return counts
+
+
+def _joined(zones: Sequence[ZoneFree]) -> tuple[ZoneFree, ...]:
+    whole = _join([_Bin(zone.cpus, dict(zone.others)) for zone in zones])
+    return (ZoneFree(-1, whole.cpus, whole.others),)
 
 
 def least_allocated(pod: Pod, before: NodeState, after: NodeState) -> float:

@@ -19,12 +19,15 @@ from rte.placement.inflight.orders import Budget, CutOff, Orders
 from rte.placement.inflight.zones import (
     asking_containers,
     find_zones,
+    goes_to_one_zone,
+    is_one_unit,
     merge_sees_all,
     picks_always_succeed,
+    room_of,
     sum_of,
     zonal_demand,
 )
-from rte.placement.kubelet import demand, devices, merge
+from rte.placement.kubelet import demand, devices, memory, merge, outcome
 from rte.placement.kubelet.admission import (
     admit,
     possible_states,
@@ -160,13 +163,16 @@ def fit_together(
             the pods can lead to are walked, where the rules say no.
         fuller: the node may have been fuller when it admitted some of them.
     """
+    zonewise = len(pods) <= MOST_TOGETHER and is_zonewise(state)
+    if zonewise and _fit_by_room(state, pods):
+        return True
     if not all(admit(state, pod).admitted for pod in pods):
         return False
     if find_zones(state, pods, state.holdings, in_order=not fuller):
         return True
     if len(pods) > MOST_TOGETHER:
         return False
-    if _is_zonewise(state) and _fit_by_rule(state, pods):
+    if zonewise and _fit_by_rule(state, pods):
         return True
     if not steady:
         return False
@@ -175,6 +181,43 @@ def fit_together(
         return orders.refusal(tuple(range(len(pods)))) is None
     except CutOff:
         return False
+
+
+def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool:
+    """:func:`_fit_by_rule` where that comes down to sums; False where it does not.
+
+    It does where each pod is one unit that must go into a single zone and does whenever one has
+    room: then the zone that is left to it beside the shares of all others is all that counts.
+    """
+    try:
+        rules = rules_of(state.config, state.kubelet_version)
+    except outcome.Unpredictable:
+        return False
+    if (
+        rules.policy != merge.SINGLE_NUMA_NODE
+        or (rules.cpu is not None and rules.cpu.full_pcpus_only)
+        or not goes_to_one_zone(state, rules)
+    ):
+        return False
+    units = []
+    for pod in pods:
+        if (
+            not is_one_unit(state, pod, rules)
+            or any(box.kind is ContainerKind.INIT for box in pod.containers)
+            or any(devices.requested(box, state.devices) for box in pod.containers)
+        ):
+            return False
+        unit = _most_held(state, pod)
+        if not unit or (rules.memory and memory.MEMORY not in unit):
+            return False
+        units.append(unit)
+    rooms = room_of(state)[:-1]
+    if any(name not in room for unit in units for name in unit for room in rooms):
+        return False
+    total = sum_of(units)
+    return all(
+        any(all(room[name] >= total[name] for name in unit) for room in rooms) for unit in units
+    )
 
 
 def _fit_by_rule(state: NodeState, pods: Sequence[Pod]) -> bool:
@@ -236,7 +279,7 @@ def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> No
     )
 
 
-def _is_zonewise(state: NodeState) -> bool:
+def is_zonewise(state: NodeState) -> bool:
     """Whether outcomes differ by zone only: a memory manager that may bind zones into groups makes
     outcomes that "every zone" does not cover.
     """

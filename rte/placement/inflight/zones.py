@@ -62,13 +62,13 @@ def find_zones(
         if units is None:
             return False
         wanted.append(units)
-    *room, anywhere = _room(state)
+    *room, anywhere = room_of(state)
     everything = sum_of(unit for units in wanted for unit in units)
     for name, pool in state.devices.items():
         if not devices.has_zones(pool) and everything.get(name, 0) > anywhere.get(name, 0):
             return False
     present = frozenset(state.holdings) | state.admitted
-    freest = _room(settle(state, present.difference(endable)))[:-1]
+    freest = room_of(settle(state, present.difference(endable)))[:-1]
     names = [name for name in everything if name in room[0]]
     kinds = Counter(tuple(_row(unit, names) for unit in units) for units in wanted)
     game = _Game(
@@ -95,8 +95,8 @@ class ZoneWalk:
         rules = rules_of(state.config, state.kubelet_version)
         follows = goes_to_one_zone(state, rules) and not rules.prefer_closest
         units = [_units(state, pod, rules) if follows else None for pod in kinds]
-        *room, self._anywhere = _room(state)
-        empty = _room(settle(state, frozenset()))[:-1]
+        *room, self._anywhere = room_of(state)
+        empty = room_of(settle(state, frozenset()))[:-1]
         names = sorted({name for each in units for unit in each or () for name in unit})
         zonal = [name for name in names if room and name in room[0]]
         self._loose = [name for name in names if name not in zonal]
@@ -329,7 +329,7 @@ def zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules)
     return {name: amount for name, amount in wanted.items() if amount}
 
 
-def _room(state: NodeState) -> list[dict[str, int]]:
+def room_of(state: NodeState) -> list[dict[str, int]]:
     """What is free in each zone; last, devices that belong to none."""
     assignable = state.shared & ~state.reserved
     rows = []

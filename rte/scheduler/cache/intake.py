@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement.dra import decode
+from rte.placement.koordinator.devices.node import read_node_devices
 from rte.scheduler.cache import gangs
 from rte.scheduler.framework import budgets, devices, node, objects, storage
 
@@ -65,6 +66,7 @@ class Intake:
             "budgets": self._set_budget,
             "capacities": self._set_capacity,
             "claims": self._set_claim,
+            "koordinator-devices": self._set_koordinator_devices,
             "device-claims": self._set_device_claim,
             "device-classes": self._set_device_class,
             "device-taint-rules": self._set_taint_rule,
@@ -75,6 +77,12 @@ class Intake:
             "namespaces": self._set_namespace,
             "nodes": self._set_node,
             "volumes": self._set_volume,
+        }
+        self._gone: dict[str, Callable[[str], None]] = {
+            "budgets": lambda key: cluster.set_budget(key, None),
+            "koordinator-devices": self._forget_koordinator_devices,
+            "namespaces": lambda key: cluster.set_namespace(key, None),
+            "nodes": cluster.remove_node,
         }
 
     def seen(
@@ -92,8 +100,10 @@ class Intake:
         try:
             match collection:
                 case "pods":
-                    self.pods_seen = max(self.pods_seen, objects.version_of(metadata))
-                    self._set_pod(obj, now, taken)
+                    version = objects.version_of(metadata)
+                    self.pods_seen = max(self.pods_seen, version)
+                    if not self._is_known(metadata, version):
+                        self._set_pod(obj, now, taken)
                 case "reports":
                     self._set_report(obj, now, taken)
                 case "leases":
@@ -119,12 +129,8 @@ class Intake:
                 cluster.gangs.gone(key)
                 if before is not None:
                     taken.pods.append((before, None))
-            case "nodes":
-                cluster.remove_node(key)
-            case "namespaces":
-                cluster.set_namespace(key, None)
-            case "budgets":
-                cluster.set_budget(key, None)
+            case _ if collection in self._gone:
+                self._gone[collection](key)
             case "leases":
                 # An exporter without a Lease is trusted as it is.
                 self._leases.pop(key, None)
@@ -165,6 +171,10 @@ class Intake:
 
     # --- pods, nodes, reports --------------------------------------------------------------------
 
+    def _is_known(self, metadata: Mapping[str, Any], version: int) -> bool:
+        known = self._cluster.pods.get(str(metadata.get("uid") or ""))
+        return known is not None and 0 < version == known.version
+
     def _set_pod(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         shapes = self._cluster.shapes
         try:
@@ -196,7 +206,8 @@ class Intake:
         if version and self._reports.get(name) == version:
             return
         self._reports[name] = version
-        report = node.read_report(obj)
+        known = self._cluster.nodes.get(name)
+        report = node.read_report(obj, known.report if known else None)
         self._cluster.set_report(name, report, now)
         taken.report = name
         if report.broken:
@@ -211,6 +222,19 @@ class Intake:
     def _set_budget(self, obj: Mapping[str, Any], _now: float) -> None:
         key = key_of("budgets", obj.get("metadata") or {})
         self._cluster.set_budget(key, budgets.read_budget(obj))
+
+    def _forget_koordinator_devices(self, name: str) -> None:
+        if name in self._cluster.nodes:
+            self._cluster.set_koordinator_devices(name, None)
+
+    def _set_koordinator_devices(self, obj: Mapping[str, Any], now: float) -> None:
+        name = key_of("koordinator-devices", obj.get("metadata") or {})
+        try:
+            read_node_devices(obj)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self.gone("koordinator-devices", name, now)
+            raise errors.ParseError("Device", name, f"malformed: {error}") from None
+        self._cluster.set_koordinator_devices(name, obj)
 
     # --- storage ---------------------------------------------------------------------------------
 

@@ -7,23 +7,32 @@ what it lets through is checked there, best candidates first.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rte.model.pod import ContainerKind
-from rte.scheduler.framework.node import UNBOUNDED
+from rte.model.pod import QOS, ContainerKind
+from rte.scheduler.framework.node import UNBOUNDED, free_by_zone
+from rte.scheduler.plugins import (
+    node_affinity,
+    node_resources_fit,
+    node_unschedulable,
+    taint_toleration,
+)
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from rte.model.pod import Container
     from rte.scheduler.framework.columns import Column, Columns, Mask, Rows
     from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.plugin import Refusal
     from rte.scheduler.framework.shape import Shape
 
 #: Stands for "not counted" among CPUs.
@@ -38,32 +47,67 @@ _HARMLESS, _BALANCE = 750, 250
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """Rows that may take a pod with their keys (the smaller, the better), and who ruled others out.
+    """Rows that may take a pod, and who ruled others out.
 
-    ``dropped``: names of plugins.
+    Attributes:
+        rows: their numbers.
+        keys: of each, the smaller the better.
+        closed: of each, whether the managers surely refuse the pod, for the sake of pods in flight
+            or for good.
+        dropped: names of plugins that ruled others out.
     """
 
     rows: Rows
     keys: Column
+    closed: Mask
     dropped: frozenset[str]
 
     def best_first(self, preference: NDArray[np.float64] | None = None) -> Iterator[int]:
-        """The rows in order; ``preference`` (of each, the higher the better) goes before the keys.
+        """Those that are not closed, in order; ``preference`` (of each of the rows, the higher the
+        better) goes before the keys.
 
         Only the first ones are sorted at once.
         """
-        rows, keys = self.rows, self.keys
+        ranks = self.keys
         if preference is not None:
-            yield from rows[np.lexsort((keys, -preference))].tolist()
-            return
+            order = np.lexsort((self.keys, -preference))
+            ranks = np.empty(len(order), dtype=np.int64)
+            ranks[order] = np.arange(len(order))
+        rows, ranks = self.rows[~self.closed], ranks[~self.closed]
         if len(rows) > 4 * _SORTED:
-            top = np.argpartition(keys, _SORTED)[:_SORTED]
-            top = top[np.argsort(keys[top], kind="stable")]
+            top = np.argpartition(ranks, _SORTED)[:_SORTED]
+            top = top[np.argsort(ranks[top], kind="stable")]
             yield from rows[top].tolist()
             rest = np.ones(len(rows), dtype=np.bool_)
             rest[top] = False
-            rows, keys = rows[rest], keys[rest]
-        yield from rows[np.argsort(keys, kind="stable")].tolist()
+            rows, ranks = rows[rest], ranks[rest]
+        yield from rows[np.argsort(ranks, kind="stable")].tolist()
+
+
+class _Rule(NamedTuple):
+    """Rows that a plugin does not refuse, and its reason for the others."""
+
+    plugin: str
+    ok: Mask
+    reason: str
+
+
+class Tally(NamedTuple):
+    """Refusals by reason, rows still to be asked, and those counted whose zones lack room."""
+
+    counts: Counter[str]
+    rest: Rows
+    short: Rows
+
+
+class ZonesShort(NamedTuple):
+    """Of so many zones those that lack CPUs, memory, both; the most CPUs that one has."""
+
+    zones: int
+    cpus: int
+    memory: int
+    both: int
+    largest: int
 
 
 class Table:
@@ -81,12 +125,21 @@ class Table:
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
+        # Containers of up to so many CPUs must go to one zone under restricted.
+        self._bound = np.zeros(0, dtype=np.int64)
         # One line for each position of a zone: reductions over zones then run along the nodes.
         self._cpus = np.zeros((1, 0), dtype=np.int32)
         self._memory = np.zeros((1, 0), dtype=np.int64)
         self._cpus_together = np.zeros(0, dtype=np.int64)
+        # What is left of them if the pods in flight held their share in each zone.
+        self._sure_cpus = np.zeros((1, 0), dtype=np.int32)
+        self._sure_memory = np.zeros((1, 0), dtype=np.int64)
         self._in_flight = np.zeros(0, dtype=np.int64)
+        self._closed = np.zeros(0, dtype=np.bool_)
         self._aligning = np.zeros(0, dtype=np.bool_)
+        # A zone that lacks room is all that the managers can say against a pod there.
+        self._plain = np.zeros(0, dtype=np.bool_)
+        self._zone_count = np.zeros(0, dtype=np.int64)
         self._broken_up = np.zeros(0, dtype=np.int64)
 
     def refresh(self, entries: Iterable[NodeEntry]) -> None:
@@ -96,16 +149,16 @@ class Table:
             if entry.info is not None:
                 self._load(entry)
 
-    def screen(self, shape: Shape, around: Iterable[tuple[str, Mask]] = ()) -> Screened:
+    def screen(self, shape: Shape, around: Iterable[tuple[str, Refusal]] = ()) -> Screened:
         """What is left of all nodes, and which rules dropped the others.
 
-        ``around``: name of a plugin that looks around, and rows that it refuses.
+        ``around``: name of a plugin that looks around, and what it refuses.
         """
         ok = self._columns.present.copy()
         left = int(np.count_nonzero(ok))
         dropped: set[str] = set()
-        refused = ((name, ~mask) for name, mask in around)
-        for name, mask in chain(self._rules(shape), refused):
+        rules = ((rule.plugin, rule.ok) for rule in self._rules(shape))
+        for name, mask in chain(rules, ((name, ~refusal.rows) for name, refusal in around)):
             ok &= mask
             now = int(np.count_nonzero(ok))
             if now < left:
@@ -114,20 +167,73 @@ class Table:
             if not now:
                 break
         rows = np.flatnonzero(ok)
-        return Screened(rows, self._preference(shape, rows), frozenset(dropped))
+        return Screened(
+            rows, self._preference(shape, rows), self._shut(shape)[rows], frozenset(dropped)
+        )
 
-    def _rules(self, shape: Shape) -> Iterator[tuple[str, Mask]]:
-        yield "NodeUnschedulable", self._columns.schedulable(shape.tolerations)
+    def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
+        """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.
+
+        Args:
+            shape: of the pod.
+            around: what rules that look around refuse; they count where no other rule is known to
+                refuse the pod.
+            exact: rows to be asked one by one in any case.
+        """
+        left, rest = self._columns.present.copy(), np.zeros(self._rows, dtype=np.bool_)
+        rest[list(exact)] = left[list(exact)]
+        left &= ~rest
+        counts: Counter[str] = Counter()
+        short = np.zeros(self._rows, dtype=np.bool_)
+        for rule in self._rules(shape):
+            refused = left & ~rule.ok
+            left &= rule.ok
+            if rule.plugin == NodeResourceTopology.name:
+                # Rules that are asked before may have another reason.
+                sure = self._plain if not (shape.ports or shape.disks) else short
+                rest |= refused & ~sure
+                refused &= sure
+                short = refused
+            if number := int(np.count_nonzero(refused)):
+                counts[rule.reason] += number
+        rest |= left
+        for refusal in around:
+            refused = rest & refusal.rows
+            refused[list(exact)] = False
+            if number := int(np.count_nonzero(refused)):
+                counts[refusal.reason] += number
+                rest &= ~refused
+        return Tally(counts, np.flatnonzero(rest), np.flatnonzero(short))
+
+    def zones_short(self, rows: Rows, cpus: int, memory: int) -> ZonesShort:
+        """What the zones of these rows lack for a container."""
+        there = np.arange(self._cpus.shape[0])[:, None] < self._zone_count[rows]
+        free = self._cpus[:, rows]
+        few, little = there & (free < cpus), there & (self._memory[:, rows] < memory)
+        both = int(np.count_nonzero(few & little))
+        return ZonesShort(
+            int(there.sum()),
+            int(np.count_nonzero(few)) - both,
+            int(np.count_nonzero(little)) - both,
+            both,
+            int(free[there].max(initial=0)),
+        )
+
+    def _rules(self, shape: Shape) -> Iterator[_Rule]:
+        ok = self._columns.schedulable(shape.tolerations)
+        yield _Rule("NodeUnschedulable", ok, node_unschedulable.WHY)
         if shape.nodes.labels or shape.nodes.terms is not None:
-            yield "NodeAffinity", self._columns.selected(shape.nodes)
-        yield "TaintToleration", self._columns.tolerated(shape.tolerations)
+            yield _Rule("NodeAffinity", self._columns.selected(shape.nodes), node_affinity.WHY)
+        for key, refused in self._columns.untolerated(shape.tolerations):
+            yield _Rule("TaintToleration", ~refused, taint_toleration.why(key))
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:
                 column = np.zeros(self._rows, dtype=np.int64)
-            yield "NodeResourcesFit", column >= amount
+            yield _Rule("NodeResourcesFit", column >= amount, node_resources_fit.why(name))
         if shape.may_need_zone and any(shape.exclusive_cpus):
-            yield "NodeResourceTopology", self._fits_zones(shape)
+            ok = self._fits_zones(shape)
+            yield _Rule(NodeResourceTopology.name, ok, "TopologyAffinityError")
 
     # --- order -----------------------------------------------------------------------------------
 
@@ -178,19 +284,40 @@ class Table:
     # --- zones -----------------------------------------------------------------------------------
 
     def _fits_zones(self, shape: Shape) -> Mask:
-        """Rows where single-numa-node could hold each container, or the pod, in one zone."""
+        """Rows where each container, or the pod, finds a zone if it must have one.
+
+        It must under single-numa-node. Under restricted it must find its CPUs in one zone if some
+        zone is large enough: wider hints are not preferred then.
+        """
         pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
+        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
+        together = sum(cpus for _, cpus in running)
+        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running))
         each: Mask = np.ones(self._rows, dtype=np.bool_)
         for container, cpus in pairs:
             if cpus:
-                each = each & self._one_zone(cpus, _bytes(container))
-        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
-        together = sum(cpus for _, cpus in running)
-        whole = self._one_zone(together, sum(_bytes(box) for box, _ in running))
-        total: Mask = self._cpus_together >= together
-        single: Mask = (whole & each) | (each & ~self._by_pod)
-        fits: Mask = np.where(self._single, total & single, total)
+                each &= self._in_one_zone(cpus, _bytes(container))
+        fits: Mask = (self._cpus_together >= together) & each & (whole | ~self._by_pod)
         return fits | ~self._zoned
+
+    def _in_one_zone(self, cpus: int, memory: int) -> Mask:
+        single = self._one_zone(cpus, memory)
+        restricted = (self._bound < cpus) | np.logical_or.reduce(self._cpus >= cpus, axis=0)
+        found: Mask = np.where(self._single, single, restricted)
+        return found
+
+    def _shut(self, shape: Shape) -> Mask:
+        """Rows whose managers refuse the pod, or have it wait for pods in flight."""
+        if shape.pod.qos is not QOS.GUARANTEED or shape.pod.pod_requests is not None:
+            return np.zeros(self._rows, dtype=np.bool_)
+        shut = self._closed.copy()
+        for container, cpus in zip(shape.pod.containers, shape.exclusive_cpus, strict=True):
+            if cpus:
+                # Beside pods in flight that may be in any zone, each container needs one that has
+                # room for all of them.
+                both = (self._sure_cpus >= cpus) & (self._sure_memory >= _bytes(container))
+                shut |= self._single & ~np.logical_or.reduce(both, axis=0)
+        return shut & self._zoned
 
     def _one_zone(self, cpus: int, memory: int) -> Mask:
         both = (self._cpus >= cpus) & (self._memory >= memory)
@@ -203,13 +330,11 @@ class Table:
         if rows <= self._rows:
             return
         more = rows - self._rows
-        for name in ("_zoned", "_single", "_by_pod", "_aligning"):
+        for name in ("_zoned", "_single", "_by_pod", "_aligning", "_closed", "_plain"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
-        for name in ("_in_flight", "_cpus_together", "_broken_up"):
+        for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound", "_zone_count"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
-        pad = ((0, 0), (0, more))
-        self._cpus = np.pad(self._cpus, pad)
-        self._memory = np.pad(self._memory, pad)
+        self._pad_zones(((0, 0), (0, more)))
         for table in (self._totals, self._allocatable):
             for name, column in table.items():
                 table[name] = np.append(column, np.zeros(more, dtype=np.int64))
@@ -228,27 +353,56 @@ class Table:
             self._allocatable[name][row] = amount
         self._load_zones(entry)
 
+    def _pad_zones(self, pad: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        for name in ("_cpus", "_memory", "_sure_cpus", "_sure_memory"):
+            setattr(self, name, np.pad(getattr(self, name), pad))
+
     def _load_zones(self, entry: NodeEntry) -> None:
         row = entry.row
         zones, view = entry.free_by_zone(), entry.outlook()
         self._zoned[row] = zones is not None
         self._in_flight[row] = len(view.in_flight) if view else 0
         self._cpus[:, row], self._memory[:, row] = 0, 0
-        self._cpus_together[row], self._aligning[row] = 0, False
+        self._sure_cpus[:, row], self._sure_memory[:, row] = 0, 0
+        self._cpus_together[row], self._aligning[row], self._plain[row] = 0, False, False
+        self._zone_count[row] = len(zones or ())
         if zones is None or view is None:
             return
         config = view.base.config
+        self._closed[row] = view.is_closed
         self._single[row] = config.topology_policy == "single-numa-node"
+        self._plain[row] = not (
+            view.in_flight
+            or config.topology_policy not in ("single-numa-node", "restricted")
+            or config.cpu_options
+            or entry.held_off
+            or entry.distrust()
+        )
         self._by_pod[row] = config.topology_scope == "pod"
+        sizes = [cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()]
+        bound = config.topology_policy == "restricted" and config.cpu_policy == "static"
+        # With options of the CPU manager wider hints may be preferred.
+        self._bound[row] = max(sizes, default=0) if bound and not config.cpu_options else 0
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
-            pad = ((0, len(zones) - self._cpus.shape[0]), (0, 0))
-            self._cpus, self._memory = np.pad(self._cpus, pad), np.pad(self._memory, pad)
-        for position, (_, cpus, memory) in enumerate(zones):
-            self._cpus[position, row] = min(cpus, _MANY)
-            self._memory[position, row] = min(memory, UNBOUNDED)
+            self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))
+        _put(self._cpus, self._memory, row, zones)
+        if view.in_flight and not view.steady:
+            zones, (cpus, memory) = free_by_zone(view.base), view.shares()
+            zones = tuple((zone, free - cpus, left - memory) for zone, free, left in zones)
+        _put(self._sure_cpus, self._sure_memory, row, zones)
         self._cpus_together[row] = self._cpus[:, row].sum(dtype=np.int64)
-        self._broken_up[row] = _brokenness(zones, view.base.topology.zone_cpus.values())
+        self._broken_up[row] = _brokenness(
+            entry.free_by_zone() or (), view.base.topology.zone_cpus.values()
+        )
+
+
+def _put(
+    cpus: NDArray[np.int32], memory: Column, row: int, zones: Iterable[tuple[int, int, int]]
+) -> None:
+    for position, (_, free, left) in enumerate(zones):
+        cpus[position, row] = min(free, _MANY)
+        memory[position, row] = min(left, UNBOUNDED)
 
 
 def _brokenness(zones: Iterable[tuple[int, int, int]], sizes: Iterable[int]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from rte.k8s.tolerations import HARD_EFFECTS, UNSCHEDULABLE, tolerates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -142,6 +142,19 @@ class Columns:
             all(taint.effect not in HARD_EFFECTS or tolerates(given, taint) for taint in taints)
             for _, taints in self._taint_sets
         )
+
+    def untolerated(self, tolerations: Iterable[Toleration]) -> Iterator[tuple[str, Mask]]:
+        """Keys of taints that keep a pod away, and the rows where that taint is the first such."""
+        given = tuple(tolerations)
+        first = [
+            next(
+                (t.key for t in taints if t.effect in HARD_EFFECTS and not tolerates(given, t)),
+                None,
+            )
+            for _, taints in self._taint_sets
+        ]
+        for key in dict.fromkeys(key for key in first if key is not None):
+            yield key, self._by_taints(each == key for each in first)
 
     def schedulable(self, tolerations: Iterable[Toleration]) -> Mask:
         """Rows that are not cordoned, or whose cordon is tolerated."""

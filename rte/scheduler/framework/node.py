@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
+from rte.nrt import group_inventory
 from rte.scheduler.framework import outlook as state
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from rte.model.machine import PCIZones
     from rte.model.node import NodeState
+    from rte.placement.fleet import scores
     from rte.placement.foreign import zones
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
@@ -33,25 +35,41 @@ class Report:
 
     Exactly one of ``state`` (ours) and ``table`` (another exporter's) is set, neither when the
     object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named;
-    ``pci`` says where its PCI functions are, if told.
+    ``pci`` says where its PCI functions are, if told; ``inventory`` is the hardware for processing
+    groups, where the agent publishes it (its text in ``inventory_text``).
     """
 
     state: NodeState | None = None
     table: zones.ZoneTable | None = None
     broken: str = ""
     owner: str = ""
+    inventory: group_inventory.Published | None = None
+    inventory_text: str = ""
     pci: PCIZones | None = None
 
 
-def read_report(obj: Mapping[str, Any]) -> Report:
-    """Decode an NRT of any exporter; a malformed one is a report that says so."""
+def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
+    """Decode an NRT of any exporter; a malformed one is a report that says so.
+
+    ``before``: the node's report till then; an inventory that has not changed is not read again.
+    """
     try:
         owners = obj["metadata"].get("ownerReferences") or ()
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
         decoded = nrt.decode(obj)
         if decoded.state is not None:
             pci = decoded.device_zones.pci if decoded.device_zones else None
-            return Report(state=decoded.state, owner=owner, pci=pci)
+            text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
+            inventory = before.inventory if before and before.inventory_text == text else None
+            if text and inventory is None:
+                inventory = group_inventory.decode(text)
+            return Report(
+                state=decoded.state,
+                owner=owner,
+                pci=pci,
+                inventory=inventory,
+                inventory_text=text,
+            )
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)
@@ -106,6 +124,7 @@ class NodeEntry:
         served: resources that DRA serves where device plugins have none of them.
         report: the NRT, None while there is none (plain Kubernetes rules).
         alive: whether the agent's Lease is being renewed, None where there is none.
+        koordinator_devices: Koordinator's Device object, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
         gone: kubelet UID -> when the API showed it terminal or gone.
@@ -119,7 +138,9 @@ class NodeEntry:
         evidence: what refusals have told while nothing was known of the zones.
         changed: sequence number of the last change.
         remembered: shape -> answer of the rules that depend on this node alone.
-        rooms: (shape placed here or none, shape) -> how many of the latter the node then takes.
+        derived: what plugins have made of the node, by their names.
+        verdicts: of its managers, by what a kubelet sees of a pod.
+        rooms: likewise (empty: as it is), how many of which pods it takes then, how full it is.
     """
 
     def __init__(self, name: str, row: int) -> None:
@@ -129,6 +150,7 @@ class NodeEntry:
         self.served: Collection[str] = ()
         self.report: Report | None = None
         self.alive: bool | None = None
+        self.koordinator_devices: Mapping[str, Any] | None = None
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
@@ -144,15 +166,23 @@ class NodeEntry:
         self._outlook: state.Outlook | None = None
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self.remembered: dict[bytes, Status] = {}
-        self.rooms: dict[tuple[bytes, bytes], int] = {}
+        self.derived: dict[str, Any] = {}
+        self.verdicts: dict[bytes, state.Verdict] = {}
+        self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
 
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
         self.changed = sequence
         self._outlook = None
         self._free = None
+        self.forget_answers()
+
+    def forget_answers(self) -> None:
+        """Forget what was answered; it can be found out again."""
         self.remembered.clear()
+        self.verdicts.clear()
         self.rooms.clear()
+        self.derived.clear()
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""
@@ -267,23 +297,8 @@ class NodeEntry:
         What a manager does not count is :data:`UNBOUNDED`.
         """
         outlook = self.outlook()
-        if outlook is None or self._free is not None:
-            return self._free
-        now = outlook.predicted
-        pinned = now.config.cpu_policy == "static"
-        free = now.shared & ~now.reserved
-        out = []
-        for zone, cpus in now.topology.zone_cpus.items():
-            row = now.memory.get(zone)
-            memory = row.amounts.get("memory") if row else None
-            out.append(
-                (
-                    zone,
-                    (free & cpus).bit_count() if pinned else UNBOUNDED,
-                    memory.free if memory else UNBOUNDED,
-                )
-            )
-        self._free = tuple(out)
+        if outlook is not None and self._free is None:
+            self._free = free_by_zone(outlook.predicted)
         return self._free
 
     def without(self, uids: frozenset[str]) -> NodeEntry:
@@ -330,6 +345,7 @@ class NodeEntry:
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
         twin.served = self.served
         twin.held_off, twin.evidence = self.held_off, self.evidence
+        twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
         twin.leaving = set(self.leaving)
@@ -343,3 +359,21 @@ def predict(entry: NodeEntry, pod: PodView) -> placement.Admission | None:
     if outlook is None:
         return None
     return placement.admit(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
+
+
+def free_by_zone(now: NodeState) -> tuple[tuple[int, int, int], ...]:
+    """Of each zone (id, free exclusive CPUs, free bytes of memory); see :class:`NodeEntry`."""
+    pinned = now.config.cpu_policy == "static"
+    free = now.shared & ~now.reserved
+    out = []
+    for zone, cpus in now.topology.zone_cpus.items():
+        row = now.memory.get(zone)
+        memory = row.amounts.get("memory") if row else None
+        out.append(
+            (
+                zone,
+                (free & cpus).bit_count() if pinned else UNBOUNDED,
+                memory.free if memory else UNBOUNDED,
+            )
+        )
+    return tuple(out)

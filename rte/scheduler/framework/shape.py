@@ -17,6 +17,8 @@ from rte.k8s import requests, selectors, wire
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
+from rte.placement.groups import request
+from rte.placement.koordinator.devices import request as devices
 from rte.scheduler.framework import terms
 
 if TYPE_CHECKING:
@@ -27,9 +29,17 @@ KOORDINATOR_ANNOTATIONS = (
     "scheduling.koordinator.sh/resource-spec",
     "scheduling.koordinator.sh/numa-topology-spec",
 )
-KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
+#: Annotations that pods of one shape have in common.
+_ANNOTATIONS = (
+    *KOORDINATOR_ANNOTATIONS,
+    alignment.ANNOTATION,
+    request.ANNOTATION,
+    devices.ALLOCATE_HINT,
+    devices.JOINT_ALLOCATE,
+    devices.GPU_PARTITION_SPEC,
+)
 
-_ANNOTATIONS = (*KOORDINATOR_ANNOTATIONS, alignment.ANNOTATION)
+KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
 
 #: Labels and annotations of gangs that are not supported, and whose they are.
 GANG_LABELS = {
@@ -73,7 +83,7 @@ class Shape:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
         labels: of its pods where its own terms look at them, else only Koordinator's.
-        annotations: Koordinator's, and the wish for devices.
+        annotations: Koordinator's requests, the wish for devices, the processing groups.
         priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
@@ -98,6 +108,15 @@ class Shape:
     disks: tuple[wire.Volume, ...] = ()
     unsupported: tuple[str, ...] = ()
     malformed: str = ""
+
+    @cached_property
+    def kubelet_key(self) -> bytes:
+        """Identifies what a kubelet's managers see of it: many shapes are alike to them."""
+        pod = self.pod
+        boxes = [(box.name, box.kind, box.requests, box.limits) for box in pod.containers]
+        return orjson.dumps(
+            [pod.qos, boxes, pod.pod_requests, pod.pod_limits], option=orjson.OPT_SORT_KEYS
+        )
 
     @cached_property
     def may_need_zone(self) -> bool:

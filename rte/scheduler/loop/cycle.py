@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.cache.table import ZonesShort
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
@@ -108,7 +111,11 @@ class Cycle:
         waits = False
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
-        for entry in candidates:
+        for entry, closed in candidates:
+            if closed and (found or waits):
+                # Nothing more can come of them.
+                refused_by.add(NodeResourceTopology.name)
+                break
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -182,12 +189,40 @@ class Cycle:
         if problem.reason:
             number = sum(1 for entry in self._cluster.nodes.values() if entry.info)
             return Counter({problem.reason: number})
-        around = self.around(pod)
-        counts: Counter[str] = Counter()
-        for entry in self._cluster.nodes.values():
-            if entry.info is not None:
-                counts[self.check(entry, pod, around).reason] += 1
+        counts, _ = self._tally(pod)
         return counts
+
+    def why(self, pod: PodView) -> tuple[Counter[str], ZonesShort | None]:
+        """:meth:`reasons`, and what zones lack for the largest container where that is known."""
+        problem = self.problem(pod)
+        if problem.reason:
+            return self.reasons(pod), None
+        counts, short = self._tally(pod)
+        cpus = max(pod.shape.exclusive_cpus, default=0)
+        memory = max((box.requests.get("memory", 0) for box in pod.shape.pod.containers), default=0)
+        if not cpus or not len(short):
+            return counts, None
+        return counts, self._table.zones_short(short, cpus, memory)
+
+    def _tally(self, pod: PodView) -> tuple[Counter[str], Rows]:
+        """Reasons by number of nodes, and rows whose managers refuse, or admit, the pod."""
+        cluster = self._cluster
+        self._refresh()
+        around = self.around(pod)
+        promised = {cluster.nodes[name].row for name in cluster.nominations.values()}
+        refusals = (refusal for _, refusal in self.profile.refusals(around))
+        counts, rest, short = self._table.tally(pod.shape, refusals, sorted(promised))
+        judged = []
+        for row in rest.tolist():
+            entry = cluster.rows[row]
+            counts[self.check(entry, pod, around).reason] += 1
+            if self.check_node(entry, pod.shape).verdict is not None:
+                judged.append(row)
+        return counts, np.append(short, np.array(judged, dtype=np.intp))
+
+    def _refresh(self) -> None:
+        self._table.refresh(self._cluster.changed_since(self._loaded))
+        self._loaded = self._cluster.sequence
 
     def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
@@ -272,36 +307,44 @@ class Cycle:
 
     def _candidates(
         self, pod: PodView, around: Around, seen: int, refused_by: set[str]
-    ) -> tuple[Iterable[NodeEntry], int]:
-        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
+    ) -> tuple[Iterable[tuple[NodeEntry, bool]], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen.
+
+        With each, whether its managers are known to refuse the pod, so that a check only tells why.
+        """
         cluster = self._cluster
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
-            return changed, ENOUGH
-        self._table.refresh(cluster.changed_since(self._loaded))
-        self._loaded = cluster.sequence
-        screened = self._table.screen(pod.shape, self.profile.refused_rows(around))
+            return ((entry, False) for entry in changed), ENOUGH
+        self._refresh()
+        screened = self._table.screen(pod.shape, self.profile.refusals(around))
         refused_by |= screened.dropped
         concerned = [
             plugin
-            for plugin in self.profile.scores
-            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
+            for plugin in self.profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
         ]
         asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
-        entries = (cluster.rows[row] for row in screened.best_first(preference))
+        entries = chain(
+            ((cluster.rows[row], False) for row in screened.best_first(preference)),
+            ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
+        )
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        enough = ENOUGH if concerned or pod.shape.may_need_zone else 1
-        return (entry for entry in entries if cluster.nodes.get(entry.name) is entry), enough
+        decided = bool(concerned) and all(plugin.decides for plugin in concerned)
+        enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
+        existing = (pair for pair in entries if cluster.nodes.get(pair[0].name) is pair[0])
+        return existing, enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
-        if len(rows) <= ENOUGH:
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
             return None
         total = np.zeros(len(rows))
-        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name and not decided)
         for plugin in (*asked, *taints):
             if isinstance(plugin, RowScore):
                 part = plugin.score_rows(pod, rows, self._cluster)

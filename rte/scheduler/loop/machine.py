@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
-from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
-from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
+from rte.scheduler.loop.messages import Bind, Outcome, Post
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
 from rte.scheduler.queue.queue import Queue
 from rte.scheduler.report.predictions import Predictions
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
@@ -62,7 +62,7 @@ class _InForce:
 
 
 class Machine:
-    """One scheduler for the pods of one name.
+    """One scheduler for the pods of its names.
 
     Args:
         name: ``spec.schedulerName`` of its pods.
@@ -70,6 +70,7 @@ class Machine:
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        also: further names.
 
     Attributes:
         cluster: what is known.
@@ -87,8 +88,10 @@ class Machine:
         preempts: bool = True,
         reserve_after: float = 0.0,
         gang_timeout: float = 60.0,
+        also: Sequence[str] = (),
     ) -> None:
         self._name = name
+        self._names = {name, *also}
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -179,7 +182,7 @@ class Machine:
     def is_ours(self, pod: PodView) -> bool:
         """Whether the pod waits for us."""
         return (
-            pod.scheduler == self._name
+            pod.scheduler in self._names
             and not pod.node
             and not pod.terminal
             and not pod.deleting
@@ -195,7 +198,7 @@ class Machine:
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
         else:
-            text, counts = explain(pod, self.cluster, self.cycle)
+            text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
@@ -242,8 +245,16 @@ class Machine:
             self._drop(pod.uid)
         if after is None or after.terminal:
             self._predictions.ended(pod)
+            if before is not None:
+                self._ended(before, now)
         if after is not None and after.rejected and before is not None:
             self._on_rejection(after, now)
+
+    def _ended(self, pod: PodView, now: float) -> None:
+        entry = self.cluster.nodes.get(pod.node)
+        if entry is not None:
+            for plugin in self.cycle.profile.clocked:
+                plugin.ended(pod, entry, now)
 
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
@@ -280,7 +291,7 @@ class Machine:
 
     def _on_rejection(self, pod: PodView, now: float) -> None:
         """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = self._predictions.refused(pod) or pod.scheduler == self._name
+        ours = self._predictions.refused(pod) or pod.scheduler in self._names
         labels = (pod.reason, "ours" if ours else "foreign")
         self._effects.append(Measured("rejections", labels=labels))
         if not ours:
@@ -400,15 +411,14 @@ class Machine:
         if record is not None:
             record.refused_since, record.nominated = None, None
         self._predictions.expect(entry, pod, decision.status)
-        self.cluster.assume(pod.uid, node, decision.status.resource_status)
+        annotations = self.cycle.profile.annotations(pod, entry, decision.status)
+        self.cluster.assume(pod.uid, node, annotations)
+        for plugin in self.cycle.profile.clocked:
+            plugin.started(pod, entry, now)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
-        status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        annotations = {RESOURCE_STATUS: status} if status else {}
-        for _, reserved in held:
-            annotations |= reserved.annotations
         writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
@@ -448,6 +458,8 @@ class Machine:
             if entry is not None:
                 entry.awaited.pop(decision.pod.kubelet_uid, None)
             self._predictions.forget(decision.node, decision.pod.kubelet_uid)
+            for plugin in self.cycle.profile.clocked:
+                plugin.undone(decision.pod, decision.node)
         if event.outcome is Outcome.BOUND:
             self._succeeded(uid, pod, decision, now)
             return
@@ -581,7 +593,8 @@ class Machine:
         if record.told == text and now - record.told_at < REPEAT_S:
             return
         record.told, record.told_at = text, now
-        self._effects.append(messages.Unschedulable(record.pod, text))
+        reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
+        self._effects.append(messages.Unschedulable(record.pod, text, reason))
         self._effects += self._gangs.told(record.pod, text)
 
     def _second(self, now: float) -> None:
@@ -591,12 +604,24 @@ class Machine:
             self._effects += self._room.reserve(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
+        for plugin in self.cycle.profile.clocked:
+            self._passed(plugin.second(now, self.cluster))
         self.cluster.settle_budgets()
         for name, size in self.queue.sizes().items():
             self._effects.append(Measured("pending", float(size), (name,), how="set"))
         known = Counter(e.knowledge() for e in self.cluster.nodes.values() if e.info is not None)
         for kind in ("exact", "zones", "none", "distrusted"):
             self._effects.append(Measured("nodes", float(known[kind]), (kind,), how="set"))
+
+    def _passed(self, passed: Passed) -> None:
+        """What time has changed for a rule."""
+        for name in passed.nodes:
+            self.cluster.rested(name)
+        for metric, value, how in passed.metrics:
+            self._effects.append(Measured(metric, value, how=how))
+        if self.active:
+            for pod, reason, note in passed.notes:
+                self._effects.append(Post(pod, "Warning", reason, note))
 
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from rte.scheduler.framework.node import NodeEntry
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs.unit import is_gang
-from rte.scheduler.loop.messages import Evict, Measured, Nominate, Post, Said
+from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import Nominated
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

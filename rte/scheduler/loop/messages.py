@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rte.telemetry.effects import Measured, Said
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -158,10 +160,11 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Tell users why the pod waits: the condition PodScheduled and an event."""
+    """Tell users why the pod waits: the condition PodScheduled and an event of this reason."""
 
     pod: PodView
     message: str
+    reason: str = "FailedScheduling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,28 +210,6 @@ class Compare:
 
     node: str
     judged: tuple[Judged, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A value for a metric of :class:`rte.scheduler.report.metrics.SchedulerMetrics`.
-
-    ``how``: ``inc``, ``set`` or ``observe``.
-    """
-
-    metric: str
-    value: float = 1.0
-    labels: tuple[str, ...] = ()
-    how: str = "inc"
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A line for the log. ``level`` is the logger's method."""
-
-    level: str
-    text: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 Effect: TypeAlias = (

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
 
 
+WHY = "node(s) didn't match Pod's node affinity/selector"
+
+
 class NodeAffinity(NodeFilter, RowScore):
     """What a pod asks of its node's labels and name."""
 
@@ -33,7 +36,7 @@ class NodeAffinity(NodeFilter, RowScore):
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node that the pod does not ask for."""
         if node.info and not shape.nodes.matches(node.name, node.info.labels):
-            return replace(status, reason="node(s) didn't match Pod's node affinity/selector")
+            return replace(status, reason=WHY)
         return status
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002

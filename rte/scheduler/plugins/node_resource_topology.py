@@ -66,7 +66,10 @@ class NodeResourceTopology(NodeFilter):
                 resources=True,
                 verdict=outlook.Verdict(admitted=False, reason="TopologyAffinityError"),
             )
-        return _of_verdict(outlook.judge(view, pod), status)
+        verdict = node.verdicts.get(shape.kubelet_key)
+        if verdict is None:
+            verdict = node.verdicts[shape.kubelet_key] = outlook.judge(view, pod)
+        return _of_verdict(verdict, status)
 
     def _unknown(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """No report: plain rules, and what refusals have told."""

@@ -40,9 +40,13 @@ class NodeResourcesFit(NodeFilter):
         """Refuse a node without room."""
         name = lacking(shape.totals, node)
         if name:
-            why = "Too many pods" if name == "pods" else f"Insufficient {name}"
-            return replace(status, reason=why, resources=True)
+            return replace(status, reason=why(name), resources=True)
         return status
+
+
+def why(name: str) -> str:
+    """The reason for want of this resource."""
+    return "Too many pods" if name == "pods" else f"Insufficient {name}"
 
 
 def lacking(totals: Mapping[str, int], node: NodeEntry) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
 
 
+WHY = "node(s) were unschedulable"
+
+
 class NodeUnschedulable(NodeFilter):
     """``kubectl cordon``."""
 
@@ -25,5 +28,5 @@ class NodeUnschedulable(NodeFilter):
         """Refuse while the node is cordoned."""
         info = node.info
         if info and info.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
-            return replace(status, reason="node(s) were unschedulable")
+            return replace(status, reason=WHY)
         return status

@@ -38,7 +38,7 @@ class TaintToleration(NodeFilter, RowScore):
         """Refuse a node with a taint that the pod does not tolerate."""
         taint = untolerated(shape, node.info.taints if node.info else ())
         if taint is not None:
-            return replace(status, reason=f"node(s) had untolerated taint(s) {taint.key}")
+            return replace(status, reason=why(taint.key))
         return status
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
@@ -51,6 +51,11 @@ class TaintToleration(NodeFilter, RowScore):
         """The fewer PreferNoSchedule taints that the pod does not tolerate, the better."""
         counts = snapshot.columns.disliked(pod.shape.tolerations)
         return None if counts is None else scaled(counts[rows].astype(np.float64), reverse=True)
+
+
+def why(key: str) -> str:
+    """The reason for a taint with this key."""
+    return f"node(s) had untolerated taint(s) {key}"
 
 
 def untolerated(shape: Shape, taints: Iterable[Taint]) -> Taint | None:

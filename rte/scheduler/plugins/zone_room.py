@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rte.placement.fleet import scores
 from rte.scheduler.framework.plugin import Score
 
@@ -40,7 +42,9 @@ class ZoneRoom(Score):
     def __init__(self) -> None:
         self._lately: Counter[bytes] = Counter()
         self._samples: dict[bytes, Shape] = {}
-        self._in_mind: list[tuple[Shape, float]] = []
+        self._in_mind: tuple[bytes, ...] = ()
+        self._weights = np.zeros(0)
+        self._rooms = scores.Rooms(())
 
     def placed(self, shape: Shape) -> None:
         """A pod of this shape was given a place: others like it may come."""
@@ -52,10 +56,16 @@ class ZoneRoom(Score):
             kept = self._lately.most_common(2 * _SHAPES_IN_MIND)
             self._lately = Counter({name: max(1, count // 2) for name, count in kept})
             self._samples = {name: self._samples[name] for name, _ in kept}
-        self._in_mind = [
-            (self._samples[name], float(count))
-            for name, count in self._lately.most_common(_SHAPES_IN_MIND)
-        ]
+        weights: dict[bytes, int] = {}
+        pods = {}
+        for name, count in self._lately.most_common(_SHAPES_IN_MIND):
+            other = self._samples[name]
+            weights[other.kubelet_key] = weights.get(other.kubelet_key, 0) + count
+            pods[other.kubelet_key] = other.pod
+        if weights.keys() != set(self._in_mind):
+            self._in_mind = tuple(weights)
+            self._rooms = scores.Rooms([pods[key] for key in self._in_mind])
+        self._weights = np.array([weights[key] for key in self._in_mind], dtype=np.float64)
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Every pod takes room."""
@@ -84,34 +94,28 @@ class ZoneRoom(Score):
         self, shape: Shape, node: NodeEntry, before: NodeState, after: NodeState
     ) -> float:
         """:class:`scores.NextFit`, with the rooms remembered as long as the node stays as it is."""
-        own = shape.key
-        had = self._rooms(b"", node, before)
-        left = self._rooms(own, node, after)
-        cost = sum(
-            weight * (full - rest)
-            for (_, weight), full, rest in zip(self._in_mind, had, left, strict=True)
-        )
-        weights = sum(weight for _, weight in self._in_mind)
+        own = shape.kubelet_key
+        had, _ = self._left(b"", shape, node, before)
+        left, fullness = self._left(own, shape, node, after)
+        cost = float(self._weights @ (had - left))
+        weights = float(self._weights.sum())
         cost = max(0.0, cost / weights) if weights else 0.0
-        fullness = node.rooms.get((own, b""))
-        if fullness is None:
-            # In millionths of a percent: what decides between equal costs.
-            fullness = round(1e6 * scores.most_allocated(shape.pod, before, after))
-            node.rooms[own, b""] = fullness
         return 99.0 / (1.0 + cost) + fullness * 1e-11
 
-    def _rooms(self, own: bytes, node: NodeEntry, state: NodeState) -> list[int]:
-        """Room for each shape in mind on the node in this state; ``own``: what was placed there."""
-        zones: Sequence[scores.ZoneFree] | None = None
-        out = []
-        for other, _ in self._in_mind:
-            known = node.rooms.get((own, other.key))
-            if known is None:
-                zones = zones or scores.free_by_zone(state)
-                known = scores.room_in(zones, state.config, other.pod)
-                node.rooms[own, other.key] = known
-            out.append(known)
-        return out
+    def _left(
+        self, own: bytes, shape: Shape, node: NodeEntry, state: NodeState
+    ) -> tuple[scores.Counted, int]:
+        """Room for the shapes in mind on the node in this state, and how full it is then.
+
+        Remembered as long as the node stays as it is; ``own`` says what was placed there.
+        """
+        known = node.rooms.get(own)
+        if known is None or known[0] is not self._rooms:
+            rooms = self._rooms.of(scores.free_by_zone(state), state.config)
+            # In millionths of a percent: what decides between equal costs.
+            fullness = round(1e6 * scores.most_allocated(shape.pod, state, state)) if own else 0
+            known = node.rooms[own] = (self._rooms, rooms, fullness)
+        return known[1], known[2]
 
 
 def harmless(milli: int, node: NodeEntry) -> float:

@@ -123,7 +123,6 @@ class SchedulerMetrics:
             "Nodes kept for a pod that has waited too long.",
             registry=registry,
         )
-
         self.gangs_in_part = Gauge(
             "rte_scheduler_gangs_in_part",
             "Gangs of which some pods have a place and others, that are due, have none.",
@@ -141,7 +140,16 @@ class SchedulerMetrics:
             "Gangs whose pods were deleted because they could not be completed.",
             registry=registry,
         )
-
+        self.group_conflicts = Gauge(
+            "rte_scheduler_group_conflicts",
+            "CPUs, GPUs and NICs that two pods hold, and records that cannot be read.",
+            registry=registry,
+        )
+        self.group_search_limits = Counter(
+            "rte_scheduler_group_search_limits",
+            "Searches for a place of processing groups that ran out of steps.",
+            registry=registry,
+        )
         self.fit_pods = Gauge(
             "rte_fit_pods",
             "How many pods of each shape in --fit-shapes fit now.",
@@ -159,10 +167,19 @@ class SchedulerMetrics:
             registry=registry,
         )
 
-    def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
-        """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
-        metric = getattr(self, name)
-        getattr(metric.labels(*labels) if labels else metric, how)(value)
+        # What is rare has a series from the start, so that its first increase can be seen.
+        self.rejections.labels("TopologyAffinityError", "ours")
+
+    def unschedulable(self) -> int:
+        """Attempts so far that found no place."""
+        return int(
+            sum(
+                sample.value
+                for metric in self.attempts.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
+            )
+        )
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""

@@ -73,13 +73,13 @@ class Reporter:
                 await self._write(method, path, body)
             self._some.clear()
 
-    def unschedulable(self, pod: PodView, message: str) -> None:
+    def unschedulable(self, pod: PodView, message: str, reason: str = "FailedScheduling") -> None:
         """The pod fits nowhere at present: a condition (where it says something new), an event."""
         said, since = pod.unschedulable
         if said != message:
             condition = _condition("PodScheduled", "False", "Unschedulable", message, since)
             self._status(pod, {"conditions": [condition]})
-        self.event(pod, "Warning", "FailedScheduling", message)
+        self.event(pod, "Warning", reason, message)
 
     def event(
         self, pod: PodView, kind: str, reason: str, message: str, action: str = "Scheduling"

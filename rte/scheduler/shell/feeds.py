@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from contextlib import aclosing
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.kube.lists import pages
 from rte.kube.resources import (
     BUDGETS,
     DEVICE_CLASSES,
@@ -60,6 +63,9 @@ COLLECTIONS = {
     ),
 }
 
+#: Koordinator's devices of a node, watched with ``--device-share``.
+KOORDINATOR_DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices")
+
 #: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
 _OPTIONAL = frozenset(
     {
@@ -85,6 +91,9 @@ _MAY_BE_ABSENT = frozenset(
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50
 
+#: In a cluster that moves, the watch of pods shows something new within this.
+_MOVES_WITHIN_S = 0.2
+
 #: A collection that the server does not have (the CRD is missing) is asked for again after this.
 _ABSENT_RETRY_S = 10.0
 
@@ -96,6 +105,7 @@ class Feeds:
         client: the API server.
         deliver: is given each event.
         agents: namespace and label selector of the agents' Leases.
+        others: what is watched beside :data:`COLLECTIONS`.
     """
 
     def __init__(
@@ -103,11 +113,15 @@ class Feeds:
         client: Client,
         deliver: Callable[[Seen | Gone | Listed], None],
         agents: tuple[str, str],
+        others: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self._client = client
         self._deliver = deliver
         self._agents = agents
-        self._synced = {name: asyncio.Event() for name in COLLECTIONS}
+        self._resources = {**COLLECTIONS, **others}
+        self._synced = {name: asyncio.Event() for name in self._resources}
+        self._pods_at = 0
+        self._moved = asyncio.Event()
 
     async def wait_synced(self) -> None:
         """Until each collection was listed once."""
@@ -116,26 +130,34 @@ class Feeds:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start one task for each collection."""
-        for name in COLLECTIONS:
+        for name in self._resources:
             group.create_task(self._follow(name), name=f"watch {name}")
 
     async def _follow(self, name: str) -> None:
         """Feed one collection for ever."""
         namespace, labels = self._agents if name == "leases" else ("", "")
-        path = COLLECTIONS[name].path(namespace=namespace)
+        path = self._resources[name].path(namespace=namespace)
         while True:
             try:
-                events = watch(self._client, path, label_selector=labels, most_wait_s=1.0)
+                events = watch(
+                    self._client, path, label_selector=labels, most_wait_s=1.0, paged=True
+                )
+                found: set[str] = set()
                 async with aclosing(events):
                     async for event in events:
-                        if event.kind == "LISTED":
-                            await self._listed(name, event.object)
+                        if event.kind == "PAGE":
+                            found = set() if event.first else found
+                            found |= await self._take_page(name, event.object["items"])
+                        elif event.kind == "LISTED":
+                            self._deliver(_listed(name, found, event.object))
                             self._synced[name].set()
                         elif event.kind == "DELETED":
                             metadata = event.object.get("metadata") or {}
                             self._deliver(Gone(name, key_of(name, metadata)))
                         else:
                             self._deliver(_seen(name, event.object))
+                        if name == "pods":
+                            self._pods_moved(event.object)
             except errors.KubeError as error:
                 # 404: no such collection (the CRD is not installed). Others: a missing right.
                 expected = error.status == 404 and name in _MAY_BE_ABSENT
@@ -146,8 +168,8 @@ class Feeds:
                     self._synced[name].set()
                 await asyncio.sleep(_ABSENT_RETRY_S if absent else 1.0)
 
-    async def _listed(self, name: str, listed: dict[str, Any]) -> None:
-        items = listed.pop("items", None) or []
+    async def _take_page(self, name: str, items: list[Any]) -> set[str]:
+        """Take the items in, a portion at a time; the keys."""
         found = set()
         for number, item in enumerate(items):
             self._deliver(_seen(name, item))
@@ -155,23 +177,48 @@ class Feeds:
             items[number] = None
             if number % _PORTION == _PORTION - 1:
                 await asyncio.sleep(0)
-        version = objects.version_of(listed.get("metadata") or {})
-        self._deliver(Listed(name, frozenset(found), version))
+        return found
 
     async def relist(self) -> None:
-        """Take in what decisions have changed, as the API shows it right now.
+        """Take in what decisions have changed up to now.
 
         Raises:
             errors.KubeError: it cannot be read.
         """
         for name in _DECIDED:
+            if name == "pods" and await self._is_up_to_date():
+                continue
             try:
-                listed = await self._client.get(COLLECTIONS[name].path())
+                found: set[str] = set()
+                rest: dict[str, Any] = {}
+                async for page in pages(self._client, COLLECTIONS[name].path()):
+                    found = set() if page.first else found
+                    found |= await self._take_page(name, page.items)
+                    rest = page.rest
             except errors.KubeError as error:
                 if error.status not in (403, 404) or name not in _OPTIONAL:
                     raise
             else:
-                await self._listed(name, listed)
+                self._deliver(_listed(name, found, rest))
+
+    async def _is_up_to_date(self) -> bool:
+        """Whether the watch of pods soon shows what is newer than now.
+
+        Then nothing of before is missing, and a list of all pods, which takes seconds in a large
+        cluster, is not needed.
+        """
+        newest = await self._client.get(COLLECTIONS["pods"].path(), limit="1")
+        version = objects.version_of(newest.get("metadata") or {})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MOVES_WITHIN_S):
+                while self._pods_at < version:
+                    self._moved.clear()
+                    await self._moved.wait()
+        return 0 < version <= self._pods_at
+
+    def _pods_moved(self, obj: Mapping[str, Any]) -> None:
+        self._pods_at = max(self._pods_at, objects.version_of(obj.get("metadata") or {}))
+        self._moved.set()
 
     async def resync_node(self, name: str) -> None:
         """Read one node's report and pods afresh.
@@ -186,9 +233,13 @@ class Feeds:
                 raise
         else:
             self._deliver(Seen("reports", report))
-        listed = await self._client.get(PODS.path(), fieldSelector=f"spec.nodeName={name}")
-        for item in listed.get("items") or []:
-            self._deliver(Seen("pods", item))
+        selector = {"fieldSelector": f"spec.nodeName={name}"}
+        async for page in pages(self._client, PODS.path(), selector):
+            await self._take_page("pods", page.items)
+
+
+def _listed(name: str, found: set[str], rest: Mapping[str, Any]) -> Listed:
+    return Listed(name, frozenset(found), objects.version_of(rest.get("metadata") or {}))
 
 
 def _seen(name: str, obj: Mapping[str, Any]) -> Seen:

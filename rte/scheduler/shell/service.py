@@ -22,10 +22,12 @@ from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
-from rte.scheduler.shell.feeds import Feeds
+from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.leader import Always, Leader
+from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
+from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -40,9 +42,7 @@ if TYPE_CHECKING:
         Effect,
         Event,
         Evict,
-        Measured,
         Release,
-        Said,
         TakeBack,
     )
     from rte.scheduler.settings import SchedulerSettings
@@ -97,10 +97,16 @@ class Scheduler:
         self.followers: list[Callable[[], None]] = []
         self.machine = Machine(
             settings.scheduler_name,
-            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            Options(
+                shared_limit=settings.shared_limit,
+                resource_status=settings.resource_status,
+                device_share=settings.device_share,
+                policies=load_policies(settings.groups_policy),
+            ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
             gang_timeout=settings.gang_timeout,
+            also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
@@ -112,7 +118,12 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
+        self.feeds = Feeds(
+            client,
+            self.feed,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
+            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+        )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
@@ -202,7 +213,7 @@ class Scheduler:
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
         for effect in effects:
-            if isinstance(effect, messages.Measured) and effect.metric == "attempts":
+            if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
 
@@ -236,7 +247,7 @@ class Scheduler:
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
                 case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message)
+                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
@@ -249,15 +260,15 @@ class Scheduler:
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured() | messages.Said():
+                case Measured() | Said():
                     self._tell(effect)
         self._arm()
 
     def _tell(self, effect: Measured | Said) -> None:
-        if isinstance(effect, messages.Said):
+        if isinstance(effect, Said):
             getattr(logger, effect.level)(effect.text, extra=effect.extra)
         else:
-            self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
+            effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:

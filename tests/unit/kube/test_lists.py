@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rte import errors
 from rte.kube import lists
-from rte.kube.lists import list_all
+from rte.kube.lists import list_all, pages
 from rte.kube.resources import LEASES
+from rte.kube.watch import watch
 
 if TYPE_CHECKING:
     from rte.kube.client import Client
@@ -63,3 +65,26 @@ async def test_a_failing_page_is_a_failure(client: Client, server: Server, names
     server.faults.fail_next(code=500, path="continue=")
     with pytest.raises(errors.KubeError):
         await list_all(client, PATH)
+
+
+async def test_pages_come_one_by_one_and_begin_anew_where_their_moment_is_forgotten(
+    client: Client, server: Server, names: list[str]
+):
+    found = [([i["metadata"]["name"] for i in p.items], p.first) async for p in pages(client, PATH)]
+    assert found == [(names[:2], True), (names[2:4], False), (names[4:], False)]
+    server.faults.fail_next(code=410, path="continue=")
+    found = [([i["metadata"]["name"] for i in p.items], p.first) async for p in pages(client, PATH)]
+    assert found == [(names[:2], True), (names, True)]
+
+
+async def test_a_paged_watch_never_has_the_whole_list(client: Client, names: list[str]):
+    kinds, seen = [], []
+    async with aclosing(watch(client, PATH, paged=True)) as events:
+        async for event in events:
+            kinds.append(event.kind)
+            seen += named(event.object) if "items" in event.object else []
+            if event.kind == "LISTED":
+                break
+    assert kinds == ["PAGE", "PAGE", "PAGE", "LISTED"]
+    assert seen == names
+    assert event.object["metadata"]["resourceVersion"]

@@ -220,7 +220,17 @@ class Desk:
         assert not at, f"{uid} was bound twice"
         if answer:
             self._answer(Bound(uid, Outcome.BOUND))
-        self.put("pods", uid, {**obj, "spec": {**obj["spec"], "nodeName": effect.node}})
+        metadata = obj["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **effect.annotations}
+        self.put(
+            "pods",
+            uid,
+            {
+                **obj,
+                "metadata": {**metadata, "annotations": annotations},
+                "spec": {**obj["spec"], "nodeName": effect.node},
+            },
+        )
 
     def _write(self, effect: messages.Bind) -> str:
         """Carry out what stands before the bind; why it cannot be, then all is undone."""

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -483,3 +483,30 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
                 await asyncio.sleep(0.1)
                 assert first.is_active()
                 assert not second.is_active()
+
+
+async def test_a_takeover_lists_all_pods_only_where_nothing_moves(town: Town) -> None:
+    """Its own watch of pods tells it all that the replica before it did, as soon as it moves on."""
+    await town.node("n")
+    async with town.scheduler() as scheduler:
+        town.pod("first", "1")
+        await until(lambda: town.phase("first") == "Running")
+        lists: list[str] = []
+        real = scheduler.client.get
+
+        async def get(path: str, **query: str) -> dict[str, Any]:
+            if path == "/api/v1/pods":
+                lists.append(query["limit"])
+            answer = await real(path, **query)
+            if query.get("limit") == "1" and moving:
+                town.pod("next", "1")
+            return answer
+
+        scheduler.client.get = get  # type: ignore[method-assign]
+        moving = True
+        await scheduler.feeds.relist()
+        assert lists == ["1"]
+        moving = False
+        await until(lambda: town.phase("next") == "Running")
+        await scheduler.feeds.relist()
+        assert lists[1:] == ["1", "500"]

@@ -150,7 +150,8 @@ class Decider:
                     continue
                 held.append(taken)
                 done.append((pod, decision))
-                cluster.assume(pod.uid, entry.name, decision.status.resource_status)
+                written = self._cycle.profile.annotations(pod, entry, decision.status)
+                cluster.assume(pod.uid, entry.name, written)
             return done if len(done) >= wanted.need else []
         finally:
             for taken in reversed(held):

@@ -16,7 +16,8 @@ from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider
 from rte.scheduler.loop.gangs.ground import Ground
 from rte.scheduler.loop.gangs.room import GangRoom
-from rte.scheduler.loop.messages import GroupCondition, Measured, Release, Said
+from rte.scheduler.loop.messages import GroupCondition, Release
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

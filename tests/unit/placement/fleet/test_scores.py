@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from rte import placement
 from rte.model.node import Topology
@@ -18,6 +19,7 @@ from tests.unit.placement.build import (
     pool,
     simple,
     topology,
+    used_nodes,
 )
 
 EMPTY = node()  # 2 zones x 8 CPUs, one CPU and 1 GiB of zone 0 reserved
@@ -85,6 +87,14 @@ def test_a_place_never_makes_room_and_scores_stay_within_bounds(state, each):
     for name, score in {**scores.CLASSIC, "next": scores.NextFit(((each, 1.0),))}.items():
         assert 0 <= score(each, state, answer.state) <= 100.01, name
     assert scores.room(answer.state, each) <= scores.room(state, each)
+
+
+@given(used_nodes(longest=3), st.lists(pods(), max_size=4))
+def test_rooms_of_several_shapes_are_those_of_each(used, shapes):
+    state, _ = used
+    zones = scores.free_by_zone(state)
+    got = scores.Rooms(shapes).of(zones, state.config).tolist()
+    assert got == [scores.room_in(zones, state.config, each) for each in shapes]
 
 
 def test_most_allocated_prefers_the_fuller_node_and_least_the_emptier():

@@ -378,6 +378,19 @@ def test_three_pods_that_fit_together_do_so_in_any_order_started_or_not(state, f
             state = placement.start(state, each)
 
 
+@settings(max_examples=300, deadline=None)
+@given(used=build.used_nodes(longest=4), flying=st.lists(build.pods(), min_size=2, max_size=3))
+def test_pods_in_flight_that_fit_by_sums_fit_by_admissions(used, flying):
+    state, _ = used
+    state = dataclasses.replace(
+        state, config=dataclasses.replace(state.config, topology_policy="single-numa-node")
+    )
+    flying = [dataclasses.replace(each, uid=f"f{number}") for number, each in enumerate(flying)]
+    if futures._fit_by_room(state, flying):
+        assert all(placement.admit(state, each).admitted for each in flying)
+        assert futures._fit_by_rule(state, flying)
+
+
 @settings(max_examples=60, deadline=None)
 @given(state=build.nodes(), flying=st.lists(build.pods(), min_size=2, max_size=3))
 def test_whatever_is_refused_in_an_order_does_not_fit_together(state, flying):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rte.agent.ownership import (
+from rte.agent.publisher.ownership import (
     OWN_PREFIX,
     Tolerance,
     annotations_of,
@@ -151,8 +151,7 @@ def test_overwrites_far_apart_and_harmless_edits_never_add_up():
 def test_after_a_quiet_time_the_object_is_claimed_again_and_each_relapse_waits_longer():
     tolerance = Tolerance(repairs=0, quiet_s=10)
     assert tolerance.foreign_write(100, ours_overwritten=True)
-    assert tolerance.quiet_for(104) == 6
-    assert tolerance.quiet_for(110) == 0
+    assert tolerance.claim_at() == 110
     tolerance.claim()
     assert tolerance.foreign_write(200, ours_overwritten=True)
-    assert tolerance.quiet_for(200) == 20
+    assert tolerance.claim_at() == 220

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
-import random
-import time
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.agent.follow import Change
-from rte.kube.resources import PODS
-from rte.kube.watch import watch
 from rte.model import podspec
 from rte.model.kubelet import NodePod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rte.agent.follow import Signals
-    from rte.kube.client import Client
     from rte.model.pod import Pod
-    from rte.telemetry.metrics import AgentMetrics
-
-logger = logging.getLogger(__name__)
 
 #: A mirror pod stands for a static one; deleting it by hand does not end the static pod.
 _MIRROR = "kubernetes.io/config.mirror"
@@ -40,7 +28,7 @@ class PodTable:
     (:meth:`retain`): the kubelet writes nothing when a pod ends. A UID that the files know and the
     API does not is too new at first; after ``grace_s`` it is doubtful: long gone, or a static pod
     whose mirror is missing. Podresources can tell; who is gone is then :meth:`bury`-ed.
-    ``before`` are UIDs that the files had before the first list: doubtful if that lacks them.
+    What the files had before the first list (:meth:`expect`) is doubtful if that lacks it.
 
     Attributes:
         newcomers: pods that were seen before their admission, by UID, until they are
@@ -48,8 +36,8 @@ class PodTable:
         endings: UIDs of newcomers that are over, with the kubelet's reason where it refused them.
     """
 
-    def __init__(self, *, before: frozenset[str] = frozenset(), grace_s: float = 2.0) -> None:
-        self._before = before
+    def __init__(self, *, grace_s: float = 2.0) -> None:
+        self._before: frozenset[str] = frozenset()
         self._grace_s = grace_s
         self._pods: dict[str, NodePod] = {}
         self._ended: dict[str, NodePod] = {}
@@ -57,6 +45,11 @@ class PodTable:
         self.newcomers: dict[str, Pod] = {}
         self.endings: dict[str, str] = {}
         self.listed = False
+
+    def expect(self, uids: frozenset[str]) -> None:
+        """The first list is to show these."""
+        if not self.listed:
+            self._before = uids
 
     def replace(self, items: Iterable[dict[str, Any]]) -> None:
         """Take a whole list; what it lacks has ended."""
@@ -155,54 +148,3 @@ def parse(obj: dict[str, Any]) -> NodePod:
 
 def _ended(pod: NodePod) -> NodePod:
     return NodePod(uid=pod.uid, namespace=pod.namespace, name=pod.name, terminal=True)
-
-
-async def follow_pods(
-    client: Client,
-    node_name: str,
-    table: PodTable,
-    signals: Signals,
-    metrics: AgentMetrics,
-    *,
-    poll_s: float = 1.0,
-    retry_s: float = 60.0,
-) -> None:
-    """Keep ``table`` by a watch of this node's pods; until cancelled.
-
-    Where we may not watch pods, ask for a look at podresources every ``poll_s`` instead, and try
-    the watch again, at last every ``retry_s``: an API server that has just started refuses too.
-    """
-    complained, refusals = False, 0
-    while True:
-        try:
-            events = watch(client, PODS.path(), field_selector=f"spec.nodeName={node_name}")
-            async with aclosing(events):
-                async for event in events:
-                    if event.kind == "LISTED":
-                        table.replace(event.object.get("items") or [])
-                        metrics.pod_watch.set(1)
-                        complained, refusals = False, 0
-                        changed = True
-                    elif event.kind == "DELETED":
-                        changed = table.remove(event.object)
-                    else:
-                        changed = table.update(event.object)
-                    if changed:
-                        signals.add(Change.PODS)
-        except errors.KubeError as error:
-            table.listed = False
-            metrics.pod_watch.set(0)
-            if not complained:
-                logger.warning(
-                    "pods of this node cannot be watched, polling podresources every %g s "
-                    "instead: %s",
-                    poll_s,
-                    error,
-                )
-                complained = True
-        refusals += 1
-        wait_s = min(retry_s, poll_s * 2.0 ** min(refusals, 16))
-        until = time.monotonic() + wait_s * random.uniform(0.8, 1.2)  # noqa: S311
-        while time.monotonic() < until:
-            signals.add(Change.POLL)
-            await asyncio.sleep(poll_s)

@@ -87,6 +87,16 @@ def _owners(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Mappin
     return [owner for owner in there if names(owner) not in replaced] + ours
 
 
+def owned_by(uid: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """``wanted`` with the Node of that UID as its owner, if a Node owns it; no UID: as it is."""
+    metadata = wanted["metadata"]
+    owners = metadata.get("ownerReferences") or []
+    if not uid or not owners:
+        return dict(wanted)
+    owners = [{**each, "uid": uid} if each["kind"] == "Node" else each for each in owners]
+    return {**wanted, "metadata": {**metadata, "ownerReferences": owners}}
+
+
 def apply(patch: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
     """``stored`` after the merge patch (RFC 7386) of :func:`difference`."""
     after = dict(stored)
@@ -152,10 +162,9 @@ class Tolerance:
         self._overwrites.clear()
         return True
 
-    def quiet_for(self, now: float) -> float:
-        """Seconds until the object may be claimed again, 0 when it may; only while sharing."""
-        wanted = min(self.quiet_s * float(2**self._relapses), 86400.0)
-        return max(0.0, self._last_foreign + wanted - now)
+    def claim_at(self) -> float:
+        """When the object may be claimed again; only while sharing."""
+        return self._last_foreign + min(self.quiet_s * float(2**self._relapses), 86400.0)
 
     def claim(self) -> None:
         """End sharing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import time
@@ -15,14 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rte import nrt
-from rte.agent.follow import Change, FileFollower, Signals
-from rte.agent.learn import NodeFacts
-from rte.agent.mailbox import Mailbox
-from rte.agent.observe import Clocks, Observer, Restart, Sources
-from rte.agent.pods import PodTable
+from rte.agent.follow import FileFollower, Signals
+from rte.agent.observer.clocks import Clocks
+from rte.agent.observer.machine import Observer
+from rte.agent.observer.messages import Change, NodeFacts, Observation
+from rte.agent.observer.pods import PodTable
+from rte.agent.observer.restart import Restart
+from rte.agent.observing import Observing
 from rte.agent.settings import AgentSettings
+from rte.agent.sources import Sources
 from rte.kubelet import PLUGIN_DIR
-from rte.model.kubelet import ListedContainer, ListedPod, NodePod
+from rte.model.kubelet import ListedContainer, ListedPod
 from rte.model.node import ConfigSource, KubeletConfig, NodeState
 from rte.sysfs import read_machine
 from rte.telemetry.health import Readiness
@@ -33,8 +37,6 @@ from tests.unit.agent.test_pods import pod
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-
-    from rte.agent.kubesink import Observation
 
 MACHINE = FIXTURES / "16-2s-hugepages"
 CLOCKS = Clocks(
@@ -59,7 +61,6 @@ class Rig:
         self.readiness = Readiness()
         self.signals = Signals(self.metrics)
         self.seen: list[NodeState] = []
-        self.mailbox: Mailbox[Observation] = Mailbox()
         self.settings = AgentSettings(
             node_name="n0",
             kubelet_state_dir=root,
@@ -70,46 +71,50 @@ class Rig:
         self.facts = NodeFacts(uid="u", version="v1.35.4")
         self.learnt = asyncio.Event()
         self.learnt.set()
-        self.observer = Observer(
-            self.settings,
+        self.trusted_until = -math.inf
+        self.observing = Observing(
+            Observer(self.settings.scope(pods=api), clocks, pods=self.table),
             Sources(
-                read_machine=lambda: machine,
-                learn=self._learn,
+                machine=lambda: machine,
+                learner=self._learn,
+                state_dir=root,
+                plugin_dir=root / PLUGIN_DIR,
                 podresources=self.kubelet,
                 socket=self.kubelet.socket,
-                pods=self.table,
             ),
             self.signals,
-            self.mailbox,
+            self,
             metrics=self.metrics,
             readiness=self.readiness,
-            clocks=clocks,
         )
+
+    def trust(self, until: float) -> None:
+        self.trusted_until = until
+
+    @property
+    def is_trustworthy(self) -> bool:
+        return time.monotonic() < self.trusted_until
 
     def learn_from(self, source: ConfigSource, policy: str) -> None:
         """What is learnt from now on; something makes the observer ask again."""
         self.config = replace(self.config, source=source, topology_policy=policy)
-        self.observer._must_learn.set()
+        self.kubelet.write_devices(f"example.com/{policy}")
 
-    async def _learn(self, _: int) -> tuple[KubeletConfig, NodeFacts]:
+    async def _learn(self, _memory: int, _patient: bool) -> tuple[KubeletConfig, NodeFacts]:
         await self.learnt.wait()
         self.learns += 1
         return self.config, self.facts
 
-    async def collect(self) -> None:
-        while True:
-            await self.mailbox.wait()
-            observation = self.mailbox.take()
-            if observation is not None:
-                state = nrt.decode(observation.object).state
-                assert state is not None
-                held = 0
-                for containers in state.holdings.values():
-                    for holding in containers.values():
-                        assert not held & holding.cpus
-                        held |= holding.cpus
-                assert held | state.shared == state.topology.all_cpus
-                self.seen.append(state)
+    def offer(self, observation: Observation) -> None:
+        state = nrt.decode(observation.object).state
+        assert state is not None
+        held = 0
+        for containers in state.holdings.values():
+            for holding in containers.values():
+                assert not held & holding.cpus
+                held |= holding.cpus
+        assert held | state.shared == state.topology.all_cpus
+        self.seen.append(state)
 
     async def until(self, condition: Callable[[NodeState], bool], seconds: float = 5) -> NodeState:
         async with asyncio.timeout(seconds):
@@ -141,10 +146,7 @@ async def running(rig: Rig) -> AsyncIterator[Rig]:
         socket=rig.kubelet.socket,
         retry_s=0.02,
     )
-    tasks = [
-        asyncio.create_task(coroutine)
-        for coroutine in (rig.observer.run(), files.run(), rig.collect())
-    ]
+    tasks = [asyncio.create_task(coroutine) for coroutine in (rig.observing.run(), files.run())]
     try:
         yield rig
     finally:
@@ -169,7 +171,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 async def test_the_first_reading_is_handed_on_and_the_source_is_ready(rig: Rig):
     assert rig.readiness.reasons == ()
     assert rig.seen[0].shared == rig.kubelet.cpus
-    assert rig.observer.is_trustworthy
+    assert rig.is_trustworthy
 
 
 async def test_an_admission_is_one_observation_of_the_whole(rig: Rig):
@@ -299,7 +301,7 @@ async def test_a_kubelet_that_is_not_there_yet_is_waited_for(tmp_path: Path):
         await asyncio.sleep(0.1)
         assert rig.seen == []
         assert rig.readiness.reasons
-        assert not rig.observer.is_trustworthy
+        assert not rig.is_trustworthy
         rig.kubelet.start()
         await rig.until(lambda state: state.synced)
         assert rig.readiness.reasons == ()
@@ -435,28 +437,27 @@ async def test_a_source_that_has_gone_silent_ends_the_trust(tmp_path: Path):
         rig.start_pod("a", 0b110)
         await rig.until(lambda state: "a" in state.admitted)
         async with asyncio.timeout(5):
-            while rig.observer.is_trustworthy:
+            while rig.is_trustworthy:
                 await asyncio.sleep(0.005)
         rig.kubelet.up = True
         async with asyncio.timeout(5):
-            while not rig.observer.is_trustworthy:
+            while not rig.is_trustworthy:
                 await asyncio.sleep(0.005)
 
 
 async def test_trust_ends_when_nothing_is_looked_at_any_more(tmp_path: Path):
     """No poll comes: a task hangs, or the process was stopped."""
-    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.1))
-    rig.observer._settings = replace(rig.settings, poll_interval=0.1)
+    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.1, poll=0.1))
     rig.kubelet.start()
     async with running(rig):
         await rig.until(lambda state: state.synced)
-        assert rig.observer.is_trustworthy
+        assert rig.is_trustworthy
         async with asyncio.timeout(5):
-            while rig.observer.is_trustworthy:
+            while rig.is_trustworthy:
                 await asyncio.sleep(0.005)
         rig.signals.add(Change.POLL)
         async with asyncio.timeout(5):
-            while not rig.observer.is_trustworthy:
+            while not rig.is_trustworthy:
                 await asyncio.sleep(0.005)
 
 
@@ -506,11 +507,11 @@ async def test_a_state_that_cannot_be_read_for_long_is_not_trusted(tmp_path: Pat
         await rig.until(lambda state: state.synced)
         rig.kubelet.write("cpu_manager_state", "")
         async with asyncio.timeout(5):
-            while rig.observer.is_trustworthy:
+            while rig.is_trustworthy:
                 await asyncio.sleep(0.005)
         rig.kubelet.write_cpus()
         async with asyncio.timeout(5):
-            while not rig.observer.is_trustworthy:
+            while not rig.is_trustworthy:
                 await asyncio.sleep(0.005)
 
 
@@ -575,54 +576,60 @@ def test_garbage_in_a_state_file_neither_stops_the_observer_nor_is_published(
 # Restarts
 
 
-def listed(*names: str) -> tuple[ListedPod, ...]:
-    return tuple(ListedPod(namespace="default", name=name) for name in names)
-
-
-def node_pods(*names: str) -> tuple[NodePod, ...]:
-    return tuple(NodePod(uid=name, namespace="default", name=name) for name in names)
-
-
 def test_a_long_running_kubelet_is_synced_when_its_list_is_complete():
     restart = Restart(120)
     restart.notice("e", 1000, 1)
-    restart.check(listed("a"), node_pods("a", "b"), 1000)
+    restart.check({"a"}, {"a", "b"}, 1000)
     assert not restart.synced
-    restart.check(listed("a", "b"), node_pods("a", "b"), 1001)
-    restart.check(listed("a", "b"), node_pods("a", "b"), 1002)
+    restart.check({"a", "b"}, {"a", "b"}, 1001)
+    restart.check({"a", "b"}, {"a", "b"}, 1002)
     assert restart.synced
 
 
 def test_a_young_kubelets_list_must_be_complete_twice():
     restart = Restart(120)
     restart.notice("e", 1000, 999)
-    restart.check(listed("a"), node_pods("a"), 1000)
+    restart.check({"a"}, {"a"}, 1000)
     assert not restart.synced
-    restart.check(listed("a"), node_pods("a"), 1000)
-    assert restart.synced
-
-
-def test_without_the_api_the_pods_from_before_the_restart_are_expected():
-    restart = Restart(120)
-    restart.notice("e", 1000, 1)
-    restart.check(listed("a"), None, 1000)
-    assert restart.synced
-    assert restart.notice("f", 2000, 2000)
-    restart.check(listed(), None, 2000)
-    restart.check(listed(), None, 2001)
-    assert not restart.synced
-    restart.check(listed("a"), None, 2002)
-    restart.check(listed("a"), None, 2003)
+    restart.check({"a"}, {"a"}, 1000)
     assert restart.synced
 
 
 def test_a_kubelet_that_never_takes_up_a_pod_is_synced_in_the_end():
     restart = Restart(120)
     restart.notice("e", 1000, 1000)
-    restart.check(listed(), node_pods("a"), 1119)
+    assert restart.check(set(), {"a"}, 1119) == ""
     assert not restart.synced
-    restart.check(listed(), node_pods("a"), 1121)
+    assert "1 of its pods" in restart.check(set(), {"a"}, 1121)
     assert restart.synced
+
+
+async def test_without_the_api_the_pods_from_before_the_restart_are_waited_for(tmp_path: Path):
+    rig = Rig(tmp_path / "kubelet", api=False)
+    rig.kubelet.start()
+    os.utime(rig.kubelet.socket, (1, 1))
+    async with running(rig):
+        await rig.until(lambda state: state.synced)
+        rig.kubelet.admit("a", 0b110)
+        rig.kubelet.listed[:] = [
+            ListedPod(
+                namespace="default",
+                name="a",
+                containers=(ListedContainer(name="c", cpus=0b110),),
+            )
+        ]
+        before = await rig.until(lambda state: "a" in state.admitted)
+        back, rig.kubelet.listed = rig.kubelet.listed, []
+        rig.kubelet.start()
+        await rig.until(lambda state: not state.synced and state.epoch != before.epoch)
+        lists = rig.kubelet.lists
+        async with asyncio.timeout(5):
+            while rig.kubelet.lists < lists + 5:
+                await asyncio.sleep(0.005)
+        assert not rig.seen[-1].synced
+        rig.kubelet.listed = back
+        state = await rig.until(lambda state: state.synced)
+        assert state.holdings["a"]["c"].cpus == 0b110
 
 
 def test_a_report_from_before_the_start_is_the_former_kubelets():
