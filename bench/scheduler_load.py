@@ -22,7 +22,7 @@ from rte import nrt, placement
 from rte.model.node import NodeReading
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
-from rte.scheduler.loop.messages import Bind, Listed, Seen
+from rte.scheduler.loop.messages import Bind, Gone, Listed, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,9 +119,11 @@ def main() -> None:
     begin = time.process_time()
     for number in range(args.waiting):
         boxes = [(rng.randint(6, 32), 256 + number)]
-        driver.feed(Seen("pods", stored(pod_object(number, boxes), number)))
+        obj = stored(pod_object(number, boxes), number)
+        obj["spec"]["priority"] = 0  # nobody is there to be evicted for it
+        driver.feed(Seen("pods", obj))
     binds = driver.work()
-    driver.seconds(2)
+    driver.seconds(5)
     took = time.process_time() - begin
     print(f"{args.waiting} shapes that fit nowhere: {took:.2f} s, {len(binds)} bound")
     _tell_longest(driver)
@@ -141,7 +143,11 @@ def main() -> None:
     driver.longest.clear()
     delays = []
     for number in range(20):
-        report = _changed(driver, rng.choice(names), rng, 2 * version + number, empty=True)
+        name = rng.choice(names)
+        report = _changed(driver, name, rng, 2 * version + number, empty=True)
+        for uid in list(driver.machine.cluster.nodes[name].pods):
+            driver.feed(Gone("pods", uid))
+        driver.work()
         start = time.perf_counter()
         driver.feed(Seen("reports", report))
         binds = driver.work()

@@ -470,6 +470,16 @@ OPTIONS = (
         commands=("scheduler", "explain"),
     ),
     Option(
+        name="also-for",
+        field="scheduler.also_for",
+        parse=name,
+        value="NAME",
+        help="further spec.schedulerNames whose pods are placed (several)",
+        default="none",
+        commands=_SCHEDULER,
+        several=True,
+    ),
+    Option(
         name="listen",
         field="scheduler.listen",
         parse=listen,
@@ -599,6 +609,16 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="align-patience",
+        field="scheduler.align_patience",
+        parse=amount,
+        value="SECONDS",
+        help="a pod that another node would take waits so long for one where its DRA devices are "
+        "aligned; 0: not at all",
+        default="30",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="gang-timeout",
         field="scheduler.gang_timeout",
         parse=amount,
@@ -635,6 +655,15 @@ OPTIONS = (
         default="false",
         commands=_SCHEDULER,
         switches=True,
+    ),
+    Option(
+        name="fit-shapes",
+        field="scheduler.fit_shapes",
+        parse=path,
+        value="F",
+        help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
+        default="none",
+        commands=_SCHEDULER,
     ),
     Option(
         name="device-share",
@@ -689,15 +718,6 @@ OPTIONS = (
         value="FILE",
         help="only clients with a certificate of this authority are served",
         default="none: anybody may ask",
-        commands=_SCHEDULER,
-    ),
-    Option(
-        name="fit-shapes",
-        field="scheduler.fit_shapes",
-        parse=path,
-        value="F",
-        help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
-        default="none",
         commands=_SCHEDULER,
     ),
     Option(

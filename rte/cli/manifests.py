@@ -97,10 +97,26 @@ def checked(item: dict[str, Any], file: Path) -> dict[str, Any]:
         causes = meta.validate(pod["metadata"], namespaced=True, check_name=meta.subdomain)
         causes += pods.validate_create(pod)
     except status.DecodeError as error:
-        raise errors.UsageError(f"{where}: {error}") from None
+        raise errors.UsageError(f"{where}: {_malformed_amount(item)}{error}") from None
     if causes:
         raise errors.UsageError(f"{where}: {causes[0].field}: {causes[0].text}")
     return {"kind": "Pod", **pod}
+
+
+def _malformed_amount(item: dict[str, Any]) -> str:
+    """The field of the first amount that is none, which the API server's message leaves out."""
+    spec = _object(item.get("spec"))
+    for field in ("containers", "initContainers"):
+        items = spec.get(field)
+        for index, container in enumerate(items if isinstance(items, list) else ()):
+            resources = _object(_object(container).get("resources"))
+            for kind in ("limits", "requests"):
+                for name, amount in _object(resources.get(kind)).items():
+                    try:
+                        typed.canonical_quantity(str(amount))
+                    except (errors.ParseError, status.DecodeError):
+                        return f"spec.{field}[{index}].resources.{kind}[{name}]: "
+    return ""
 
 
 def _containers(spec: object) -> list[dict[str, Any]]:

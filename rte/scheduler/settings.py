@@ -34,16 +34,18 @@ class SchedulerSettings:
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
+            once another node would take it.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
-        fit_shapes: YAML file of pods whose number that fits is measured; None: none.
         device_share: choose devices by Koordinator's Device objects and annotations.
         groups_policy: file with the rules of processing groups; None: the defaults.
         stats_listen: address of NHD's gRPC statistics; empty: none.
         stats_cert: their certificates, ``stats_key`` the private key.
         stats_client_ca: authority of the clients that may ask; None: anybody may.
+        fit_shapes: YAML file of pods whose number that fits is measured; None: none.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -64,6 +66,7 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
+    align_patience: float = 30.0
     gang_timeout: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0

@@ -36,8 +36,8 @@ SUITE = "bookworm"
 TARGETS = ("agent", "scheduler")
 PAUSE_IMAGE = "localhost/pause:1"
 #: What the images are made from.
-_SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "rte",
-            "manifests/crd")  # fmt: skip
+_SOURCES = ("Dockerfile", ".dockerignore", ".ci/sbom", "pyproject.toml", "README.md", "LICENSE",
+            "rte", "manifests/crd")  # fmt: skip
 
 
 def names() -> dict[str, str]:
@@ -80,7 +80,14 @@ def build(out: Path) -> None:
     note("building the images ...")
     with tempfile.TemporaryDirectory(prefix="rte-images-") as name:
         work = Path(name)
-        store = ["--root", work / "store", "--runroot", work / "run", "--storage-driver", "vfs"]
+        store = ["--root", work / "store", "--runroot", work / "run"]
+        # Overlays copy nothing; where they are not allowed, every step copies the whole tree.
+        overlays = subprocess.run(
+            ["buildah", *store, "--storage-driver", "overlay", "info"],
+            capture_output=True, check=False,
+        )  # fmt: skip
+        store += ["--storage-driver", "vfs" if overlays.returncode else "overlay"]
+        layers = f"--layers={'false' if overlays.returncode else 'true'}"
 
         def buildah(command: str, *args: str | Path) -> str:
             return _run("buildah", *store, command, *args)
@@ -90,7 +97,7 @@ def build(out: Path) -> None:
         buildah("commit", "-q", "--rm", container, "localhost/base:1")
         for target, image in names().items():
             buildah(
-                "bud", "-q", "--isolation", "chroot", "--layers=false", "--target", target,
+                "bud", "-q", "--isolation", "chroot", layers, "--target", target,
                 "--build-arg", "BASE=localhost/base:1", "--build-arg", "PIP_NO_INDEX=1",
                 "--build-arg", "PIP_FIND_LINKS=/wheels", "--volume", f"{wheels}:/wheels:ro",
                 "--tag", image, ROOT,

@@ -36,15 +36,15 @@ pytestmark = pytest.mark.cluster
 
 REQUEST = {
     "version": 1,
-    "misc": {"count": 1},
     "groups": [
-        {"name": "radio", "workers": 3, "helpers": {"count": 1}},
-        {"name": "core", "workers": 6, "smt": "isolate"},
+        {"name": "radio", "queues": [{"rx": 10, "tx": 10}]},
+        {"name": "infer", "gpus": [{"feeders": 1, "match": {"model": "A100"}}]},
     ],
 }
-TEMPLATE = (
-    "radio=${groups[0].cpus.workers};${groups[0].cpus.helpers}\ncore=${groups[1].cpus.workers}\n"
-)
+TEMPLATE = """\
+rx=${groups[0].cpus.queues[0].rx} tx=${groups[0].cpus.queues[0].tx} nic=${groups[0].nics[0].address}
+feeder=${groups[1].cpus.feeders[0]} gpu=${groups[1].gpus[0]}
+"""
 
 
 @pytest.fixture
@@ -53,8 +53,17 @@ def node(cluster: Cluster) -> Iterator[Node]:
     agents.install_crd(cluster)
     cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
     none = {"policy": "none", "cpu_policy": "none", "memory_policy": "None"}
-    node = cluster.add_node(shape="2x16", kubelet=none, images=images.archive())
-    agents.start(node, "--group-inventory=true")
+    node = cluster.add_node(shape="16-2s-groups", kubelet=none, images=images.archive())
+    root = "/var/lib/kubelet"
+    agents.start(
+        node,
+        "--group-inventory=true",
+        f"--sysfs-root={node.machine / 'sys'}",  # its PCI devices are in no namespace
+        f"--procfs-root={node.machine / 'proc'}",
+        f"--podresources-socket=unix://{root}/pod-resources/kubelet.sock",
+        f"--kubelet-state-dir={root}",
+        f"--device-plugin-dir={root}/device-plugins",
+    )
     plugin = render("nri")
     for volume in plugin[0]["spec"]["template"]["spec"]["volumes"]:
         volume["hostPath"]["path"] = str(node.dir)  # where the test bed has the runtime's socket
@@ -148,24 +157,24 @@ def test_a_pod_finds_in_its_file_what_its_annotation_says(cluster: Cluster, node
     assert record.holds_for(first["metadata"]["uid"], node.name)
     request = parse_request(json.dumps(REQUEST))
     assert violations(request, record.allocation, published.inventory) == []
-    radio, core = record.allocation.groups
-
     (status,) = first["status"]["containerStatuses"]
     container = status["containerID"].removeprefix("containerd://")
     found = ctr(
         node, "tasks", "exec", "--exec-id", "look", container, "/bin/cat", "/filled/app.env"
     )
-    assert found == (
-        f"radio={listed(radio.workers)};{listed(radio.helpers)}\ncore={listed(core.workers)}\n"
-    )
+    radio, infer = record.allocation.groups
+    ((rx, tx),), (nic,), (gpu,) = radio.queues, radio.nics, infer.gpus
+    assert found == f"rx={rx} tx={tx} nic={nic.address}\nfeeder={infer.feeders[0][0]} gpu={gpu}\n"
+    assert record.devices[nic.address]["mac"]
+    assert record.devices[gpu]["uuid"]
 
     spec: Any = json.loads(ctr(node, "containers", "info", container))["Spec"]
     pinned = spec["linux"]["resources"]["cpu"]["cpus"]
     assert bits.parse_list(pinned) == holdings.cpus(record.allocation)
 
-    # 10 of 16 cores, of which one is reserved: the second pod has no place beside the first.
+    # The node has one A100.
     processes.wait_until(
-        lambda: "processing groups: cpus" in refusal(cluster, pods[1]), 20, "a verdict", every=0.2
+        lambda: "processing groups: gpus" in refusal(cluster, pods[1]), 20, "a verdict", every=0.2
     )
     cluster.delete_pod(first)
     second = cluster.wait_pod(pods[1], "Running", seconds=90)
@@ -173,10 +182,6 @@ def test_a_pod_finds_in_its_file_what_its_annotation_says(cluster: Cluster, node
     assert again.holds_for(second["metadata"]["uid"], node.name)
     assert again.allocation == record.allocation
     cluster.delete_pod(second)
-
-
-def listed(cpus: tuple[int, ...]) -> str:
-    return ",".join(map(str, cpus))
 
 
 def refusal(cluster: Cluster, pod: Object) -> str:

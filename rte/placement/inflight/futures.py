@@ -50,7 +50,7 @@ MAX_ENDINGS = 64
 #: More pods than this are not looked at together: each costs an admission.
 MOST_TOGETHER = 8
 #: Admissions that following their orders may cost.
-MAX_STEPS = 512
+MAX_STEPS = 128
 
 
 def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:

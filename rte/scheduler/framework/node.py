@@ -48,6 +48,14 @@ class Report:
     pci: PCIZones | None = None
 
 
+def _inventory(text: str) -> group_inventory.Published | None:
+    """The hardware for processing groups; one of another release is none, for the zones stand."""
+    try:
+        return group_inventory.decode(text) if text else None
+    except errors.ParseError:
+        return None
+
+
 def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
     """Decode an NRT of any exporter; a malformed one is a report that says so.
 
@@ -60,9 +68,8 @@ def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
         if decoded.state is not None:
             pci = decoded.device_zones.pci if decoded.device_zones else None
             text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
-            inventory = before.inventory if before and before.inventory_text == text else None
-            if text and inventory is None:
-                inventory = group_inventory.decode(text)
+            same = before is not None and before.inventory_text == text
+            inventory = before.inventory if before and same else _inventory(text)
             return Report(
                 state=decoded.state,
                 owner=owner,

@@ -297,7 +297,8 @@ class Extender:
         entry: NodeEntry | None = self._scheduler.cluster.nodes.get(name)
         if entry is None or entry.info is None:
             return None
-        return self._beside_picks(entry, pod, self._scheduler.cycle.check(entry, pod))
+        cycle = self._scheduler.cycle
+        return self._beside_picks(entry, pod, cycle.check(entry, pod, cycle.alone(pod)))
 
     def _alone(self, entry: NodeEntry, pod: PodView) -> Status:
         """What the rules over this node alone say."""

@@ -1,4 +1,4 @@
-"""What the scheduler serves: health, metrics, ``/explain`` and ``/fit``; the extender's verbs.
+"""What the scheduler serves: health, metrics, ``/explain`` and ``/fit``; the verbs of the extender.
 
 What changes anything, or costs time, is behind the question whether the caller may
 (:mod:`rte.scheduler.front.access`). An address that only processes of the same machine reach asks

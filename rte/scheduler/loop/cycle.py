@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rte.placement.dra import Wish
 from rte.scheduler.cache.table import Table
+from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
@@ -42,9 +45,13 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
+    from rte.scheduler.queue.queue import Group
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
+
+#: Rules that say more than those of their name in kube-scheduler.
+_BEYOND = frozenset({DynamicResources.name})
 
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
@@ -73,6 +80,8 @@ class Decision:
         status: that node's answer.
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
+        second_best: some node would do, though not well.
+        waits_on: the nodes where they do.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -80,6 +89,8 @@ class Decision:
     status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
+    second_best: bool = False
+    waits_on: frozenset[str] = frozenset()
     refused_by: frozenset[str] = frozenset()
 
 
@@ -100,22 +111,28 @@ class Cycle:
         self._table = Table(cluster.columns)
         self._loaded = 0
 
-    def decide(self, pod: PodView, seen: int = -1) -> Decision:
-        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it."""
+    def decide(self, pod: PodView, seen: int = -1, *, settles: bool = True) -> Decision:
+        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it.
+
+        ``settles``: it goes where it is second best when no node does better.
+        """
         problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
         around = self.profile.around(pod, self._cluster)
         found: list[Candidate] = []
         last_resort: list[Candidate] = []
-        waits = False
+        waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
         for entry, closed in candidates:
-            if closed and (found or waits):
-                # Nothing more can come of them.
-                refused_by.add(NodeResourceTopology.name)
+            if closed and found:
                 break
+            if closed and waits_on:
+                # Whether it waits there as well, or is refused, makes no difference now.
+                refused_by.add(NodeResourceTopology.name)
+                waits_on.add(entry.name)
+                continue
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -125,13 +142,24 @@ class Cycle:
             refused_by.add(status.plugin)
             if status.uncertain or status.second_best:
                 last_resort.append(Candidate(entry, status))
-            waits = waits or status.waits
-        if not found and last_resort and not waits:
-            found = [each for each in last_resort if self._will_do(around, pod, each)]
+            if status.waits:
+                waits_on.add(entry.name)
+        if not found and last_resort and not waits_on:
+            found = [
+                each
+                for each in last_resort
+                if (settles or not each.status.second_best) and self._will_do(around, pod, each)
+            ]
         if not found:
-            if waits:
+            if waits_on:
                 refused_by.add(WAITS)
-            return Decision(waits=waits, refused_by=frozenset(refused_by))
+            second_best = any(each.status.second_best for each in last_resort)
+            return Decision(
+                waits=bool(waits_on) or second_best,
+                waits_on=frozenset(waits_on),
+                second_best=second_best,
+                refused_by=frozenset(refused_by),
+            )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
 
@@ -155,6 +183,15 @@ class Cycle:
     def around(self, pod: PodView) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""
         return self.profile.around(pod, self._cluster)
+
+    def alone(self, pod: PodView) -> Around:
+        """What kube-scheduler does not know of such rules: behind it they are asked all the same.
+
+        That is where devices have to be; which they are it decides itself.
+        """
+        if wish_of(pod.shape) is not Wish.REQUIRED:
+            return ()
+        return [(rule, what) for rule, what in self.around(pod) if rule.name in _BEYOND]
 
     def check_node(self, entry: NodeEntry, shape: Shape) -> Status:
         """The answer of the rules that depend on this node alone."""
@@ -224,15 +261,15 @@ class Cycle:
         self._table.refresh(self._cluster.changed_since(self._loaded))
         self._loaded = self._cluster.sequence
 
-    def helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
+    def helps(self, event: ClusterEvent, group: Group) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
-        said = self.profile.helps(event, pod, refused_by, self._cluster)
+        pod = group.first()
+        said = self.profile.helps(event, pod, group.refused_by, self._cluster)
         if said is not False:
             return said
-        ends = Kind.NODE_ADDED
-        if NOMINATED in refused_by or WAITS in refused_by:
-            ends = _PROMISE_ENDS
-        return bool(event.kind.value & ends.value)
+        if event.node in group.waits_on and event.kind.value & _PROMISE_ENDS.value:
+            return True
+        return bool(event.kind.value & Kind.NODE_ADDED.value)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""

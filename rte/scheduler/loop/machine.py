@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
+from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
@@ -48,6 +49,12 @@ TELL_AFTER_S = 0.3
 #: A verdict that stays the same is said again after so long (events of the API expire after 1 h).
 REPEAT_S = 300.0
 
+#: So many explanations are made at one deadline; the others follow a moment later.
+_EXPLANATIONS, _NEXT_S = 4, 0.01
+
+#: A pod whose verdict was told is explained again after so long at the earliest.
+_EXPLAIN_AGAIN_S = 5.0
+
 _SECOND, _MINUTE = 1.0, 60.0
 
 
@@ -69,6 +76,7 @@ class Machine:
         options: which optional rules are in force.
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        patience: seconds for which a pod that some node takes, though not well, waits for better.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         also: further names.
 
@@ -87,11 +95,13 @@ class Machine:
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
+        patience: float = 0.0,
         gang_timeout: float = 60.0,
         also: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._names = {name, *also}
+        self._patience = patience
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -193,7 +203,7 @@ class Machine:
     def why(self, pod: PodView) -> str:
         """Why the pod waits, in one line; computed once for a group and state of the cluster."""
         group = self.queue.group_of(pod.uid)
-        if group is not None and group.told[0] == self.cluster.sequence and group.told[1]:
+        if group is not None and self._is_explained(pod):
             return group.told[1]
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
@@ -204,6 +214,10 @@ class Machine:
         if group is not None:
             group.told = (self.cluster.sequence, text)
         return text
+
+    def _is_explained(self, pod: PodView) -> bool:
+        group = self.queue.group_of(pod.uid)
+        return group is not None and group.told[0] == self.cluster.sequence and bool(group.told[1])
 
     # --- what watches tell -----------------------------------------------------------------------
 
@@ -328,6 +342,10 @@ class Machine:
         record = group.head()
         if record is None:
             return
+        if record.pod.uid in self._taking_back:
+            # What it holds is on its way out: that must not be built on.
+            self.queue.sleep(group, frozenset(), Kind(0))
+            return
         claims = record.pod.shape.device_claims
         if claims and (key := self._key(record.pod)) != group.key:
             # They are not as they were when it came.
@@ -335,7 +353,9 @@ class Machine:
             self.queue.again(group)
             return
         sequence = self.cluster.sequence
-        decision = self.cycle.decide(record.pod, group.seen)
+        decision = self.cycle.decide(
+            record.pod, group.seen, settles=not self._is_patient(record, now)
+        )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
@@ -343,9 +363,13 @@ class Machine:
             self._place(record.pod, decision, now)
             self.queue.again(group)
             return
+        if decision.second_best and record.second_best_since is None:
+            record.second_best_since = now
+            self._at(now + self._patience, "patience", record.pod.uid)
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
-        self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by))
+        waits_on = group.waits_on | decision.waits_on
+        self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by), waits_on)
         if not decision.waits:
             self._free_leftovers(record.pod)
         if not decision.waits and record.pod.preempts:
@@ -353,6 +377,11 @@ class Machine:
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
+
+    def _is_patient(self, record: Waiting, now: float) -> bool:
+        """Whether the pod still waits for a better place than it could have."""
+        since = record.second_best_since
+        return self._patience > 0 and (since is None or now - since < self._patience)
 
     def _free_leftovers(self, pod: PodView) -> None:
         """What an attempt before has left may be what keeps the pod from every node."""
@@ -365,6 +394,7 @@ class Machine:
     def _taken_back(self, event: messages.TakenBack, now: float) -> None:
         self._taking_back.discard(event.uid)
         self._told(event.written, now)
+        self.queue.rouse(event.uid)
 
     def _try_gang(self, group: Group, now: float) -> None:
         record = group.head()
@@ -389,7 +419,10 @@ class Machine:
         """The pod fits nowhere: users are told if that stands for a while."""
         if record.refused_since is None:
             record.refused_since = now
-            self._at(now + TELL_AFTER_S, "tell", record.pod.uid)
+            due = now + TELL_AFTER_S
+            if record.told:
+                due = max(due, record.explained_at + _EXPLAIN_AGAIN_S)
+            self._at(due, "tell", record.pod.uid)
 
     def _place(self, pod: PodView, decision: Decision, now: float) -> None:
         """Assume the pod there and have it bound."""
@@ -397,7 +430,8 @@ class Machine:
         entry = self.cluster.nodes.get(node or "")
         if node is None or entry is None:
             raise ValueError(f"no decision for {pod.key}")
-        held = self._reserve(pod, entry)
+        # For a pod of kube-scheduler (the extender binds it) that has written what is needed.
+        held = self._reserve(pod, entry) if pod.scheduler in self._names else ()
         if held is None:
             if pod.uid in self.queue.records:
                 self._again(pod, now)
@@ -532,10 +566,10 @@ class Machine:
                     self._effects += self._room.review(self.queue.records[uid], now)
             self.queue.wake(events, self._helps)
 
-    def _helps(self, event: ClusterEvent, pod: PodView, refused_by: frozenset[str]) -> bool | None:
-        if self._gangs.key(pod) is not None:
-            return self._gangs.helps(event, pod)
-        return self.cycle.helps(event, pod, refused_by)
+    def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
+        if is_gang(group.key):
+            return self._gangs.helps(event, group.first())
+        return self.cycle.helps(event, group)
 
     # --- deadlines -------------------------------------------------------------------------------
 
@@ -544,18 +578,21 @@ class Machine:
         heapq.heappush(self._timers, (when, self._timer_number, what, key))
 
     def _tick(self, now: float) -> None:
+        explained = 0
         while self._timers and self._timers[0][0] <= now:
             _, _, what, key = heapq.heappop(self._timers)
             match what:
                 case "release":
                     self.queue.release(now)
+                case "tell" if explained == _EXPLANATIONS:
+                    self._at(now + _NEXT_S, "tell", key)
                 case "tell":
-                    self._tell(key, now)
-                case "preempt":
+                    explained += self._tell(key, now)
+                case "preempt" | "patience":
                     record = self.queue.records.get(key)
-                    if record is not None:
+                    if record is not None and what == "preempt":
                         self._room.wants(record)
-                        self.queue.rouse(key)
+                    self.queue.rouse(key)
                 case "nomination":
                     self._review(key, now)
                 case "evidence":
@@ -582,20 +619,23 @@ class Machine:
                 # One that cannot be judged yet is looked at again.
                 self._at(max(record.nominated.until, now + _SECOND), "nomination", uid)
 
-    def _tell(self, uid: str, now: float) -> None:
+    def _tell(self, uid: str, now: float) -> bool:
+        """Tell users why the pod waits; whether that had to be found out."""
         record = self.queue.records.get(uid)
         if record is None or record.refused_since is None:
-            return
+            return False
         record.refused_since = None
         if not self.active or not self.is_ours(record.pod):
-            return
+            return False
+        known = self._is_explained(record.pod)
         text = self.why(record.pod)
-        if record.told == text and now - record.told_at < REPEAT_S:
-            return
-        record.told, record.told_at = text, now
-        reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
-        self._effects.append(messages.Unschedulable(record.pod, text, reason))
-        self._effects += self._gangs.told(record.pod, text)
+        record.explained_at = now
+        if record.told != text or now - record.told_at >= REPEAT_S:
+            record.told, record.told_at = text, now
+            reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
+            self._effects.append(messages.Unschedulable(record.pod, text, reason))
+            self._effects += self._gangs.told(record.pod, text)
+        return not known
 
     def _second(self, now: float) -> None:
         self.intake.judge_leases(now)

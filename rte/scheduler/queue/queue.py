@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
 
-    #: (event, pod, names of plugins that refused it) -> whether the event can help; None: any node
-    #: may have changed its answer.
-    Helps = Callable[[ClusterEvent, PodView, frozenset[str]], bool | None]
+    #: Whether the event can help the group; None: any node may have changed its answer.
+    Helps = Callable[[ClusterEvent, "Group"], bool | None]
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1
@@ -44,6 +43,7 @@ class Group:
         pods: UID -> record.
         seen: cluster sequence number up to which all nodes are known to refuse it; -1: none.
         refused_by: names of the plugins that have refused it.
+        waits_on: nodes where only what passes by itself stands in the way.
         kinds: of events that can end that.
         sleeping: no node takes its pods as things are.
         told: the explanation, and the sequence number of the cluster that it is of.
@@ -54,6 +54,7 @@ class Group:
     pods: dict[str, Waiting] = field(default_factory=dict)
     seen: int = -1
     refused_by: frozenset[str] = frozenset()
+    waits_on: frozenset[str] = frozenset()
     kinds: Kind = _NONE
     sleeping: bool = False
     told: tuple[int, str] = (-1, "")
@@ -63,6 +64,10 @@ class Group:
         while self.heap and self.heap[0][1] not in self.pods:
             heapq.heappop(self.heap)
         return self.pods[self.heap[0][1]] if self.heap else None
+
+    def first(self) -> PodView:
+        """The pod at the head, which is there."""
+        return self.pods[self.heap[0][1]].pod
 
     def order(self) -> Order:
         """Place of the head in the queue."""
@@ -187,15 +192,23 @@ class Queue:
         if group.head() and not group.sleeping:
             self._activate(group)
 
-    def sleep(self, group: Group, refused_by: frozenset[str], kinds: Kind) -> None:
+    def sleep(
+        self,
+        group: Group,
+        refused_by: frozenset[str],
+        kinds: Kind,
+        waits_on: frozenset[str] = frozenset(),
+    ) -> None:
         """No node takes the group's pods as things are.
 
         Args:
             group: whose head was tried.
             refused_by: names of the plugins that refused it, this time or before.
             kinds: of events that can end that.
+            waits_on: nodes where only what passes by itself stands in the way.
         """
         group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
+        group.waits_on = waits_on
         self._asleep.setdefault(kinds, {})[group.key] = group
 
     def wake(self, events: Sequence[ClusterEvent], helps: Helps) -> None:
@@ -205,12 +218,11 @@ class Queue:
             if not matching:
                 continue
             for group in list(groups.values()):
-                head = group.head()
-                if head is None:
+                if group.head() is None:
                     continue
                 answer: bool | None = False
                 for event in matching:
-                    said = helps(event, head.pod, group.refused_by)
+                    said = helps(event, group)
                     if said is None:
                         answer = None
                         break
@@ -235,7 +247,7 @@ class Queue:
     def _rouse(self, group: Group, *, afresh: bool) -> None:
         self._out_of_sleep(group)
         if afresh:
-            group.seen, group.refused_by = -1, frozenset()
+            group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
         self._activate(group)
 
     def _out_of_sleep(self, group: Group) -> None:

@@ -112,6 +112,13 @@ class SchedulerMetrics:
             ["effect"],
             registry=registry,
         )
+        self.pods_alignment = Gauge(
+            "rte_pods_alignment",
+            "Running pods with DRA devices: aligned (these are where their CPUs and memory are), "
+            "across (zones), or unknown.",
+            ["state"],
+            registry=registry,
+        )
         self.malformed = Counter(
             "rte_scheduler_malformed_objects",
             "Objects of the API that could not be read, by kind.",
@@ -123,6 +130,7 @@ class SchedulerMetrics:
             "Nodes kept for a pod that has waited too long.",
             registry=registry,
         )
+
         self.gangs_in_part = Gauge(
             "rte_scheduler_gangs_in_part",
             "Gangs of which some pods have a place and others, that are due, have none.",
@@ -150,6 +158,7 @@ class SchedulerMetrics:
             "Searches for a place of processing groups that ran out of steps.",
             registry=registry,
         )
+
         self.fit_pods = Gauge(
             "rte_fit_pods",
             "How many pods of each shape in --fit-shapes fit now.",
@@ -180,6 +189,11 @@ class SchedulerMetrics:
                 if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
             )
         )
+
+    def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
+        """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
+        metric = getattr(self, name)
+        getattr(metric.labels(*labels) if labels else metric, how)(value)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""

@@ -16,6 +16,7 @@ from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.registry import Options
 from rte.scheduler.report import shapes
+from rte.scheduler.report.alignments import Alignments
 from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
@@ -105,6 +106,7 @@ class Scheduler:
             ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            patience=settings.align_patience,
             gang_timeout=settings.gang_timeout,
             also=settings.also_for,
         )
@@ -125,6 +127,7 @@ class Scheduler:
             {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
         )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
+        self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
             self.leader = Leader(
@@ -315,6 +318,10 @@ class Scheduler:
         while True:
             await asyncio.sleep(_LOOK_S)
             self._kubelets.look(self.cluster.nodes.values())
+            self._alignments.look(active=self.is_active())
+
+    def _tell_across(self, pod: PodView, why: str) -> None:
+        self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
 
     async def _measure_shapes(self) -> None:
         desk = FitDesk(self.cluster, self.cycle)

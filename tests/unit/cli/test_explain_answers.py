@@ -71,10 +71,10 @@ def test_all_pods_of_a_file_are_explained(write, cluster, capsys):
         ({"metadata": {}}, "metadata.name: Required value"),
         ({"metadata": {"name": "Bad_Name"}}, "metadata.name: Invalid value"),
         ({"spec": {}}, "spec.containers: Required value"),
-        ({"spec": {"containers": [{"name": "c", "resource": {}}]}}, "rescources"),
+        ({"spec": {"containers": [{"name": "c", "containers": []}]}}, "containers[0].containers"),
         (
             {"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1x"}}}]}},
-            "1x",
+            "spec.containers[0].resources.limits[cpu]: ",
         ),
         (
             {

@@ -42,6 +42,7 @@ class Desk:
         self.effects: list[Effect] = []
         self.binds: list[messages.Bind] = []
         self.evictions: list[messages.Evict] = []
+        self.undoing: list[messages.TakeBack] = []
         self.answers = True
         self.version = 1_000_000
         self.handle(messages.Tick())
@@ -195,8 +196,7 @@ class Desk:
             elif isinstance(effect, messages.Evict):
                 self.evictions.append(effect)
             elif isinstance(effect, messages.TakeBack):
-                self._undo(effect.writes)
-                self._answer(messages.TakenBack(effect.pod.uid))
+                self.undoing.append(effect)
             elif isinstance(effect, messages.Release):
                 for pod in effect.pods:
                     if ("pods", pod.uid) in self.objects:
@@ -206,6 +206,8 @@ class Desk:
                 self.bind(self.binds.pop(0))
             while self.evictions:
                 self.evict(self.evictions.pop(0))
+            while self.undoing:
+                self.take_back(self.undoing.pop(0))
 
     def bind(self, effect: messages.Bind, *, answer: bool = True) -> None:
         """The API binds the pod, if it can; the answer may be lost."""
@@ -242,6 +244,11 @@ class Desk:
                     return step.why
                 self._apply(write.target, step)
         return ""
+
+    def take_back(self, effect: messages.TakeBack) -> None:
+        """What a pod holds of an attempt before is undone."""
+        self._undo(effect.writes)
+        self._answer(messages.TakenBack(effect.pod.uid))
 
     def _undo(self, writes: Iterable[Write]) -> None:
         for write in writes:

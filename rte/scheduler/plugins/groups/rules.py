@@ -61,7 +61,7 @@ class GroupsRequest(PreFilter):
             return ""
         self._books.answers.begin()
         if isinstance(wish, RequestError):
-            return f"{wish.code}: {wish}"
+            return str(wish)
         try:
             if self._books.policies.attach:
                 networks.elements(pod.annotations.get(networks.ANNOTATION, ""))

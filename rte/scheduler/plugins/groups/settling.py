@@ -1,4 +1,7 @@
-"""Nodes that rest: for a while after a pod with groups has started or stopped there (pure)."""
+"""Nodes that rest: for a while after a pod with groups has started or stopped there (pure).
+
+NHD rests in the same way, so that pods which must not be disturbed have started before the next.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ class Settling:
         """A pod has started or stopped there."""
         self._until.setdefault(node, {})[uid] = until
 
-    def undo(self, node: str, uid: str) -> bool:
-        """The pod did not start after all; whether the node does not rest any more."""
-        pods = self._until.get(node, {})
-        return pods.pop(uid, None) is not None and self._tidy(node)
+    def undo(self, node: str, uid: str) -> None:
+        """The pod did not start after all."""
+        if self._until.get(node, {}).pop(uid, None) is not None:
+            self._tidy(node)
 
     def wake(self, now: float) -> tuple[str, ...]:
         """End the rests that are over; those nodes."""
@@ -29,6 +32,7 @@ class Settling:
         return tuple(node for node in list(self._until) if self._tidy(node))
 
     def _tidy(self, node: str) -> bool:
+        """Forget a node that does not rest any more; whether it was one."""
         if self._until[node]:
             return False
         del self._until[node]

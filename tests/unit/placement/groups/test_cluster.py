@@ -151,7 +151,8 @@ def test_a_device_that_is_gone_is_given_to_nobody_and_comes_back() -> None:
 
 
 def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_GROUNDS", 3)
+    for name in ("MAX_GROUNDS", "MAX_SUPPLIES", "MAX_ANSWERS"):
+        monkeypatch.setattr(answers, name, 3)
     monkeypatch.setattr(answers, "MAX_REQUESTS", 2)
     cluster = a_cluster("a", "b", "c")
     wishes = [request({"workers": count}) for count in (1, 2, 3, 4)]

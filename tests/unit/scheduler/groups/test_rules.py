@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rte.nrt import group_inventory
 from rte.placement.groups import networks
 from rte.placement.groups.check import violations
 from rte.placement.groups.inventory import NOTHING_USED, Policy
@@ -95,10 +96,16 @@ def test_a_bind_that_fails_gives_everything_back() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "syntax"),
-        ('{"version": 2}', "version: version: must be 1"),
-        (asking({"nics": [{"kind": "x"}]}), "groups[0].nics[0].kind"),
-        (asking({"workers": 1}, hugepages={"1Gi": 1}), "mismatch"),
+        ("{", "is not JSON"),
+        ('{"version": 2}', "version: must be 1"),
+        (
+            asking({"nics": [{"kind": "x"}]}),
+            "groups[0].nics[0].kind: must be one of any, pf, vf",
+        ),
+        (
+            asking({"workers": 1}, hugepages={"1Gi": 1}),
+            "hugepages.1Gi: 1 pages, but the containers ask for 0",
+        ),
     ],
 )
 def test_an_invalid_request_is_told_and_nobody_waits_for_it(text: str, said: str) -> None:
@@ -109,7 +116,7 @@ def test_an_invalid_request_is_told_and_nobody_waits_for_it(text: str, said: str
 
     (told,) = (told for told in rack.told(messages.Unschedulable) if told.pod.uid == uid)
     assert told.reason == "InvalidGroups"
-    assert said in told.message
+    assert told.message == said
     assert rack.where(other) == "a"
     obj = rack.objects["pods", uid]
     annotations = {**obj["metadata"]["annotations"], "topology.rte.dev/groups": RADIO}
@@ -161,6 +168,19 @@ def test_a_device_that_comes_back_wakes_a_pod() -> None:
     rack.report("a")
 
     assert rack.where(uid) == "a"
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 2}', '{"version": 1, "cores": {"0": "x"}}'])
+def test_an_inventory_that_cannot_be_read_stops_groups_only(text: str) -> None:
+    rack = a_rack("a")
+    report = rack.objects["reports", "a"]
+    annotations = {**report["metadata"]["annotations"], group_inventory.ANNOTATION: text}
+    rack.put(
+        "reports", "a", {**report, "metadata": {**report["metadata"], "annotations": annotations}}
+    )
+
+    assert "no-inventory" in rack.why(rack.asks(RADIO))
+    assert rack.where(rack.pod(cpu="2")) == "a"
 
 
 def test_a_pod_without_gpus_goes_to_a_node_without() -> None:
@@ -334,3 +354,19 @@ def test_the_order_of_nodes_is_that_of_the_library() -> None:
     went = [rack.where(rack.asks(asking({"workers": 12}))) for _ in range(6)]
 
     assert went == ["a", "a", "b", "b", "c", "c"]
+
+
+@pytest.mark.parametrize(("number", "placed"), [(3, 0), (2, 2)])
+def test_pods_of_a_gang_get_groups_beside_each_other_or_none(number: int, placed: int) -> None:
+    rack = a_rack("a")
+    group = {"spec": {"schedulingPolicy": {"gang": {"minCount": number}}}}
+    metadata = {"name": "g", "namespace": "default"}
+    rack.put("podgroups", "default/g", {"metadata": metadata, **group})
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+
+    uids = [rack.asks(WITH_GPU, **member) for _ in range(number)]
+
+    assert [bool(rack.where(uid)) for uid in uids].count(True) == placed
+    given = [rack.record(uid).allocation.groups[0] for uid in uids if rack.where(uid)]
+    assert len({it.nics[0].address for it in given}) == placed
+    assert len({it.gpus[0] for it in given}) == placed
