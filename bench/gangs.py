@@ -53,11 +53,15 @@ SIZES = (2, 4, 6, 8, 12, 16)
 
 @dataclass
 class Gang:
-    """A gang, and what became of its pods: name -> seconds since the start."""
+    """A gang, and what became of its pods: name -> seconds since the start.
+
+    ``run`` begins its name: the PodGroups of a run go only after their pods.
+    """
 
     number: int
     cpus: tuple[int, ...]
     seconds: int
+    run: str = ""
     bound: dict[str, float] = field(default_factory=dict)
     ran: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
@@ -65,7 +69,7 @@ class Gang:
 
     @property
     def name(self) -> str:
-        return f"g{self.number}"
+        return f"{self.run}g{self.number}"
 
     def pod(self, index: int, attempt: int, scheduler: str) -> Object:
         box = pods.container(
@@ -308,6 +312,7 @@ def one_run(
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     bound = best_makespan(gangs, empty)
+    gangs = [replace(gang, run=f"{subject.name[:3]}-{seed}-") for gang in gangs]
     took = Run(cluster.api, gangs, subject.name).run(seed, args.limit)
     note(f"{subject.name} seed {seed}: {took:.1f} s")
     return {

@@ -190,11 +190,6 @@ class SchedulerMetrics:
             )
         )
 
-    def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:
-        """Note a value; ``how`` is ``inc``, ``set`` or ``observe``."""
-        metric = getattr(self, name)
-        getattr(metric.labels(*labels) if labels else metric, how)(value)
-
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)
