@@ -8,7 +8,7 @@ what it lets through is checked there, best candidates first.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,6 +61,13 @@ class Screened:
     keys: Column
     closed: Mask
     dropped: frozenset[str]
+
+    def among(self, rows: Sequence[int]) -> Screened:
+        """What is left of these rows."""
+        chosen = np.isin(self.rows, rows)
+        return replace(
+            self, rows=self.rows[chosen], keys=self.keys[chosen], closed=self.closed[chosen]
+        )
 
     def best_first(self, preference: NDArray[np.float64] | None = None) -> Iterator[int]:
         """Those that are not closed, in order; ``preference`` (of each of the rows, the higher the

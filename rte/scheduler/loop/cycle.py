@@ -50,6 +50,9 @@ _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
 
+#: So many nodes are checked without a screen.
+_FEW = 4
+
 #: Stand for the plugin of a refusal for the sake of a pod that waits there, and of one by something
 #: that passes by itself.
 NOMINATED, WAITS = "Nominated", "Waits"
@@ -323,11 +326,15 @@ class Cycle:
         With each, whether its managers are known to refuse the pod, so that a check only tells why.
         """
         cluster = self._cluster
+        changed = None
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
-            return ((entry, False) for entry in changed), ENOUGH
+            if len(changed) <= _FEW:
+                return ((entry, False) for entry in changed), ENOUGH
         self._refresh()
         screened = self._table.screen(pod.shape, self.profile.refusals(around))
+        if changed is not None:
+            screened = screened.among([entry.row for entry in changed])
         refused_by |= screened.dropped
         concerned = [
             plugin

@@ -109,6 +109,7 @@ class Machine:
         self._taking_back: set[str] = set()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
+        self._watched: set[str] = set()
         self._labels_count = False
         self._effects: list[Effect] = []
         self._at(0.0, "second", "")
@@ -506,6 +507,7 @@ class Machine:
                     if record is not None:
                         self._room.wants(record)
                 case "nomination":
+                    self._watched.discard(key)
                     self._review(key, now)
                 case "evidence":
                     self._rejections.due(key, now)
@@ -524,11 +526,11 @@ class Machine:
 
     def _watch_nominations(self, now: float) -> None:
         """Each nomination is looked at when its time is over."""
-        watched = {key for _, _, what, key in self._timers if what == "nomination"}
-        for uid in self.cluster.nominations.keys() - watched:
+        for uid in self.cluster.nominations.keys() - self._watched:
             record = self.queue.records.get(uid)
             if record is not None and record.nominated is not None:
                 # One that cannot be judged yet is looked at again.
+                self._watched.add(uid)
                 self._at(max(record.nominated.until, now + _SECOND), "nomination", uid)
 
     def _tell(self, uid: str, now: float) -> bool:
