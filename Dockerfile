@@ -20,13 +20,16 @@ COPY rte ./rte
 # rte/sim links to it.
 COPY manifests/crd ./manifests/crd
 RUN python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /tmp/wheel .
-# install REQUIREMENTS: a virtual environment of these packages and rte, the same bytes each time. The byte code is
-# found by the content of its source, whatever time the file has.
-RUN printf '%s\n' '#!/bin/sh' 'set -e' 'python -m venv --without-pip /opt/rte' \
+COPY .ci/sbom /usr/local/bin/sbom
+# install REQUIREMENTS: a virtual environment of these packages and rte, the same bytes each time, and what it is made of.
+# The byte code is found by the content of its source, whatever time the file has; only what is new is compiled.
+RUN printf '%s\n' '#!/bin/sh' 'set -e' '[ -d /opt/rte ] || python -m venv --without-pip /opt/rte' \
     'python -m pip --python /opt/rte/bin/python install --require-hashes --only-binary :all: -r "$1"' \
     'python -m pip --python /opt/rte/bin/python install --no-deps --no-index /tmp/wheel/*.whl' \
     'find /opt/rte -name tests -type d -prune -exec rm -rf {} +' \
-    '/opt/rte/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/rte/lib' \
+    'find /opt/rte/lib -name "*.py" -newermt @$SOURCE_DATE_EPOCH > /tmp/new' \
+    '/opt/rte/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -i /tmp/new' \
+    '/opt/rte/bin/python /usr/local/bin/sbom > /opt/rte/sbom.cdx.json' \
     'find /opt/rte -newermt @$SOURCE_DATE_EPOCH -exec touch -h -d @$SOURCE_DATE_EPOCH {} +' \
     > /usr/local/bin/install-rte && chmod +x /usr/local/bin/install-rte
 
@@ -36,7 +39,7 @@ ARG PIP_FIND_LINKS
 COPY requirements-agent.txt ./
 RUN install-rte requirements-agent.txt
 
-FROM wheel AS scheduler-packages
+FROM agent-packages AS scheduler-packages
 ARG PIP_NO_INDEX
 ARG PIP_FIND_LINKS
 COPY requirements.txt ./

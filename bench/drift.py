@@ -20,9 +20,10 @@ from typing import Any
 from bench import footprint
 from rte import accounting, placement
 from rte.agent.drift import DriftCheck
-from rte.agent.pods import PodTable
+from rte.agent.observer.pods import PodTable
 from rte.kubelet import config as kubelet_config
 from rte.kubelet import reading
+from rte.model.kubelet import StateFiles, combine
 from rte.sim.kubelet import kubelet_document
 from rte.sim.kubelet.files import StateDir
 from rte.sim.kubelet.managers import Managers
@@ -66,7 +67,7 @@ class Node:
         )
         self.table = PodTable()
         self.table.replace([])
-        self.read: reading.StateFiles | None = None
+        self.read: StateFiles | None = None
         self.state: Any = None
         self.metrics = AgentMetrics()
         self.check = DriftCheck("n0", self.table, self.metrics, CaseBook(None))
@@ -80,7 +81,7 @@ class Node:
 
     def observe(self) -> None:
         self.read = reading.read_state_files(self.state_dir, self.read)
-        view = reading.combine(self.read, config=self.config, version=VERSION, epoch="1")
+        view = combine(self.read, config=self.config, version=VERSION, epoch="1")
         options = accounting.Options(previous=self.state)
         built = accounting.build_reading("n0", self.machine, view, self.table.pods(), options)
         self.state = built.state

@@ -71,7 +71,8 @@ OURS = (
 #: Our extender, for ``--extender rte``.
 OUR_EXTENDER = (
     "exec {python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name unused"
-    " --listen '' --extender-listen 127.0.0.1:{port} --log-level debug --log-format json"
+    " --extender-profiles {name} --listen '' --extender-listen 127.0.0.1:{port}"
+    " --log-level debug --log-format json"
 )
 EXTENDER_CONFIG = Path(__file__).parent.parent / "manifests/extender/kube-scheduler.yaml"
 
@@ -198,7 +199,9 @@ class Subject:
             cluster.spawn(self.role, ["sh", "-c", filled], log=self.log(cluster))
             if self.extender:
                 config = yaml.safe_load(EXTENDER_CONFIG.read_text())
-                config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+                (extender,) = config["extenders"]
+                extender["urlPrefix"] = f"http://127.0.0.1:{port}"
+                del extender["enableHTTPS"], extender["tlsConfig"]
                 role = f"{self.role}/kube-scheduler"
                 log = folder / "kube-scheduler.log"
                 cluster.start_scheduler(self.name, config=config, role=role, log=log)

@@ -31,7 +31,7 @@ from rte.agent import memory
 from rte.kubelet import PLUGIN_DIR, podresources, reading
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
-from rte.model.kubelet import NodePod
+from rte.model.kubelet import NodePod, combine
 from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import encode
 from rte.sysfs import read_machine
@@ -264,7 +264,7 @@ def main() -> int:
                 machine = previous.machine
             files = reading.read_state_files(directory)
             watch.lap(f"{label}: read state files")
-            view = reading.combine(
+            view = combine(
                 files,
                 config=config,
                 version="v1.35.4",

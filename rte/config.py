@@ -9,7 +9,6 @@ file and one environment may serve several commands: each takes what is its own.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import re
 from dataclasses import dataclass, field
@@ -218,6 +217,16 @@ def namespace(value: str) -> str:
 
 _SCHEDULER = ("scheduler",)
 _ALL = ("run", "scheduler")
+#: Commands that read a node, and those that read a cluster.
+_READERS = ("run", "topology", "snapshot")
+_CLUSTER = ("run", "topology", "explain", "fit", "defrag", "simulate", "view")
+
+#: Variables of others that begin like ours: DPDK's, those of this repository's tests, and what
+#: Kubernetes tells a pod of a Service whose name begins with ``rte-``.
+_FOREIGN = re.compile(
+    r"RTE_(SDK|TARGET|CACHE|SEED|ROUNDS"
+    r"|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))"
+)
 
 OPTIONS = (
     Option(
@@ -227,6 +236,7 @@ OPTIONS = (
         value="DIR",
         help="directory that stands for /sys; then no kubelet is asked unless one is named",
         default="/sys",
+        commands=_READERS,
     ),
     Option(
         name="procfs-root",
@@ -235,6 +245,7 @@ OPTIONS = (
         value="DIR",
         help="directory that stands for /proc",
         default="/proc",
+        commands=_READERS,
     ),
     Option(
         name="podresources-socket",
@@ -243,6 +254,7 @@ OPTIONS = (
         value="ADDR",
         help="the kubelet's podresources API, unix:///PATH or a path",
         default="unix:///var/lib/kubelet/pod-resources/kubelet.sock (not with --sysfs-root)",
+        commands=_READERS,
     ),
     Option(
         name="kubelet-state-dir",
@@ -251,6 +263,7 @@ OPTIONS = (
         value="DIR",
         help="the kubelet's root directory, with its state files",
         default="/var/lib/kubelet (not with --sysfs-root)",
+        commands=_READERS,
     ),
     Option(
         name="device-plugin-dir",
@@ -260,6 +273,7 @@ OPTIONS = (
         help="the device manager's folder, with its checkpoint",
         default="/var/lib/kubelet/device-plugins, whatever the kubelet's root directory is "
         "(with --sysfs-root: device-plugins in --kubelet-state-dir)",
+        commands=_READERS,
     ),
     Option(
         name="kubelet-config-file",
@@ -268,6 +282,7 @@ OPTIONS = (
         value="F",
         help="the kubelet's configuration file",
         default="what the kubelet itself says, else config.yaml in its root directory",
+        commands=_READERS,
     ),
     Option(
         name="kubelet-config-dir",
@@ -276,6 +291,7 @@ OPTIONS = (
         value="DIR",
         help="directory of drop-ins for the kubelet's configuration file",
         default="none",
+        commands=_READERS,
     ),
     Option(
         name="node-name",
@@ -293,6 +309,7 @@ OPTIONS = (
         value="F",
         help="credentials for the API server",
         default="in-cluster, else $KUBECONFIG, else ~/.kube/config",
+        commands=_CLUSTER,
     ),
     Option(
         name="oneshot",
@@ -450,14 +467,24 @@ OPTIONS = (
         value="NAME",
         help="pods with this spec.schedulerName are placed",
         default="rte-scheduler",
+        commands=("scheduler", "explain"),
+    ),
+    Option(
+        name="also-for",
+        field="scheduler.also_for",
+        parse=name,
+        value="NAME",
+        help="further spec.schedulerNames whose pods are placed (several)",
+        default="none",
         commands=_SCHEDULER,
+        several=True,
     ),
     Option(
         name="listen",
         field="scheduler.listen",
         parse=listen,
         value="HOST:PORT|off",
-        help="address of /metrics, /healthz, /readyz and /explain",
+        help="address of /metrics, /healthz, /readyz, /explain and /view",
         default="127.0.0.1:10260",
         commands=_SCHEDULER,
     ),
@@ -469,6 +496,43 @@ OPTIONS = (
         help="address of the extender's verbs, for kube-scheduler",
         default="off",
         commands=_SCHEDULER,
+    ),
+    Option(
+        name="tls-cert-file",
+        field="scheduler.tls_cert_file",
+        parse=path,
+        value="F",
+        help="certificate of the extender's address",
+        default="none: plain HTTP, on a loopback address only",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="tls-private-key-file",
+        field="scheduler.tls_private_key_file",
+        parse=path,
+        value="F",
+        help="key of that certificate",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="client-ca-file",
+        field="scheduler.client_ca_file",
+        parse=path,
+        value="F",
+        help="authority of the client certificates that kube-scheduler may show there",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="extender-profiles",
+        field="scheduler.extender_profiles",
+        parse=name,
+        value="NAME",
+        help="pods with this spec.schedulerName are bound through the extender (several)",
+        default="default-scheduler",
+        commands=_SCHEDULER,
+        several=True,
     ),
     Option(
         name="leader-elect",
@@ -524,7 +588,7 @@ OPTIONS = (
         value="NAMESPACE",
         help="where the agents' Leases are (their lease-namespace)",
         default="rte-agents",
-        commands=_SCHEDULER,
+        commands=("scheduler", "view"),
     ),
     Option(
         name="bind-timeout",
@@ -541,6 +605,25 @@ OPTIONS = (
         parse=amount,
         value="SECONDS",
         help="a pod that has waited for so long gets a node reserved; 0: never",
+        default="60",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="align-patience",
+        field="scheduler.align_patience",
+        parse=amount,
+        value="SECONDS",
+        help="a pod that another node would take waits so long for one where its DRA devices are "
+        "aligned; 0: not at all",
+        default="30",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="gang-timeout",
+        field="scheduler.gang_timeout",
+        parse=amount,
+        value="SECONDS",
+        help="a gang in part that finds no more places is deleted after so long; 0: never",
         default="60",
         commands=_SCHEDULER,
     ),
@@ -572,6 +655,70 @@ OPTIONS = (
         default="false",
         commands=_SCHEDULER,
         switches=True,
+    ),
+    Option(
+        name="fit-shapes",
+        field="scheduler.fit_shapes",
+        parse=path,
+        value="F",
+        help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="device-share",
+        field="scheduler.device_share",
+        parse=switch,
+        value="",
+        help="choose GPUs, RDMA NICs and FPGAs by Koordinator's Device objects and annotations",
+        default="false",
+        commands=_SCHEDULER,
+        switches=True,
+    ),
+    Option(
+        name="groups-policy",
+        field="scheduler.groups_policy",
+        parse=path,
+        value="FILE",
+        help="rules of processing groups by class of node (docs/groups.md)",
+        default="none: the defaults",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="stats-listen",
+        field="scheduler.stats_listen",
+        parse=listen,
+        value="HOST:PORT|off",
+        help="address of NHD's gRPC statistics, over TLS",
+        default="off",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="stats-cert",
+        field="scheduler.stats_cert",
+        parse=path,
+        value="FILE",
+        help="certificates of the statistics' server, in PEM",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="stats-key",
+        field="scheduler.stats_key",
+        parse=path,
+        value="FILE",
+        help="its private key",
+        default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="stats-client-ca",
+        field="scheduler.stats_client_ca",
+        parse=path,
+        value="FILE",
+        help="only clients with a certificate of this authority are served",
+        default="none: anybody may ask",
+        commands=_SCHEDULER,
     ),
     Option(
         name="case-dir",
@@ -655,6 +802,16 @@ def load(command: str, flags: Mapping[str, Any], environ: Mapping[str, str]) -> 
     )
 
 
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """One line for each variable that looks like a setting and is none."""
+    known = {"RTE_CONFIG", *(option.variable for option in OPTIONS)}
+    return [
+        f"{name} is no setting of rte{errors.meant(name, known)}"
+        for name in sorted(environ.keys() - known)
+        if name.startswith("RTE_") and not _FOREIGN.fullmatch(name)
+    ]
+
+
 def reference(command: str) -> str:
     """The command's options as a Markdown table."""
     rows = ["| flag | variable | meaning | default |", "|---|---|---|---|"]
@@ -713,10 +870,7 @@ def _from_file(file: Path, options: Mapping[str, Option], problems: list[str]) -
         option = by_key.get(str(key))
         if option is None:
             if key not in known:  # a key of another command is none of this one's business
-                close = difflib.get_close_matches(str(key), known, n=1)
-                problems.append(
-                    f"{where}: unknown" + (f", did you mean {close[0]}?" if close else "")
-                )
+                problems.append(f"{where}: unknown{errors.meant(str(key), known)}")
         elif isinstance(given, bool | int | float | str):
             spelt = ("true" if given else "false") if isinstance(given, bool) else given
             _set(values, option, str(spelt), where, problems)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class RteError(Exception):
     """Base of all expected failures; ``str(error)`` is the one line that the user sees.
@@ -15,6 +21,12 @@ class RteError(Exception):
         if text.isprintable():
             return text
         return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """``, did you mean NAME?`` where a name is near the word, else nothing."""
+    close = difflib.get_close_matches(word, list(names), n=1)
+    return f", did you mean {close[0]}?" if close else ""
 
 
 class UsageError(RteError):

@@ -79,12 +79,21 @@ class Outcome:
 
 
 class Replay:
-    """One run of a list. Everything is decided in one thread; only requests are made in others."""
+    """One run of a list. Everything is decided in one thread; only requests are made in others.
+
+    ``started`` is told of each job's pod when it runs.
+    """
 
     def __init__(
-        self, api: Api, jobs: Sequence[Job], schedulers: Mapping[Placer, str], owner: Owner
+        self,
+        api: Api,
+        jobs: Sequence[Job],
+        schedulers: Mapping[Placer, str],
+        owner: Owner,
+        started: Callable[[Job, Object], None] = lambda _job, _pod: None,
     ) -> None:
         self._api = api
+        self._started = started
         self._jobs = {job.number: job for job in jobs}
         self._progress = {job.number: Progress() for job in jobs}
         self._schedulers = schedulers
@@ -176,6 +185,7 @@ class Replay:
         status = pod["status"]
         if status.get("phase") == "Running":
             each.running, each.node = at, pod["spec"]["nodeName"]
+            self._started(job, pod)
 
             def end() -> None:
                 each.ended = self._now()

@@ -1,7 +1,14 @@
 """Machine and kubelet view to a consistent NodeReading (pure)."""
 
 from rte.accounting.reading import Options, build_reading
-from rte.accounting.topology import kubelet_topology
+from rte.accounting.topology import kubelet_topology, machine_of
 from rte.accounting.zones import ZoneResources, zone_resources
 
-__all__ = ["Options", "ZoneResources", "build_reading", "kubelet_topology", "zone_resources"]
+__all__ = [
+    "Options",
+    "ZoneResources",
+    "build_reading",
+    "kubelet_topology",
+    "machine_of",
+    "zone_resources",
+]

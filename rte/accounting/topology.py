@@ -10,13 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits
+from rte.model.machine import CPU, Machine, Zone
 from rte.model.node import CPUInfo, Topology, ZoneInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.model.bits import CPUSet
-    from rte.model.machine import Machine
 
 #: CPU, lowest CPU of its core, socket, zone, L3 cache.
 _Row: TypeAlias = "tuple[int, int, int, int, int | None]"
@@ -67,6 +67,41 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
         ),
         sockets=machine.sockets or len({socket for _, socket, _ in firsts}),
         uncore_reported=bool(caches),
+    )
+
+
+def machine_of(topology: Topology) -> Machine:
+    """The hardware as far as a kubelet's topology tells it: no dies, no devices."""
+    cores: dict[int, CPUSet] = {}
+    for info in topology.cpus:
+        cores[info.core] = cores.get(info.core, 0) | 1 << info.cpu
+    order = [zone.id for zone in topology.zones]
+    return Machine(
+        cpus=tuple(
+            CPU(
+                id=info.cpu,
+                core=info.core,
+                die=0,
+                socket=max(info.socket, 0),
+                package_id=info.socket if info.socket < 0 else None,
+                zone=info.zone,
+                l3=info.uncore if topology.uncore_reported else None,
+                siblings=cores[info.core],
+            )
+            for info in topology.cpus
+        ),
+        zones=tuple(
+            Zone(
+                id=zone.id,
+                cpus=topology.zone_cpus[zone.id],
+                memory_bytes=zone.memory_bytes,
+                hugepages=zone.hugepages,
+                distances=dict(zip(order, zone.distances, strict=False)),
+            )
+            for zone in topology.zones
+        ),
+        memory_bytes=sum(zone.memory_bytes for zone in topology.zones),
+        sockets=topology.sockets,
     )
 
 

@@ -13,7 +13,7 @@ from rte import placement
 from rte.placement import drift
 
 if TYPE_CHECKING:
-    from rte.agent.pods import PodTable
+    from rte.agent.observer.pods import PodTable
     from rte.model.node import NodeState
     from rte.telemetry.cases import CaseBook
     from rte.telemetry.metrics import AgentMetrics
@@ -39,6 +39,9 @@ class DriftCheck:
         self._pods = pods
         self._metrics = metrics
         self._cases = cases
+        for result in drift.Result:
+            if result.is_difference:
+                metrics.prediction_differences.labels(result)
         self._last: NodeState | None = None
         #: Of newcomers that are not admitted: the state in which they were seen first.
         self._came_at: dict[str, NodeState] = {}

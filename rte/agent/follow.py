@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import os
 import random
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from asyncinotify import Inotify, Mask
 
+from rte.agent.observer.messages import Change
 from rte.kubelet import statefiles
 
 if TYPE_CHECKING:
@@ -21,26 +21,14 @@ if TYPE_CHECKING:
 
     from asyncinotify import Watch
 
+    from rte.agent.observer.messages import Event
     from rte.telemetry.metrics import AgentMetrics
 
 logger = logging.getLogger(__name__)
 
 
-class Change(enum.Flag):
-    """What may have changed."""
-
-    NOTHING = 0
-    FILES = enum.auto()  #: a state file of the kubelet
-    DEVICES = enum.auto()  #: the device manager's checkpoint: plugins come and go, health
-    SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
-    PODS = enum.auto()  #: a pod of this node began or ended in the API
-    MACHINE = enum.auto()  #: CPUs came on-line or went off-line, huge pages were made or freed
-    LEARNT = enum.auto()  #: the kubelet's configuration and its Node are known anew
-    POLL = enum.auto()  #: nothing known; look again at what has no notification
-
-
 class Signals:
-    """Changes noticed and not yet looked at. One reader."""
+    """What the observer is to be told: changes noticed, and other events. One reader."""
 
     def __init__(self, metrics: AgentMetrics) -> None:
         self._counters = {
@@ -48,6 +36,7 @@ class Signals:
         }
         self._changes = Change.NOTHING
         self._noticed = 0.0
+        self._events: list[Event] = []
         self._wake = asyncio.Event()
 
     def add(self, change: Change) -> None:
@@ -59,14 +48,24 @@ class Signals:
         self._changes |= change
         self._wake.set()
 
+    def give(self, event: Event) -> None:
+        """Something was read, or is told by the API."""
+        self._events.append(event)
+        self._wake.set()
+
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Until something changed (True), or ``timeout_s`` is over (False; None: never)."""
+        """Until something happened (True), or ``timeout_s`` is over (False; None: never)."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
         except TimeoutError:
             return False
         return True
+
+    def take_events(self) -> list[Event]:
+        """All events given since the last call, in their order."""
+        events, self._events = self._events, []
+        return events
 
     def take(self) -> tuple[Change, float]:
         """All that changed since the last call, and when the first of it was noticed."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.agent.observer.messages import NodeFacts
+from rte.agent.publisher.machine import NO_SUCH_NODE
 from rte.kube import retry
 from rte.kubelet import config as kubelet_config
 from rte.model import quantity
@@ -22,27 +24,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: ``reason`` of an error about the Node, which is not about the object that is to be written.
-NO_SUCH_NODE = "NoSuchNode"
-
 #: The kubelet's serving certificate, below its directory.
 _KUBELET_CERTIFICATE = "pki/kubelet.crt"
 #: Its configuration file, where kubeadm and most installers put it.
 _KUBELET_CONFIG = "config.yaml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """What the Node object says; empty where the API is not asked.
-
-    ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
-    reported (Unix time).
-    """
-
-    uid: str = ""
-    version: str = ""
-    capacity: Mapping[str, int] = field(default_factory=dict)
-    heard: float | None = field(default=None, compare=False)
 
 
 def no_such_node(name: str, error: errors.KubeError) -> errors.KubeError:
@@ -82,6 +67,80 @@ def _unix_time(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError as error:
         raise errors.ParseError("time of a Node", text, str(error)) from error
+
+
+class Learner:
+    """Asks for configuration and Node, once at a time.
+
+    Args:
+        settings: where the configuration may be.
+        client: the API server; None: it is not asked.
+        must_know: a configuration that nobody can tell is an error, and not None.
+    """
+
+    def __init__(
+        self, settings: AgentSettings, client: Client | None, *, must_know: bool = True
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._must_know = must_know
+        self._told = ""
+
+    async def learn(
+        self, memory_bytes: int, patient: bool
+    ) -> tuple[KubeletConfig | None, NodeFacts]:
+        """Configuration and Node; ``patient`` as in :func:`read_kubelet_config`.
+
+        Raises:
+            errors.RteError: one of them cannot be known (yet).
+        """
+        node = await self._get_node()
+        config = await read_kubelet_config(
+            self._settings, memory_bytes, self._client, node, patient=patient, tell=self._tell
+        )
+        if config is None and self._must_know:
+            # A guess would be published as the truth, and pods placed by it.
+            raise errors.KubeletError(
+                "the kubelet's configuration is unknown: allow get on nodes/configz, or "
+                "give --kubelet-config-file"
+            )
+        return config, node_facts(node or {})
+
+    async def owner_uid(self) -> str:
+        """UID of the Node as it is now; empty where it is not known.
+
+        Raises:
+            errors.KubeError: the API server does not tell.
+        """
+        return node_facts(await self._get_node() or {}).uid
+
+    async def owners(self) -> list[dict[str, str]]:
+        """Owner references to the Node as it is now; as :meth:`owner_uid`."""
+        uid, name = await self.owner_uid(), self._settings.node_name
+        return [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}] if uid else []
+
+    def _tell(self, problem: str) -> None:
+        """A line that is told again when it is another one: a better source is asked for long."""
+        if problem != self._told:
+            self._told = problem
+            logger.warning("%s", problem)
+
+    async def _get_node(self) -> Mapping[str, Any] | None:
+        """The Node; None where the API is not asked, or does not let us see it."""
+        if self._client is None:
+            return None
+        from rte.kube.resources import NODES  # without an API server no HTTP client is loaded
+
+        try:
+            node: Mapping[str, Any] = await self._client.get(NODES.path(self._settings.node_name))
+        except errors.KubeError as error:
+            if error.status == 404:
+                raise no_such_node(self._settings.node_name, error) from error
+            if error.status != 403:
+                raise
+            logger.warning("the Node may not be read, so the object has no owner: %s", error)
+            return None
+        return node
 
 
 async def read_kubelet_config(

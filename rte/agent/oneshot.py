@@ -1,45 +1,47 @@
 """One consistent reading of this node, published once.
 
-Sources that a run does not use are not imported: neither gRPC without a socket, nor an HTTP client
-without an API server.
+The observer and publisher of the daemon, fed in turn until there is something to publish. Sources
+that a run does not use are not imported: neither gRPC without a socket, nor an HTTP client without
+an API server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
+from collections import deque
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rte import accounting, errors, nrt
+from rte import errors
 from rte.agent import learn, sinks
+from rte.agent.observer import messages
+from rte.agent.observer.clocks import Clocks
+from rte.agent.observer.machine import Observer
+from rte.agent.observer.messages import Change
 from rte.agent.settings import SinkKind
-from rte.kubelet import reading as kubelet_reading
-from rte.model.node import NodeReading
+from rte.agent.sources import Sources
 from rte.sysfs import read_machine
+from rte.telemetry.effects import Said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.agent.observer.messages import Effect, Event, Observation
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
-    from rte.model.kubelet import NodePod
+    from rte.kubelet.reading import Source
     from rte.model.machine import Machine
+    from rte.model.node import NodeReading
 
 logger = logging.getLogger(__name__)
 
-#: Between two readings of a state that is not consistent yet; a kubelet writes within milliseconds.
-_RETRY_S = 0.05
-
-
-@dataclass(frozen=True)
-class _API:
-    """The API server and what it says of this node's Node object."""
-
-    client: Client
-    node: Mapping[str, Any]
+#: A kubelet writes within milliseconds. CPUs that no state file mentions are always taken for such
+#: a moment here; that they were plugged in after the kubelet's start only a follower can tell.
+_CLOCKS = Clocks(torn=0.05, torn_most=0.05, settled=math.inf)
 
 
 async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
@@ -54,35 +56,114 @@ async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
     """
     machine = read_machine(settings.sysfs, settings.procfs)
     async with AsyncExitStack() as stack:
-        api = None
+        client = None
         if settings.sink.kind is SinkKind.KUBE or settings.kubeconfig is not None:
-            api = await _connect(settings, environ, stack)
-        if settings.asks_kubelet:
-            reading = await _read(settings, machine, api, stack)
-        else:
-            reading = NodeReading(node_name=settings.node_name, machine=machine)
-        for line in reading.disagreements:
-            logger.warning("sources disagree: %s", line)
-        owner = str(api.node["metadata"].get("uid") or "") if api else ""
-        encoded = nrt.build(reading, settings.nrt_options(owner))
-        for key in encoded.dropped:
+            client = await _connect(settings, environ, stack)
+        once = _Once(settings, machine, client, await _sources(settings, machine, client, stack))
+        await once.run()
+        for key in once.left_out:
             logger.warning("annotation left out, the object would be too large", extra={"key": key})
-        if settings.sink.kind is SinkKind.KUBE and api:
-            await _publish(settings, api.client, encoded.object)
+        if settings.sink.kind is SinkKind.KUBE and client is not None:
+            await _publish(settings, client, once.observation)
         elif settings.sink.path is not None:
-            sinks.write_file(settings.sink.path, sinks.render(encoded.object, settings.output))
+            text = sinks.render(once.observation.object, settings.output)
+            sinks.write_file(settings.sink.path, text)
         else:
-            sinks.write_stdout(sinks.render(encoded.object, settings.output))
+            sinks.write_stdout(sinks.render(once.observation.object, settings.output))
 
 
-async def read_node(settings: AgentSettings, machine: Machine) -> NodeReading:
+async def read_node(
+    settings: AgentSettings, machine: Machine, recording: Source | None = None
+) -> NodeReading:
     """One consistent reading of the machine and its kubelet, without the API server.
+
+    ``recording`` stands for the kubelet's podresources API where none is asked.
 
     Raises:
         errors.RteError: as :func:`run`.
     """
     async with AsyncExitStack() as stack:
-        return await _read(settings, machine, None, stack)
+        sources = await _sources(settings, machine, None, stack, recording)
+        return await _Once(settings, machine, None, sources).run()
+
+
+class _Once:
+    """Feeds an observer until it has something to publish.
+
+    Attributes:
+        observation: what it published last.
+        left_out: annotations that would make it too large.
+    """
+
+    def __init__(
+        self, settings: AgentSettings, machine: Machine, client: Client | None, sources: Sources
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._sources = sources
+        scope = settings.scope(pods=client is not None)
+        self._observer = Observer(
+            replace(scope, podresources=sources.podresources is not None), _CLOCKS
+        )
+        self._ends = time.monotonic() + settings.oneshot_timeout
+        self._events: deque[Event] = deque(
+            [messages.MachineRead(machine), messages.Noticed(Change.POLL, time.monotonic())]
+        )
+        self._lists_pods = client is not None and settings.asks_kubelet
+        self.observation: Observation
+        self.left_out: tuple[str, ...] = ()
+
+    async def run(self) -> NodeReading:
+        """Until a consistent state is read, of a kubelet that has re-admitted its pods.
+
+        One that has not within the time given is published as it is, not synced.
+        """
+        while True:
+            while self._events:
+                now = time.monotonic()
+                for effect in self._observer.handle(self._events.popleft(), now):
+                    await self._carry_out(effect)
+            reading = self._observer.reading
+            wait = self._observer.deadline() - time.monotonic()
+            if reading is not None and wait > 0:
+                is_synced = reading.state is None or reading.state.synced
+                if is_synced or time.monotonic() >= self._ends:
+                    return reading
+            if wait > 0:
+                await _wait(wait)
+            self._events.append(messages.Tick())
+
+    async def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case messages.ReadFiles():
+                self._events.append(self._sources.read_files(effect))
+                if self._lists_pods and self._client is not None:
+                    # After the files: what it lacks of them is gone.
+                    self._lists_pods = False
+                    self._events.append(await _list_pods(self._settings, self._client))
+            case messages.Ask():
+                self._events.append(await self._sources.ask(effect))
+            case messages.Learn():
+                learnt = await self._sources.learn(replace(effect, patient=False))
+                if learnt.problem is not None:
+                    raise learnt.problem
+                self._events.append(learnt)
+            case messages.Publish():
+                self.observation = effect.observation
+                self.left_out = tuple(name for name, is_so in effect.left_out.items() if is_so)
+            case messages.Failed():
+                self._failed(effect.error)
+            case Said() if effect.level == "warning":
+                logger.warning("%s", effect.text)
+
+    def _failed(self, error: errors.RteError) -> None:
+        if not isinstance(error, errors.InconsistentStateError):
+            raise error
+        if time.monotonic() >= self._ends:
+            raise errors.InconsistentStateError(
+                f"no consistent state within {self._settings.oneshot_timeout:g} s: {error}"
+            ) from error
+        logger.debug("reading again: %s", error)
 
 
 # The API server
@@ -90,113 +171,64 @@ async def read_node(settings: AgentSettings, machine: Machine) -> NodeReading:
 
 async def _connect(
     settings: AgentSettings, environ: Mapping[str, str], stack: AsyncExitStack
-) -> _API:
+) -> Client:
     from rte.kube import credentials
     from rte.kube.client import Client
-    from rte.kube.resources import NODES
 
     access = credentials.load(settings.kubeconfig, environ)
-    client = await stack.enter_async_context(
+    return await stack.enter_async_context(
         Client(access, timeout_s=settings.oneshot_timeout, component="rte-agent")
     )
-    try:
-        node = await client.get(NODES.path(settings.node_name))
-    except errors.KubeError as error:
-        if error.status != 404:
-            raise
-        raise learn.no_such_node(settings.node_name, error) from error
-    return _API(client, node)
 
 
-async def _list_pods(settings: AgentSettings, client: Client) -> tuple[NodePod, ...]:
-    from rte.agent import pods
+async def _list_pods(settings: AgentSettings, client: Client) -> messages.PodsListed:
     from rte.kube.lists import list_all
     from rte.kube.resources import PODS
 
     selectors = {"fieldSelector": f"spec.nodeName={settings.node_name}"}
-    answer = await list_all(client, PODS.path(), selectors)
-    return tuple(pods.parse(item) for item in answer["items"])
+    answer: dict[str, Any] = await list_all(client, PODS.path(), selectors)
+    return messages.PodsListed(tuple(answer["items"]))
 
 
-async def _publish(settings: AgentSettings, client: Client, document: dict[str, Any]) -> None:
+async def _publish(settings: AgentSettings, client: Client, observation: Observation) -> None:
     """Write it as the daemon would: only what differs, guarded, tried again after a conflict."""
-    from rte.agent.kubesink import KubeSink, Observation
-    from rte.agent.mailbox import Mailbox
-    from rte.kube import retry
+    from rte.agent.kubesink import KubeSink
+    from rte.agent.publisher.machine import Pace, Publisher
     from rte.telemetry.health import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
-    mailbox: Mailbox[Observation] = Mailbox()
+    publisher = Publisher(Pace(last_retry=1.0))
     sink = KubeSink(
-        client, settings.node_name, mailbox, metrics=AgentMetrics(), readiness=Readiness()
+        client, settings.node_name, publisher, metrics=AgentMetrics(), readiness=Readiness()
     )
-    mailbox.put(Observation(document, time.monotonic()))
-    deadline = time.monotonic() + settings.oneshot_timeout
-    attempts = retry.forever(
-        retry_on=lambda error: (
-            time.monotonic() < deadline
-            and (retry.is_transient(error) or getattr(error, "status", 0) == 409)
-        ),
-        most_s=1.0,
-    )
-    async for attempt in attempts:
-        with attempt:
-            await sink.flush()
+    await sink.publish(observation, settings.oneshot_timeout)
 
 
 # The kubelet
 
 
-async def _read(
-    settings: AgentSettings, machine: Machine, api: _API | None, stack: AsyncExitStack
-) -> NodeReading:
-    """One consistent reading, tried again while the kubelet is between two writes.
-
-    CPUs that no state file mentions are always taken for such a moment here; that they were
-    plugged in after the kubelet's start only podresources can tell.
-    """
-    source = socket = None
+async def _sources(
+    settings: AgentSettings,
+    machine: Machine,
+    client: Client | None,
+    stack: AsyncExitStack,
+    recording: Source | None = None,
+) -> Sources:
+    podresources, socket = recording, None
     if settings.socket is not None:
         from rte.kubelet.podresources import PodResources
 
-        client = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
-        source, socket = await stack.enter_async_context(client), client.path
-    config = await learn.read_kubelet_config(
-        settings, machine.memory_bytes, api.client if api else None, api.node if api else None
+        asked = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
+        podresources, socket = await stack.enter_async_context(asked), asked.path
+    return Sources(
+        machine=lambda: machine,
+        learner=learn.Learner(settings, client, must_know=False).learn,
+        state_dir=settings.state_dir,
+        plugin_dir=settings.plugin_dir,
+        podresources=podresources,
+        socket=socket,
     )
-    facts = learn.node_facts(api.node) if api else learn.NodeFacts()
-    deadline = time.monotonic() + settings.oneshot_timeout
-    files = None
-    while True:
-        try:
-            view, files = await kubelet_reading.read_view(
-                settings.state_dir,
-                source,
-                plugin_dir=settings.plugin_dir,
-                config=config,
-                version=facts.version,
-                epoch=kubelet_reading.kubelet_epoch(socket, settings.plugin_dir),
-                previous=files,
-            )
-            return accounting.build_reading(
-                settings.node_name,
-                machine,
-                view,
-                await _list_pods(settings, api.client) if api else None,
-                accounting.Options(
-                    reference_container=settings.reference_container,
-                    exclude_pods=settings.exclude_pods,
-                    node_capacity=facts.capacity,
-                ),
-            )
-        except errors.InconsistentStateError as error:
-            if time.monotonic() >= deadline:
-                raise errors.InconsistentStateError(
-                    f"no consistent state within {settings.oneshot_timeout:g} s: {error}"
-                ) from error
-            logger.debug("reading again: %s", error)
-            await _wait()
 
 
-async def _wait() -> None:
-    await asyncio.sleep(_RETRY_S)
+async def _wait(seconds: float) -> None:
+    await asyncio.sleep(seconds)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rte import accounting
+from rte.agent.observer.machine import Scope
 from rte.kubelet import DEFAULT_ROOT_DIR, PLUGIN_DIR
 from rte.nrt import Method, Options
 
@@ -142,6 +144,20 @@ class AgentSettings:
         if self._host_kubelet and self.state_dir is not None:
             return f"unix://{self.state_dir / PODRESOURCES_SOCKET}"
         return None
+
+    def scope(self, *, pods: bool) -> Scope:
+        """What the observer is about; ``pods``: the API server is asked for the node's pods."""
+        return Scope(
+            node_name=self.node_name,
+            kubelet=self.asks_kubelet,
+            files=self.state_dir is not None,
+            podresources=self.socket is not None,
+            pods=pods,
+            accounting=accounting.Options(
+                reference_container=self.reference_container, exclude_pods=self.exclude_pods
+            ),
+            publish=self.nrt_options(),
+        )
 
     def nrt_options(self, owner_uid: str = "") -> Options:
         """What to publish; ``owner_uid`` is the Node's UID where it is known."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,6 +17,56 @@ from rte.agent.settings import Output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rte.agent.observer.messages import Observation
+    from rte.agent.settings import Sink
+    from rte.telemetry.health import Readiness
+    from rte.telemetry.metrics import AgentMetrics
+
+logger = logging.getLogger(__name__)
+
+
+class LocalSink:
+    """Writes each new state to standard output or a file.
+
+    Args:
+        sink: which.
+        output: text form.
+    """
+
+    def __init__(
+        self, sink: Sink, output: Output, metrics: AgentMetrics, readiness: Readiness
+    ) -> None:
+        self._path = sink.path
+        self._output = output
+        self._metrics = metrics
+        self._readiness = readiness
+        self._written = b""
+        self._failing = False
+
+    def offer(self, observation: Observation) -> None:
+        """Write it, unless it is there; a failure is told once and tried again with the next."""
+        text = render(observation.object, self._output)
+        if text == self._written:
+            return
+        try:
+            if self._path is not None:
+                write_file(self._path, text)
+            else:
+                write_stdout(text)
+        except errors.RteError as error:
+            if not self._failing:
+                logger.warning("%s; will try again with the next change", error)
+            self._failing = True
+            return
+        self._written, self._failing = text, False
+        self._metrics.writes.labels("write", "change").inc()
+        self._metrics.publish_seconds.observe(time.monotonic() - observation.noticed)
+        self._metrics.last_publish.set_to_current_time()
+        self._readiness.met("published")
+
+    def trust(self, until: float) -> None:
+        """Nobody is told whether it is to be trusted."""
 
 
 def render(obj: Mapping[str, Any], output: Output) -> bytes:

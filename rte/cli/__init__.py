@@ -9,23 +9,69 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rte import __version__, errors
+from rte.cli.parsing import Command, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: command -> help; its module defines ``configure(parser)`` and ``run(args) -> int``.
+#: By name; the module of each defines ``configure(parser)`` and ``run(args) -> int``.
 COMMANDS = {
-    "demo": "show a whole cluster in this process; needs nothing installed",
-    "run": "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
-    "scheduler": "place pods so that no kubelet rejects them (scheduler and extender)",
-    "topology": "show the machine as the agent sees it (text, JSON or SVG)",
-    "explain": "tell per node and zone whether a pod fits, and why not in the kubelet's words",
-    "fit": "count how many of a pod fit now, or whether a gang does, and what is missing",
-    "defrag": "find the smallest set of moves that opens a place for a pod, and make them",
-    "simulate": "place pods onto nodes offline, from files or fixtures",
-    "import": "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
-    "render": "write the ids of an allocation into the application's own file",
-    "snapshot": "capture this node's sysfs, procfs and kubelet files as a fixture",
+    "demo": Command(
+        "show a whole cluster in this process; needs nothing installed",
+        "rte demo --nodes 6 --policy restricted",
+    ),
+    "run": Command(
+        "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
+        "rte run --oneshot --sink stdout",
+    ),
+    "scheduler": Command(
+        "place pods so that no kubelet rejects them (scheduler and extender)",
+        "rte scheduler --no-leader-elect",
+    ),
+    "topology": Command(
+        "show the machine as the agent sees it (text, JSON or SVG)",
+        "rte topology -o svg > machine.svg",
+    ),
+    "explain": Command(
+        "tell per node and zone whether a pod fits, and why not in the kubelet's words",
+        "rte explain -f pod.yaml",
+        "the pod fits nowhere",
+    ),
+    "fit": Command(
+        "count how many of a pod fit now, or whether a gang does, and what is missing",
+        "rte fit -f pod.yaml --count 8",
+        "it does not fit",
+    ),
+    "defrag": Command(
+        "find the smallest set of moves that opens a place for a pod, and make them",
+        "rte defrag default/waiting-pod",
+        "no moves open a place",
+    ),
+    "view": Command(
+        "show the zones of the cluster in a browser (read-only)",
+        "rte view --listen 127.0.0.1:8090",
+    ),
+    "simulate": Command(
+        "place pods onto nodes offline, from files or machines",
+        "rte simulate -f pods.yaml --machine '2x32*4' --compare",
+        "a pod found no place",
+    ),
+    "import": Command(
+        "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
+        "rte import nhd triad job.cfg",
+    ),
+    "render": Command(
+        "write the ids of an allocation into the application's own file",
+        "rte render template app.conf --allocation /etc/podinfo/allocation",
+    ),
+    "nri": Command(
+        "pin the containers of pods with processing groups (plugin of the runtime)",
+        "rte nri --node-name worker-1",
+    ),
+    "snapshot": Command(
+        "capture this node's sysfs, procfs and kubelet files as a fixture",
+        "rte snapshot node.tar.gz",
+    ),
 }
 
 #: Modules that cannot be called what their command is.
@@ -34,29 +80,56 @@ _MODULES = {"import": "imports"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = failed (one line on stderr), 2 = usage error."""
-    args_list = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="rte", description="NUMA-aligned scheduling, made exact.")
-    parser.add_argument("--version", action="version", version=f"rte {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    wanted = next((word for word in args_list if not word.startswith("-")), None)
-    for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == wanted:
-            _module(name).configure(sub)
-    args = parser.parse_args(args_list)
+    words = list(sys.argv[1:] if argv is None else argv)
+    wanted = next((word for word in words if not word.startswith("-")), "")
+    prog = f"rte {wanted}" if wanted in COMMANDS else "rte"
     try:
+        args = _parse(words, wanted)
+        for line in _unknown_variables():
+            print(f"{prog}: note: {line}", file=sys.stderr)
         return int(_module(args.command).run(args))
     except errors.UsageError as error:
-        print(f"rte {args.command}: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         return 2
     except errors.RteError as error:
-        print(f"rte {args.command}: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"{prog}: {errors.RteError(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:
+    parser = Parser(prog="rte", description="NUMA-aligned scheduling, made exact.")
+    parser.add_argument("--version", action="version", version=f"rte {__version__}")
+    if wanted and wanted not in COMMANDS:
+        parser.error(f"unknown command {wanted}{errors.meant(wanted, COMMANDS)}")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(
+            name,
+            help=command.help,
+            description=command.help[0].upper() + command.help[1:] + ".",
+            epilog=command.epilog,
+        )
+        if name == wanted:
+            _module(name).configure(sub)
+            if words[0] == wanted:  # the flags that are near an unknown one are the command's
+                return sub.parse_words(words[1:], argparse.Namespace(command=name))
+    return parser.parse_words(words)
+
+
+def _unknown_variables() -> list[str]:
+    from rte import config  # here: --help and --version do without
+
+    return config.unknown_variables(os.environ)
 
 
 def _module(command: str) -> Any:

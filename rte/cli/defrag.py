@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import evictions, inputs, live
+from rte.cli import evictions, inputs, live, manifests
 from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
 from rte.scheduler.framework.budgets import read_budget
-from rte.scheduler.front.fit import allowed_nodes, member_of, snapshot
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs.ground import allowed_nodes, member_of, snapshot
 
 if TYPE_CHECKING:
     import argparse
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="with --apply: seconds for each evicted pod to run again (default %(default)g)",
     )
-    add_sources(parser)
+    add_sources(parser, "defrag")
     add("--steps", type=int, default=200_000, metavar="N", help="admissions that may be predicted")
     add("-o", "--output", choices=("text", "json"), default="text")
 
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     items = (
         inputs.load_objects(args.sources)
         if offline
-        else asyncio.run(live.read_cluster(args.kubeconfig, live.CLUSTER | live.BUDGETS))
+        else asyncio.run(live.read_cluster(args, live.CLUSTER | live.BUDGETS))
     )
     situation = Situation.of(items, args)
     plan = situation.plan()
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _apply(args: argparse.Namespace) -> int:
     """Evict one pod after the other; each step is planned with the cluster as it is then."""
-    async with live.connect(args.kubeconfig) as client:
+    async with live.connect(args) as client:
 
         async def look() -> Situation:
             return Situation.of(await live.read_objects(client, live.CLUSTER | live.BUDGETS), args)
@@ -255,12 +255,7 @@ def _wanted(
 ) -> tuple[list[PodView], bool]:
     """The pods that want a place, and whether the one that was named has it already."""
     if args.file:
-        pods = [
-            inputs.read_pod(cluster, item)
-            for item in inputs.pods_of(inputs.load_objects([args.file]))
-        ]
-        if not pods:
-            raise errors.UsageError(f"{args.file} holds no pod")
+        pods = [inputs.read_pod(cluster, item) for item in manifests.read(args.file)]
         there = {pod.key: pod for pod in cluster.pods.values()}
         pods = [there.get(pod.key, pod) for pod in pods]
         waiting = [pod for pod in pods if not pod.node]

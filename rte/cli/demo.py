@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
 _MOST_NODES = 50
+_RESERVED = 512 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +63,18 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"--rate {args.rate:g}: give a number above 0, at most 100")
     shapes = tuple(args.shape or demo.Settings().shapes)
     for shape in shapes:
-        machines.parse(shape)
+        if machines.parse(shape).memory <= _RESERVED:
+            raise errors.UsageError(
+                f"--shape {shape}: give its zones more memory: kubelets keep 512 MiB"
+            )
     settings = demo.Settings(
         nodes=args.nodes, shapes=shapes, policy=args.policy, scope=args.scope, port=args.port
     )
     if args.once:
-        asyncio.run(demo.tour(settings))
+        try:
+            asyncio.run(demo.tour(settings))
+        except asyncio.CancelledError:
+            return 130
     else:
         asyncio.run(demo.live(settings, rate=args.rate, seed=args.seed))
     return 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.model import bits
+from rte.model.quantity import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -98,16 +99,6 @@ def draw(machine: Machine, reading: NodeReading | None = None) -> str:
         f'<rect class="page" width="{_n(width)}" height="{_n(height)}"/>\n'
         f"{_at(2 * PAD, 2 * PAD, page)}</svg>\n"
     )
-
-
-def format_bytes(size: int) -> str:
-    """A size in the largest binary unit that keeps three digits or fewer before the point."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} TiB"
 
 
 def format_page(size: int) -> str:

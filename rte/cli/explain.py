@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from rte import errors
-from rte.cli import alignment, inputs, live, replays, restarts
-from rte.cli.drawing import format_bytes
+from rte import config, errors
+from rte.cli import alignment, inputs, live, manifests, replays, restarts
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.model.quantity import format_bytes
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
 
@@ -31,13 +33,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add = parser.add_argument
     add("pod", nargs="?", metavar="POD", help="a pod of the cluster: NAME or NAMESPACE/NAME")
-    add("-f", "--file", type=Path, metavar="F", help="explain the pod of this manifest instead")
+    add("-f", "--file", type=Path, metavar="F", help="explain all pods of this manifest instead")
     add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
-    live.add_arguments(parser)
+    live.add_arguments(parser, "explain")
     add(
         "--scheduler",
         metavar="URL",
         help="ask a running rte scheduler (its --listen address, e.g. http://127.0.0.1:10259)",
+    )
+    add(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="bearer token for that scheduler (kubectl create token)",
     )
     add(
         "--case",
@@ -75,9 +83,7 @@ def run(args: argparse.Namespace) -> int:
         return restarts.show(_cluster(args)[0], args.restart, args.output)
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
-    manifest = inputs.pods_of(inputs.load_objects([args.file])) if args.file else []
-    if args.file and not manifest:
-        raise errors.UsageError(f"{args.file} holds no pod")
+    manifest = manifests.read(args.file) if args.file else []
     if args.scheduler:
         return _show(asyncio.run(_ask(args, manifest)), [], args)
     cluster, problems = _cluster(args)
@@ -91,39 +97,52 @@ def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
 def _objects(args: argparse.Namespace, lists: dict[str, Resource]) -> list[dict[str, Any]]:
     if args.sources:
         return inputs.load_objects(args.sources)
-    return asyncio.run(live.read_cluster(args.kubeconfig, lists))
+    return asyncio.run(live.read_cluster(args, lists))
 
 
-def _show(answer: PodAnswer, problems: list[str], args: argparse.Namespace) -> int:
+def _show(answers: list[PodAnswer], problems: list[str], args: argparse.Namespace) -> int:
     if args.output == "json":
-        print(json.dumps({**answer.as_json(), "problems": problems}, indent=2))
+        documents = [{**answer.as_json(), "problems": problems} for answer in answers]
+        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
     else:
-        print(render(answer, limit=None if args.all else MAX_SHOWN))
+        ours = config.load("explain", vars(args), os.environ).scheduler.scheduler_name
+        limit = None if args.all else MAX_SHOWN
+        print("\n\n".join(render(answer, limit, ours) for answer in answers))
         for line in problems:
             print(f"note: {line}")
-    return 0 if answer.bound or any(node.fits for node in answer.nodes) else 1
+    placed = [answer.bound or any(node.fits for node in answer.nodes) for answer in answers]
+    return 0 if all(placed) else 1
 
 
 def _explain(
     cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]]
-) -> PodAnswer:
+) -> list[PodAnswer]:
     if manifest:
-        pod = inputs.read_pod(cluster, manifest[0])
-        return explain_pod(cluster, Cycle(cluster), pod)
-    key = _key(args)
-    pod_in_cluster = next((each for each in cluster.pods.values() if each.key == key), None)
-    if pod_in_cluster is None:
-        raise errors.UsageError(f"there is no pod {key} that waits or runs")
-    return explain_pod(cluster, Cycle(cluster), pod_in_cluster)
+        pods = [inputs.read_pod(cluster, item) for item in manifest]
+    else:
+        key = _key(args)
+        pods = [each for each in cluster.pods.values() if each.key == key]
+        if not pods:
+            raise errors.UsageError(f"there is no pod {key} that waits or runs")
+    return [explain_pod(cluster, Cycle(cluster), pod) for pod in pods]
 
 
-async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> PodAnswer:
-    access = credentials.Credentials(server=args.scheduler.rstrip("/"))
+async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> list[PodAnswer]:
+    access = credentials.Credentials(server=_url(args.scheduler))
+    if args.token_file:
+        access.token = credentials.TokenFile(args.token_file)
     namespace, _, name = _key(args).rpartition("/")
     async with Client(access, timeout_s=30) as client:
         if manifest:
-            return parse_answer(await client.create("/explain", manifest[0]))
-        return parse_answer(await client.get("/explain", namespace=namespace, name=name))
+            return [parse_answer(await client.create("/explain", each)) for each in manifest]
+        return [parse_answer(await client.get("/explain", namespace=namespace, name=name))]
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise errors.UsageError(f"--scheduler {text}: expected a URL, http://HOST:PORT")
+    return text.rstrip("/")
 
 
 def _key(args: argparse.Namespace) -> str:
@@ -131,10 +150,15 @@ def _key(args: argparse.Namespace) -> str:
     return pod if "/" in pod else f"{args.namespace}/{pod}"
 
 
-def render(answer: PodAnswer, limit: int | None = None) -> str:
-    """The answer as people read it."""
+def render(answer: PodAnswer, limit: int | None = None, ours: str = "") -> str:
+    """The answer as people read it; ``ours`` is the name of the scheduler that it is true of."""
     fitting = [node for node in answer.nodes if node.fits]
     lines = [_headline(answer, len(fitting))]
+    if ours and answer.scheduler not in ("", ours) and not answer.bound:
+        lines.append(
+            f"  but its schedulerName is {answer.scheduler}, not {ours}: another one decides, "
+            "and may choose a node that refuses it"
+        )
     if answer.problem:
         lines.append(f"  wherever it goes: {answer.problem}")
     if answer.nominated:
@@ -176,11 +200,23 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         whose = "the whole pod" if node.container == "*" else f"container {node.container}"
         lines.append(f"    zones, for {whose}:")
         lines += [f"      {text}" for text in _zone_lines(node)]
+    if node.totals and not node.fits:
+        lines.append(f"    node totals: {_total_text(node)}")
     if node.rules:
         lines.append(f"    {node.rules}")
     if node.would_help:
         lines.append(f"    would fit without: {', '.join(node.would_help)}")
     return lines
+
+
+def _total_text(node: NodeAnswer) -> str:
+    """What plain Kubernetes looks at: it differs from the zones where the two disagree."""
+    parts = []
+    for name, (wanted, free) in node.totals.items():
+        scale = 1000 if name == "cpu" else 1
+        told = [f"{n / scale:g}" if scale > 1 else _amount(name, n) for n in (free, wanted)]
+        parts.append(f"{name} {told[0]} free of {told[1]} wanted")
+    return "; ".join(parts)
 
 
 def _zone_lines(node: NodeAnswer) -> list[str]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, live, machines
-from rte.cli.drawing import format_bytes
+from rte.cli import inputs, live, machines, manifests
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
-from rte.scheduler.front.fit import member_of, problem_of, snapshot
+from rte.placement.joint.wording import missing_words
+from rte.scheduler.front.fit import copies_document, gang_document
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs.ground import member_of, problem_of, snapshot
 
 if TYPE_CHECKING:
     import argparse
@@ -54,14 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="as it would be: NODE=empty (no pod there any more), NODE=gone (no such node), or "
         "NODE=NAMESPACE/POD,... (these pods have ended)",
     )
-    add_sources(parser)
+    add_sources(parser, "fit")
     add("--all", action="store_true", help="show every node")
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
-def add_sources(parser: argparse.ArgumentParser) -> None:
+def add_sources(parser: argparse.ArgumentParser, command: str) -> None:
     """Add the arguments that say where the nodes are read from."""
-    live.add_arguments(parser)
+    live.add_arguments(parser, command)
     machines.add_arguments(parser)
 
 
@@ -71,7 +72,7 @@ def read_sources(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
-        items = [] if wanted else asyncio.run(live.read_cluster(args.kubeconfig))
+        items = [] if wanted else asyncio.run(live.read_cluster(args))
     cluster, problems = inputs.build_cluster(items, time.monotonic())
     for each in wanted:
         each.add_to(cluster)
@@ -84,9 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"--count {args.count}: give 1 or more")
     if args.empty and args.after:
         raise errors.UsageError("--empty looks at nodes without pods: leave --after out")
-    manifest = inputs.pods_of(inputs.load_objects([args.file]))
-    if not manifest:
-        raise errors.UsageError(f"{args.file} holds no pod")
+    manifest = manifests.read(args.file)
     cluster, problems = read_sources(args)
     for text in args.after:
         _apply(cluster, text)
@@ -181,16 +180,8 @@ class _Question:
         if len(shown) < len(hosts):
             lines.append(f"  ... and {len(hosts) - len(shown)} more nodes (--all shows them)")
         if found.missing:
-            lines.append(f"one more: {_missing(found.missing)}")
-        document = {
-            "pods": found.total,
-            "exact": not found.unsure,
-            "nodes": dict(found.copies),
-            "totals": dict(found.totals),
-            "unsure": sorted(found.unsure),
-            "missing": asdict(found.missing) if found.missing else None,
-        }
-        return _Answer(lines, document, found.total > 0)
+            lines.append(f"one more: {missing_words(found.missing)}")
+        return _Answer(lines, copies_document(found), found.total > 0)
 
     def count_empty(self, nodes: list[Node]) -> _Answer:
         """How many copies an empty node of each kind takes."""
@@ -218,7 +209,7 @@ class _Question:
                 }
             )
             if not count and found.missing:
-                lines.append(f"    {_missing(found.missing)}")
+                lines.append(f"    {missing_words(found.missing)}")
         best = max((each["pods"] for each in kinds_of_nodes), default=0)
         return _Answer(lines, {"empty": kinds_of_nodes}, best > 0)
 
@@ -250,33 +241,8 @@ class _Question:
             f"{len(each.pods)} pods like {each.pods[0]}: {each.places} find a place, without others"
             for each in answer.shortages
         )
-        document = {
-            "verdict": str(answer.verdict),
-            "pods": total,
-            "places": dict(answer.places),
-            "most": answer.most,
-            "topology_value": answer.value,
-            "blame": answer.blame and str(answer.blame),
-            "shortages": [asdict(each) for each in answer.shortages],
-        }
+        document = gang_document(answer, total)
         return _Answer(lines, document, answer.verdict is gang.Verdict.FITS)
-
-
-def _missing(missing: fit.Missing) -> str:
-    where = missing.node if missing.zone is None else f"node-{missing.zone} of {missing.node}"
-    if not missing.short:
-        return f"{where} says {missing.reason}"
-    in_zone = missing.zone is not None
-    parts = [_amount(name, amount, in_zone=in_zone) for name, amount in missing.short.items()]
-    return f"{where} is short of {', '.join(parts)} ({missing.reason})"
-
-
-def _amount(name: str, value: int, *, in_zone: bool) -> str:
-    if name == "memory" or name.startswith("hugepages-"):
-        return f"{format_bytes(value)} of {name}"
-    if name == "cpu":
-        return f"{value if in_zone else value / 1000:g} CPUs"
-    return f"{value} {name}"
 
 
 def _show(answer: _Answer, args: argparse.Namespace, problems: list[str]) -> int:

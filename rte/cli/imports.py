@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.nhd import labels, triad, triadset
+from rte.placement.groups.nhd import labels, replay, triad, triadset
+from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.request import ANNOTATION
 
@@ -26,15 +29,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     file.add_argument(
         "--fields", action="store_true", help="also tell which field of the file gets what"
     )
+    again = forms.add_parser(
+        "replay", help="where pods that NHD has placed would go here, and why elsewhere"
+    )
+    again.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    again.add_argument(
+        "--groups-policy", type=Path, metavar="FILE", help="as the scheduler's flag of that name"
+    )
     nodes = forms.add_parser("labels", help="labels of Nodes as inventory and site values")
     sets = forms.add_parser("triadset", help="TriadSets as StatefulSets")
     sets.add_argument(
         "--scheduler-name", default="rte-scheduler", metavar="NAME", help="who places the pods"
     )
-    for sub in (nodes, sets):
+    for sub in (nodes, sets, again):
         sub.add_argument(
             "-f", "--file", type=Path, action="append", required=True, metavar="FILE",
-            help="objects as kubectl prints them; TriadSets with the ConfigMaps of their pods",
+            help="objects as kubectl prints them: Nodes, TriadSets with the ConfigMaps of their "
+            "pods, or (replay) Nodes and Pods",
         )  # fmt: skip
 
 
@@ -44,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         return _triad(args.file, fields=args.fields)
     if args.form == "labels":
         return _labels(args.file)
+    if args.form == "replay":
+        return _replay(args.file, args.output, args.groups_policy)
     return _triad_sets(args.file, args.scheduler_name)
 
 
@@ -97,6 +110,53 @@ def _labels(files: list[Path]) -> int:
         )
     print(json.dumps(documents, indent=2))
     return 0
+
+
+def _replay(files: list[Path], output: str, policy: Path | None) -> int:
+    from rte.scheduler.shell.policies import load_policies
+
+    policies = load_policies(policy)
+    objects = _objects(files, "Node", "Pod")
+    nodes = {}
+    for found in (it for it in objects if it["kind"] == "Node"):
+        metadata, status = found.get("metadata") or {}, found.get("status") or {}
+        name = str(metadata.get("name") or "")
+        try:
+            nodes[name] = labels.read(metadata.get("labels") or {}, status.get("allocatable") or {})
+        except errors.ParseError as error:
+            print(f"node {name} is left out: {error}", file=sys.stderr)
+    pods = [it for it in map(_recorded, objects) if it is not None]
+    if not nodes or not pods:
+        raise errors.UsageError("the files hold no Nodes of NHD, or no pods that it has placed")
+    compared = replay.replay(nodes, pods, policies.default)
+    if output == "json":
+        print(json.dumps([asdict(it) for it in compared], indent=2))
+        return 0
+    for it in compared:
+        print(f"{it.name}: {it.kind}: {it.node} -> {it.ours or '-'}")
+        for line in it.why:
+            print(f"  {line}")
+    counts = Counter(it.kind for it in compared)
+    told = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items()))
+    print(f"{len(compared)} pods: {told}")
+    return 0
+
+
+def _recorded(found: dict[str, Any]) -> replay.RecordedPod | None:
+    """A pod with NHD's file, on a node and not over."""
+    metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    status, annotations = found.get("status") or {}, metadata.get("annotations") or {}
+    over = status.get("phase") in ("Succeeded", "Failed")
+    if found["kind"] != "Pod" or over or not spec.get("nodeName") or NHD_FILE not in annotations:
+        return None
+    groups = sorted(filter(None, map(str.strip, annotations.get(triadset.GROUPS, "").split(","))))
+    return replay.RecordedPod(
+        name=f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}",
+        node=spec["nodeName"],
+        file=annotations[NHD_FILE],
+        node_groups=tuple(groups) or ("default",),
+        started=str(status.get("startTime") or metadata.get("creationTimestamp") or ""),
+    )
 
 
 def _triad_sets(files: list[Path], scheduler_name: str) -> int:

@@ -100,29 +100,3 @@ def read_pod(cluster: Cluster, item: dict[str, Any]) -> objects.PodView:
     name = metadata.setdefault("name", "pod")
     metadata.setdefault("uid", f"{metadata.get('namespace', 'default')}/{name}")
     return objects.read_pod(item, cluster.shapes)
-
-
-def pods_of(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pods in the items; the template of a workload counts as many times as it has replicas."""
-    out = []
-    for item in items:
-        spec = item.get("spec")
-        if item.get("kind") == "Pod":
-            out.append(item)
-        elif isinstance(spec, dict) and isinstance(spec.get("template"), dict):
-            count = spec.get("replicas", spec.get("parallelism", 1))
-            metadata = item.get("metadata") or {}
-            for number in range(count if isinstance(count, int) else 1):
-                template = spec["template"]
-                out.append(
-                    {
-                        "kind": "Pod",
-                        "metadata": {
-                            **(template.get("metadata") or {}),
-                            "name": f"{metadata.get('name', 'pod')}-{number}",
-                            "namespace": metadata.get("namespace", "default"),
-                        },
-                        "spec": template.get("spec") or {},
-                    }
-                )
-    return out

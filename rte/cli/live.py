@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rte import errors
+from rte import config, errors
 from rte.kube import credentials, resources
 from rte.kube.client import Client
 
@@ -27,12 +27,13 @@ DRA: Final = {
 }
 
 
-def connect(kubeconfig: Path | None) -> Client:
-    """A client of the cluster that the kubeconfig (or the usual places) names."""
+def connect(args: argparse.Namespace) -> Client:
+    """A client of the cluster that the arguments, the environment or the usual places name."""
+    kubeconfig = config.load(args.command, vars(args), os.environ).agent.kubeconfig
     return Client(credentials.load(kubeconfig, os.environ), timeout_s=60)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     """Add the arguments that say from which cluster, or which files, objects are read."""
     add = parser.add_argument
     add(
@@ -45,14 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
         "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
     )
-    add("--kubeconfig", type=Path, metavar="F", help="API server (default: in-cluster or usual)")
+    config.add_arguments(parser, command)
 
 
 async def read_cluster(
-    kubeconfig: Path | None, lists: Mapping[str, resources.Resource] = CLUSTER
+    args: argparse.Namespace, lists: Mapping[str, resources.Resource] = CLUSTER
 ) -> list[dict[str, Any]]:
     """All objects of these kinds, as they are now; see :func:`read_objects`."""
-    async with connect(kubeconfig) as client:
+    async with connect(args) as client:
         return await read_objects(client, lists)
 
 

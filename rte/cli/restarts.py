@@ -53,6 +53,7 @@ def _answer(entry: NodeEntry) -> dict[str, Any]:
         "node": entry.name,
         "harmless": answer.is_harmless,
         "start_error": answer.start_error,
+        "start_doubtful": answer.start_doubtful,
         "kept": [pods[uid].key for uid in kept],
         "lost": [
             {"pod": pods[uid].key, **_why(uid, admission, answer)}
@@ -81,9 +82,11 @@ def _text(answer: dict[str, Any]) -> str:
     node = answer["node"]
     if "unknown" in answer:
         return f"? {node}: {answer['unknown']}"
-    if answer["start_error"]:
+    if answer["start_error"] or answer["start_doubtful"]:
+        why = answer["start_error"] or "its memory manager may not find its own file in order"
+        would = "may not start, chance decides" if answer["start_doubtful"] else "would not start"
         return (
-            f"- {node}: its kubelet would not start: {answer['start_error']}\n"
+            f"- {node}: its kubelet {would}: {why}\n"
             "    drain the node, or remove the state file of that manager, before a restart"
         )
     kept = len(answer["kept"])

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from rte import config, errors
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.front import explain
-from rte.scheduler.front.extender import Extender
+from rte.scheduler.front import serving
 from rte.scheduler.shell.service import Scheduler
-from rte.telemetry import health, logs
+from rte.telemetry import logs
+from rte.view import routes as view_routes
+from rte.view.source import Source
 
 if TYPE_CHECKING:
     import argparse
@@ -41,8 +42,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(settings: SchedulerSettings) -> None:
     """Refuse settings that could not work, before anything is started."""
+    serving.tls_files(settings)
     if not 0 < settings.renew_seconds <= settings.lease_seconds / 2:
         raise errors.UsageError("--renew-seconds must be positive, half of --lease-seconds at most")
+    if settings.stats_listen and not (settings.stats_cert and settings.stats_key):
+        raise errors.UsageError("--stats-listen needs --stats-cert and --stats-key")
 
 
 def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
@@ -62,24 +66,23 @@ async def _main(settings: SchedulerSettings) -> None:
     async with Client(access, component="rte-scheduler") as client:
         scheduler = Scheduler(client, settings)
         tasks = [asyncio.create_task(scheduler.run(), name="scheduler")]
+        source = Source(scheduler)
+        pages = view_routes.routes(source)
+        running = serving.services(scheduler, client, settings, pages)
         if settings.listen:
-            serving = health.serve(
-                settings.listen,
-                scheduler.metrics.exposition,
-                scheduler.readiness,
-                routes=explain.routes(scheduler),
+            running["view"] = source.run()
+        if settings.stats_listen and settings.stats_cert and settings.stats_key:
+            from rte.scheduler.front import nhd_stats  # here: it brings gRPC with it
+
+            running["statistics"] = nhd_stats.serve(
+                scheduler,
+                settings.stats_listen,
+                settings.stats_cert,
+                settings.stats_key,
+                settings.stats_client_ca,
             )
-            tasks.append(asyncio.create_task(serving, name="health"))
-        if settings.extender_listen:
-            extender = Extender(scheduler, client)
-            scheduler.followers.append(extender.wake_waiting)
-            serving = health.serve(
-                settings.extender_listen,
-                scheduler.metrics.exposition,
-                scheduler.answering,
-                routes=extender.routes(),
-            )
-            tasks.append(asyncio.create_task(serving, name="extender"))
+        for name, service in running.items():
+            tasks.append(asyncio.create_task(service, name=name))
         stopping = asyncio.create_task(stop.wait(), name="signals")
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in [*tasks, stopping]:

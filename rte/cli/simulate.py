@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rte import errors
-from rte.cli import inputs, machines
-from rte.cli.drawing import format_bytes
+from rte import config, errors
+from rte.cli import inputs, machines, manifests
 from rte.model import bits
+from rte.model.quantity import format_bytes
 from rte.sim import offline
+from rte.view import page, still
 
 if TYPE_CHECKING:
     import argparse
@@ -40,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Pods that are bound already stay where they are",
     )
     machines.add_arguments(parser)
+    config.add_arguments(parser, "simulate")
     add(
         "--score",
         default=offline.NEXT_FIT,
@@ -47,14 +50,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how to decide (default %(default)s)",
     )
     add("--compare", action="store_true", help="run every way of deciding, side by side")
-    add("-o", "--output", choices=("text", "json"), default="text")
+    add("-o", "--output", choices=("text", "json", "html"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate; 0 when every pod found a place under the chosen (or each exact) way, else 1."""
     if not args.files and not args.machine:
         raise errors.UsageError("give nodes and pods with -f, or machines with --machine")
-    items = inputs.load_objects(args.files)
+    items = [(file, item) for file in args.files for item in inputs.load_objects([file])]
     strategies = offline.STRATEGIES if args.compare else (args.score,)
     wanted = machines.read(args)
     worlds = [_prepare(items, wanted) for _ in strategies]
@@ -63,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
         for strategy, (cluster, pods, _) in zip(strategies, worlds, strict=True)
     ]
     cluster, _, problems = worlds[-1]
-    if args.output == "json":
+    if args.output == "html":
+        _write_page(cluster)
+    elif args.output == "json":
         print(json.dumps(_document(outcomes, cluster, problems), indent=2))
     else:
         print("\n".join(_compare(outcomes) if args.compare else _report(outcomes[0], cluster)))
@@ -74,27 +79,35 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepare(
-    items: list[dict[str, Any]], wanted: list[machines.Machines]
+    items: list[tuple[Path, dict[str, Any]]], wanted: list[machines.Machines]
 ) -> tuple[Cluster, list[PodView], list[str]]:
     cluster, problems = inputs.build_cluster(
-        item
-        for item in items
-        if item.get("kind") != "Pod" or (item.get("spec") or {}).get("nodeName")
+        item for _, item in items if item["kind"] != "Pod" or _is_bound(item)
     )
     for each in wanted:
         each.add_to(cluster)
     if not any(entry.info for entry in cluster.nodes.values()):
         raise errors.UsageError("there is no node: give Node objects with -f, or --machine")
-    waiting = []
-    for item in inputs.pods_of(items):
-        if not (item.get("spec") or {}).get("nodeName"):
-            try:
-                waiting.append(inputs.read_pod(cluster, item))
-            except errors.ParseError as error:
-                problems.append(f"a pod is left out: {error}")
+    waiting = [
+        inputs.read_pod(cluster, manifests.checked(pod, file))
+        for file, item in items
+        for pod in manifests.pods_of([item], file)
+        if not _is_bound(pod)
+    ]
     if not waiting:
         raise errors.UsageError("there is no pod to place: give Pods or workloads with -f")
     return cluster, offline.order_by_name(waiting), problems
+
+
+def _write_page(cluster: Cluster) -> None:
+    """The nodes after the last way of deciding, as one file for a browser."""
+    sys.stdout.buffer.write(page.assemble(still.picture(cluster)))
+    sys.stdout.buffer.flush()
+
+
+def _is_bound(pod: dict[str, Any]) -> bool:
+    spec = pod.get("spec")
+    return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
 def _report(outcome: offline.Outcome, cluster: Cluster) -> list[str]:
@@ -169,13 +182,14 @@ def _plain(outcome: offline.Outcome) -> dict[str, Any]:
 def _document(
     outcomes: list[offline.Outcome], cluster: Cluster, problems: list[str]
 ) -> dict[str, Any]:
+    names = {pod.kubelet_uid: pod.key for pod in cluster.pods.values()}
     nodes = {
         name: {
             f"node-{zone}": {
                 "cpus": bits.format_list(cpus),
                 "free": bits.format_list(cpus & state.shared & ~state.reserved),
                 "held": {
-                    f"{uid}/{container}": bits.format_list(cpus & holding.cpus)
+                    f"{names.get(uid, uid)}/{container}": bits.format_list(cpus & holding.cpus)
                     for uid, containers in state.holdings.items()
                     for container, holding in containers.items()
                     if cpus & holding.cpus

@@ -8,31 +8,29 @@ files (for ``--kubelet-state-dir``), ``config.yaml`` and ``podresources.json``.
 from __future__ import annotations
 
 import asyncio
+import bz2
 import dataclasses
+import functools
+import gzip
 import io
-import json
+import lzma
 import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from rte import errors
-from rte.model import bits
+from rte import config, errors
 from rte.sysfs import document, read_machine
 from rte.sysfs.capture import Captured, capture
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from rte.model.kubelet import Allocatable, ListedPod
+    from rte.agent.settings import AgentSettings
 
-KUBELET_DIR = Path("/var/lib/kubelet")
 #: What admission depends on; anything else in the file (TLS, tokens, registries) stays behind.
 CONFIG_KEYS = (
     "apiVersion",
@@ -55,32 +53,24 @@ CONFIG_KEYS = (
 )
 
 
+_NOTE = (
+    "it shows the hardware with its MAC addresses and GPU UUIDs, names of pods and containers, and "
+    "the kubelet's settings that admission depends on; --redact numbers addresses, UUIDs and names"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
-    parser.add_argument("out", type=Path, metavar="OUT.tar", help="archive to write")
-    parser.add_argument("--sysfs-root", type=Path, metavar="DIR", help="stands for /sys")
-    parser.add_argument("--procfs-root", type=Path, metavar="DIR", help="stands for /proc")
     parser.add_argument(
-        "--kubelet-state-dir",
+        "out",
         type=Path,
-        metavar="DIR",
-        help=f"the kubelet's --root-dir (default: {KUBELET_DIR}, if there and no root is given)",
+        metavar="OUT.tar[.gz|.xz|.bz2]",
+        help="archive to write, compressed as its name says; `-`: a plain one to standard output",
     )
     parser.add_argument(
-        "--device-plugin-dir",
-        type=Path,
-        metavar="DIR",
-        help="the device manager's folder (default: device-plugins below the kubelet's directory)",
+        "--redact", action="store_true", help="numbers instead of names and hardware ids"
     )
-    parser.add_argument(
-        "--podresources-socket", metavar="ADDR", help="ask this kubelet what its pods hold"
-    )
-    parser.add_argument(
-        "--kubelet-config-file",
-        type=Path,
-        metavar="F",
-        help="the kubelet's --config (default: config.yaml in the state directory, if there)",
-    )
+    config.add_arguments(parser, "snapshot")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,24 +80,78 @@ def run(args: argparse.Namespace) -> int:
         errors.RteError: nothing to capture, a source that was asked for cannot be read, or the
             archive cannot be written.
     """
-    sysfs_root, procfs_root = args.sysfs_root or Path("/sys"), args.procfs_root or Path("/proc")
-    machine = read_machine(sysfs_root, procfs_root)
-    read = document.build_document(machine)
-    entries = capture(sysfs_root, procfs_root)
-    about = {"about": "Captured by rte snapshot."}
-    text = document.format_document(about | read)
+    if str(args.out) == "-" and sys.stdout.isatty():
+        raise errors.UsageError("an archive is nothing for a terminal: redirect it, or name a file")
+    compress = _compression(args.out)
+    agent = config.load("snapshot", vars(args), os.environ).agent
+    machine = read_machine(agent.sysfs, agent.procfs)
+    entries = capture(agent.sysfs, agent.procfs)
+    text = document.format_document(
+        {"about": "Captured by rte snapshot."} | document.build_document(machine)
+    )
     entries.append(Captured("expected.json", text=text))
-    state_dir = args.kubelet_state_dir
-    if state_dir is None and not (args.sysfs_root or args.procfs_root) and _is_there(KUBELET_DIR):
-        state_dir = KUBELET_DIR
-    if state_dir is not None:
-        entries += _capture_state(state_dir, args.device_plugin_dir)
-    entries += _capture_config(args.kubelet_config_file, state_dir)
-    if args.podresources_socket:
-        entries.append(asyncio.run(_capture_podresources(args.podresources_socket)))
-    _write(args.out, sorted(entries, key=lambda entry: entry.path))
-    print(f"{args.out}: {len(entries)} entries, {len(machine.cpus)} CPUs", file=sys.stderr)
+    entries += _capture_kubelet(agent)
+    if args.redact:
+        entries = _redacted(entries)
+    archive = compress(_archive(sorted(entries, key=lambda entry: entry.path)))
+    if str(args.out) == "-":
+        sys.stdout.buffer.write(archive)
+        sys.stdout.buffer.flush()
+    else:
+        _write(args.out, archive)
+    told = f"{args.out}: {len(entries)} entries, {len(machine.cpus)} CPUs"
+    print(told + ("" if args.redact else f"; {_NOTE}"), file=sys.stderr)
     return 0
+
+
+def _compression(out: Path) -> Callable[[bytes], bytes]:
+    kind = out.name.rpartition(".")[2]
+    if kind in ("zst", "lz4", "zip", "7z", "Z", "br"):
+        raise errors.UsageError(f"{out}: give a name that ends with .tar, .tar.gz, .xz or .bz2")
+    if kind in ("gz", "tgz"):
+        return functools.partial(gzip.compress, mtime=0)  # equal content gives equal bytes
+    if kind in ("xz", "txz"):
+        return lzma.compress
+    return bz2.compress if kind == "bz2" else bytes
+
+
+def _capture_kubelet(agent: AgentSettings) -> list[Captured]:
+    """What lies in the kubelet's directory and what it answers, as far as it is named or there."""
+    state_dir = agent.state_dir
+    if agent.kubelet_state_dir is None and state_dir is not None and not _is_there(state_dir):
+        state_dir = None
+    entries = _capture_state(state_dir, agent.plugin_dir) if state_dir else []
+    entries += _capture_config(agent.kubelet_config_file, state_dir)
+    socket = agent.socket
+    if socket is not None and (agent.podresources_socket or _is_socket(socket)):
+        entries.append(asyncio.run(_capture_podresources(socket)))
+    return entries
+
+
+def _is_socket(address: str) -> bool:
+    try:
+        return Path(address.removeprefix("unix://")).is_socket()
+    except OSError:
+        return False
+
+
+def _redacted(entries: list[Captured]) -> list[Captured]:
+    from rte.kubelet.redaction import Redaction
+
+    redaction = Redaction()
+    return [
+        entry
+        if entry.text is None
+        else dataclasses.replace(
+            entry,
+            text=redaction.file(entry.path.rpartition("/")[2], entry.text)
+            if entry.path.startswith("kubelet/")
+            else "\n"
+            if entry.path.endswith("/unique_id")
+            else redaction.text(entry.text),
+        )
+        for entry in entries
+    ]
 
 
 def _is_there(path: Path) -> bool:
@@ -118,7 +162,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _capture_state(state_dir: Path, plugin_dir: Path | None) -> list[Captured]:
-    from rte.kubelet import PLUGIN_DIR, statefiles  # a bare machine needs neither
+    from rte.kubelet import PLUGIN_DIR, redaction, statefiles  # a bare machine needs neither
 
     if not _is_there(state_dir):
         raise errors.KubeletError(
@@ -133,20 +177,12 @@ def _capture_state(state_dir: Path, plugin_dir: Path | None) -> list[Captured]:
     checkpoint = (plugin_dir or state_dir / PLUGIN_DIR) / statefiles.DEVICE_CHECKPOINT
     text = _read(checkpoint)
     if text is not None:
-        kept = _without_responses(text, checkpoint)
+        try:
+            kept = redaction.without_responses(text)
+        except errors.ParseError as error:
+            raise errors.KubeletError(f"{checkpoint}: {error}; leave it out") from error
         entries.append(Captured(f"kubelet/{PLUGIN_DIR}/{checkpoint.name}", text=kept))
     return entries
-
-
-def _without_responses(text: str, path: Path) -> str:
-    """The device checkpoint without what plugins told the runtime: it may hold anything."""
-    try:
-        checkpoint = json.loads(text)
-        for entry in checkpoint["Data"]["PodDeviceEntries"] or ():
-            entry["AllocResp"] = ""
-    except (ValueError, TypeError, KeyError) as error:
-        raise errors.KubeletError(f"{path}: not a device checkpoint; leave it out") from error
-    return json.dumps(checkpoint)
 
 
 def _capture_config(config_file: Path | None, state_dir: Path | None) -> list[Captured]:
@@ -158,43 +194,19 @@ def _capture_config(config_file: Path | None, state_dir: Path | None) -> list[Ca
         return []
     import yaml  # here: a bare machine does without
 
-    from rte.kubelet import config
+    from rte.kubelet import config as kubelet_config
 
-    given = config.parse_document(text, str(path))
+    given = kubelet_config.parse_document(text, str(path))
     kept = {key: given[key] for key in CONFIG_KEYS if key in given}
     return [Captured("kubelet/config.yaml", text=yaml.safe_dump(kept, sort_keys=True))]
 
 
 async def _capture_podresources(address: str) -> Captured:
-    from rte.kubelet import podresources  # gRPC takes long to load
+    from rte.kubelet import podresources, recorded  # gRPC takes long to load
 
     async with podresources.PodResources(address) as client:
         pods, allocatable = await asyncio.gather(client.list(), client.allocatable())
-    return Captured("kubelet/podresources.json", text=_format_answers(pods, allocatable))
-
-
-def _format_answers(pods: Iterable[ListedPod], allocatable: Allocatable | None) -> str:
-    answers = {"list": list(pods), "allocatable": allocatable}
-    return json.dumps(_readable(answers), indent=1) + "\n"
-
-
-def _readable(value: Any, key: str = "") -> Any:
-    """Values of ours as mappings, sets as the kernel's lists, tuples as lists."""
-    if dataclasses.is_dataclass(value):
-        value = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-    elif isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
-    if isinstance(value, Mapping):
-        # Device ids are keys with a zone set each; fields of ours have names of ours.
-        return {
-            name: _readable(item, "zones" if key == "devices" else name)
-            for name, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_readable(item) for item in value]
-    if isinstance(value, int) and key in {"cpus", "zones"}:
-        return bits.format_list(value)
-    return value
+    return Captured("kubelet/podresources.json", text=recorded.format_answers(pods, allocatable))
 
 
 def _read(path: Path) -> str | None:
@@ -207,15 +219,22 @@ def _read(path: Path) -> str | None:
         raise errors.KubeletError(f"{path}: {reason}") from error
 
 
-def _write(out: Path, entries: Iterable[Captured]) -> None:
-    """Write an archive whose bytes depend on the entries alone, and put it in place at once."""
+def _archive(entries: Iterable[Captured]) -> bytes:
+    """An archive whose bytes depend on the entries alone."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for entry in entries:
+            _add(archive, entry)
+    return file.getvalue()
+
+
+def _write(out: Path, archive: bytes) -> None:
+    """Put the archive in place at once."""
     try:
         with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False) as f:
             temporary = Path(f.name)
             try:
-                with tarfile.open(fileobj=f, mode="w", format=tarfile.GNU_FORMAT) as archive:
-                    for entry in entries:
-                        _add(archive, entry)
+                f.write(archive)
                 f.flush()
                 os.fsync(f.fileno())
                 temporary.replace(out)

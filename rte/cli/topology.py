@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rte import config, errors
 from rte.cli import drawing
+from rte.cli.parsing import MACHINE
 from rte.model import bits
 from rte.model.node import NodeReading
+from rte.model.quantity import format_bytes
 from rte.sysfs import document, read_machine
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
+    from rte.agent.settings import AgentSettings
     from rte.model.bits import CPUSet
     from rte.model.machine import CPU, Machine, PCIDevice, Zone
 
@@ -24,43 +30,34 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument(
-        "--sysfs-root", type=Path, metavar="DIR", help="stands for /sys (default: the real one)"
+        "machine",
+        nargs="?",
+        metavar="MACHINE",
+        help=f"{MACHINE}; without it: this machine, with its kubelet where there is one",
     )
+    config.add_arguments(parser, "topology")
     parser.add_argument(
-        "--procfs-root", type=Path, metavar="DIR", help="stands for /proc (default: the real one)"
-    )
-    parser.add_argument(
-        "--kubelet-state-dir",
-        type=Path,
-        metavar="DIR",
-        help="the kubelet's root directory: show who holds what",
-    )
-    parser.add_argument(
-        "--podresources-socket", metavar="ADDR", help="the kubelet's podresources API: likewise"
-    )
-    parser.add_argument(
-        "--kubelet-config-file", type=Path, metavar="F", help="the kubelet's configuration file"
-    )
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json", "svg"), default="text", help="default: text"
+        "-o", "--output", choices=("text", "json", "svg", "html"), default="text", help="form"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read and print; 0 = done. A kubelet is asked only where one is named.
+    """Read and print; 0 = done.
 
     Raises:
         errors.RteError: the machine, or a kubelet that was named, cannot be read.
     """
-    machine = read_machine(args.sysfs_root or Path("/sys"), args.procfs_root or Path("/proc"))
-    if args.kubelet_state_dir or args.podresources_socket:
-        reading = _ask_kubelet(args, machine)
-    else:
-        reading = NodeReading(node_name="", machine=machine)
+    reading = read(args)
     if args.output == "json":
         text = document.format_document(_document(reading))
     elif args.output == "svg":
-        text = drawing.draw(machine, reading)
+        text = drawing.draw(reading.machine, reading)
+    elif args.output == "html":
+        from rte.view import page, still  # here: it brings the scheduler's view of nodes with it
+
+        sys.stdout.buffer.write(page.assemble(still.picture_of(reading)))
+        sys.stdout.buffer.flush()
+        return 0
     else:
         text = "".join(f"{line}\n" for line in describe(reading))
     sys.stdout.buffer.write(text.encode())
@@ -68,19 +65,56 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _ask_kubelet(args: argparse.Namespace, machine: Machine) -> NodeReading:
-    from rte.agent import oneshot  # a bare machine needs no kubelet, so no gRPC either
-    from rte.agent.settings import AgentSettings
+def read(args: argparse.Namespace) -> NodeReading:
+    """The machine that the arguments name, and its kubelet where one belongs to it.
 
-    settings = AgentSettings(
-        sysfs_root=args.sysfs_root,
-        procfs_root=args.procfs_root,
-        kubelet_state_dir=args.kubelet_state_dir,
-        podresources_socket=args.podresources_socket,
-        kubelet_config_file=args.kubelet_config_file,
-        node_name=platform.node().lower(),
-    )
-    return asyncio.run(oneshot.read_node(settings, machine))
+    Raises:
+        errors.RteError: as :func:`run`.
+    """
+    agent = config.load("topology", vars(args), os.environ).agent
+    if args.machine is not None:
+        hardware = (agent.sysfs_root, agent.procfs_root)
+        if any((*hardware, agent.podresources_socket, agent.kubelet_state_dir)):
+            raise errors.UsageError(
+                f"{args.machine} is a machine of its own: leave --sysfs-root, --procfs-root, "
+                "--kubelet-state-dir and --podresources-socket out (RTE_... variables too)"
+            )
+        from rte.cli import (
+            naming,
+        )  # it knows clusters and files; this host's hardware needs neither
+
+        found = naming.find_one(args.machine, args)
+        return replace(found.reading, node_name=found.reading.node_name or found.name)
+    machine = read_machine(agent.sysfs, agent.procfs)
+    if (agent.sysfs_root is None) != (agent.procfs_root is None):
+        missing = "--procfs-root" if agent.procfs_root is None else "--sysfs-root"
+        print(
+            f"rte topology: note: without {missing} the rest is read from this host: give both",
+            file=sys.stderr,
+        )
+    named = agent.podresources_socket is not None or agent.kubelet_state_dir is not None
+    # Hardware that is not this host's has a name only where somebody gives it one.
+    own = "" if agent.sysfs_root else platform.node().lower()
+    agent = replace(agent, node_name=agent.node_name or own)
+    if named or (agent.asks_kubelet and _has_kubelet(agent)):
+        from rte.agent import oneshot  # a bare machine needs no kubelet, so no gRPC either
+
+        return asyncio.run(oneshot.read_node(agent, machine))
+    return NodeReading(node_name=agent.node_name, machine=machine)
+
+
+def _has_kubelet(agent: AgentSettings) -> bool:
+    """Whether this host's kubelet is there to be asked, by us."""
+    try:
+        directory, socket = agent.state_dir, agent.socket
+        return (
+            directory is not None
+            and os.access(directory, os.R_OK | os.X_OK)
+            and socket is not None
+            and Path(socket.removeprefix("unix://")).is_socket()
+        )
+    except OSError:
+        return False
 
 
 def _document(reading: NodeReading) -> document.Document:
@@ -161,7 +195,7 @@ def _describe_pool(zone: Zone, size: int) -> str:
     count = zone.hugepages[size]
     if not count:
         return f"{drawing.format_page(size)}: none"
-    text = f"{drawing.format_page(size)}: {count:,} = {drawing.format_bytes(size * count)}"
+    text = f"{drawing.format_page(size)}: {count:,} = {format_bytes(size * count)}"
     free = zone.free_hugepages.get(size, count)
     return text if free == count else f"{text} ({free:,} free)"
 
@@ -171,7 +205,7 @@ def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
         what = f"{zone.cpus.bit_count()} CPUs {bits.format_list(zone.cpus)}"
     else:
         what = "memory only" if zone.memory_bytes else "no CPUs, no memory"
-    yield f"  Zone {zone.id}: {what}, {drawing.format_bytes(zone.memory_bytes)}"
+    yield f"  Zone {zone.id}: {what}, {format_bytes(zone.memory_bytes)}"
     pools = [_describe_pool(zone, size) for size in sorted(zone.hugepages)]
     if pools:
         yield f"    huge pages {', '.join(pools)}"
@@ -264,7 +298,7 @@ def _describe_holders(reading: NodeReading) -> Iterator[str]:
         for container, holding in sorted(state.holdings[uid].items()):
             what = [bits.format_list(holding.cpus)] if holding.cpus else []
             what += [
-                f"{block.resource} {drawing.format_bytes(block.size)} of zone "
+                f"{block.resource} {format_bytes(block.size)} of zone "
                 f"{bits.format_list(block.zones)}"
                 for block in holding.memory
             ]

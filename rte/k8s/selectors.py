@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ from rte.k8s import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class NodeTerm:
         if not self.expressions and not self.fields:
             return False
         return all(item.accepts(labels.get(item.key)) for item in self.expressions) and all(
-            item.accepts(name if item.key == "metadata.name" else None) for item in self.fields
+            item.key == "metadata.name" and item.accepts(name) for item in self.fields
         )
 
 
@@ -155,8 +159,7 @@ def _requirement(raw: wire.Expression) -> Requirement:
 
 
 def _compare(operator: str, value: str, bound: str) -> bool:
-    try:
-        left, right = int(value), int(bound)
-    except ValueError:
+    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
         return False
+    left, right = int(value), int(bound)
     return left > right if operator == "Gt" else left < right

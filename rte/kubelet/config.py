@@ -10,8 +10,6 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rte import errors
 from rte.kubelet import DEFAULT_ROOT_DIR
 from rte.model import bits, quantity
@@ -334,8 +332,10 @@ def parse_document(text: str | bytes, where: str) -> dict[str, Any]:
     Raises:
         errors.KubeletError: other text; the message starts with ``where``.
     """
+    import yaml  # here: a megabyte that an agent which asks the kubelet itself does without
+
     try:
-        config = yaml.load(text, _LOADER)  # noqa: S506 (a safe loader)
+        config = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())[:200]
         raise errors.KubeletError(f"{where}: not YAML: {why}") from error
@@ -351,9 +351,6 @@ def parse_document(text: str | bytes, where: str) -> dict[str, Any]:
                 f"{where}: {key}: expected {wanted}, not {_short(config.get(key))}"
             )
     return config
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _drop_ins(directory: Path) -> Iterator[Path]:

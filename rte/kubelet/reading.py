@@ -2,32 +2,33 @@
 
 Files are read again only when they changed, so the same functions serve a reading on demand and
 an agent that follows changes: keep the last :class:`StateFiles`, call :func:`read_state_files`
-whenever a watch fires, and :func:`combine` the parts.
+whenever a watch fires, and :func:`rte.model.kubelet.combine` the parts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rte import errors
 from rte.kubelet import PLUGIN_DIR, statefiles
-from rte.model.kubelet import (
-    Allocatable,
-    AllocatedPods,
-    CPUManagerState,
-    DeviceCheckpoint,
-    KubeletView,
-    ListedPod,
-    MemoryManagerState,
-)
+from rte.model.kubelet import StateFiles, combine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rte.model.kubelet import (
+        Allocatable,
+        AllocatedPods,
+        CPUManagerState,
+        DeviceCheckpoint,
+        KubeletView,
+        ListedPod,
+        MemoryManagerState,
+        Signature,
+    )
     from rte.model.node import KubeletConfig
 
 #: Larger than any state file; a guard against a wrong path.
@@ -41,9 +42,6 @@ _ATTEMPTS = 20
 #: an inode that was freed by one rename may serve the next.
 _TICK_NS = 10_000_000
 
-#: What tells one version of a file from the next; None for a file that is not there.
-Signature: TypeAlias = "tuple[int, int, int] | None"
-
 _State = TypeVar("_State")
 
 
@@ -55,21 +53,6 @@ class Source(Protocol):
 
     async def allocatable(self) -> Allocatable | None:
         """What could be handed out, None where the kubelet does not offer the call."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateFiles:
-    """The state files as read at one moment; None for a file that is not there.
-
-    ``read_ns`` is when reading began (Unix time).
-    """
-
-    allocated: AllocatedPods | None = None
-    devices: DeviceCheckpoint | None = None
-    cpu: CPUManagerState | None = None
-    memory: MemoryManagerState | None = None
-    signatures: tuple[Signature, ...] = (None, None, None, None)
-    read_ns: int = field(default=0, compare=False)
 
 
 def read_cpu_state(state_dir: Path) -> CPUManagerState | None:
@@ -158,32 +141,6 @@ def kubelet_epoch(socket: Path | None, plugin_dir: Path | None) -> str:
             continue
         return f"{status.st_ino:x}-{status.st_mtime_ns:x}"
     return ""
-
-
-def combine(
-    files: StateFiles | None,
-    *,
-    config: KubeletConfig | None = None,
-    version: str = "",
-    epoch: str = "",
-    pods: tuple[ListedPod, ...] | None = None,
-    allocatable: Allocatable | None = None,
-    coherent: bool = True,
-) -> KubeletView:
-    """Put the parts of a view together; ``coherent`` as in :class:`KubeletView`."""
-    files = files or StateFiles()
-    return KubeletView(
-        config=config,
-        version=version,
-        epoch=epoch,
-        cpu=files.cpu,
-        memory=files.memory,
-        allocated=files.allocated,
-        devices=files.devices,
-        pods=pods,
-        allocatable=allocatable,
-        coherent=coherent,
-    )
 
 
 async def read_view(

@@ -55,6 +55,8 @@ class Gang:
         with_gangs: names of the gangs that are placed only together with this one, itself included
             where it is one of them.
         counts_running: pods that run already count for ``min_count``.
+        stays_whole: once so many were placed, later pods go one by one (Koordinator's match policy
+            ``once-satisfied``).
         is_disrupted_whole: who evicts one pod has to evict all (disruption mode ``all``).
         gives_up: where one pod fails, those that have a place give theirs back (Koordinator's
             mode ``Strict``; all others).
@@ -66,6 +68,7 @@ class Gang:
     topology_key: str = ""
     with_gangs: frozenset[str] = field(default=frozenset())
     counts_running: bool = True
+    stays_whole: bool = False
     is_disrupted_whole: bool = False
     gives_up: bool = True
     timeout_s: float | None = None
@@ -185,11 +188,13 @@ def _koordinated(
         raise errors.ParseError(f"{_KOORDINATOR}groups", text, f"not JSON: {error}") from None
     if not isinstance(groups, list) or not all(isinstance(each, str) for each in groups):
         raise errors.ParseError(f"{_KOORDINATOR}groups", text, "expected a list of names")
+    policy = annotations.get(f"{_KOORDINATOR}match-policy") or "once-satisfied"
     return Gang(
         key=key,
         min_count=min_count,
         with_gangs=frozenset(groups),
-        counts_running=annotations.get(f"{_KOORDINATOR}match-policy") != "only-waiting",
+        counts_running=policy != "only-waiting",
+        stays_whole=policy == "once-satisfied",
         gives_up=annotations.get(f"{_KOORDINATOR}mode") != "NonStrict",
         timeout_s=timeout_s,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -126,6 +126,25 @@ class Allocatable:
     devices: tuple[DeviceHolding, ...] = ()
 
 
+#: What tells one version of a file from the next; None for a file that is not there.
+Signature: TypeAlias = "tuple[int, int, int] | None"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFiles:
+    """The state files as read at one moment; None for a file that is not there.
+
+    ``read_ns`` is when reading began (Unix time).
+    """
+
+    allocated: AllocatedPods | None = None
+    devices: DeviceCheckpoint | None = None
+    cpu: CPUManagerState | None = None
+    memory: MemoryManagerState | None = None
+    signatures: tuple[Signature, ...] = (None, None, None, None)
+    read_ns: int = field(default=0, compare=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KubeletView:
     """All that one kubelet says, as read; nothing here is reconciled yet.
@@ -154,6 +173,32 @@ class KubeletView:
     pods: tuple[ListedPod, ...] | None = None
     allocatable: Allocatable | None = None
     coherent: bool = True
+
+
+def combine(
+    files: StateFiles | None,
+    *,
+    config: KubeletConfig | None = None,
+    version: str = "",
+    epoch: str = "",
+    pods: tuple[ListedPod, ...] | None = None,
+    allocatable: Allocatable | None = None,
+    coherent: bool = True,
+) -> KubeletView:
+    """Put the parts of a view together; ``coherent`` as in :class:`KubeletView`."""
+    files = files or StateFiles()
+    return KubeletView(
+        config=config,
+        version=version,
+        epoch=epoch,
+        cpu=files.cpu,
+        memory=files.memory,
+        allocated=files.allocated,
+        devices=files.devices,
+        pods=pods,
+        allocatable=allocatable,
+        coherent=coherent,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

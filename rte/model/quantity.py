@@ -103,3 +103,13 @@ def hugepage_resource(page_bytes: int) -> str:
         if page_bytes % unit == 0:
             return f"hugepages-{page_bytes // unit}{suffix}"
     return f"hugepages-{page_bytes}"
+
+
+def format_bytes(size: int) -> str:
+    """A size in the largest binary unit that keeps three digits or fewer before the point."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"

@@ -13,6 +13,7 @@ import orjson
 
 from rte.accounting.topology import kubelet_topology
 from rte.model import bits
+from rte.model.node import PodRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +96,19 @@ def _pod_cpu_allocs(
             }
         )
     return allocs
+
+
+def holders(annotations: Mapping[str, str]) -> tuple[PodRef, ...]:
+    """The pods that ``pod-cpu-allocs`` names; none where it is absent or malformed."""
+    try:
+        allocs = orjson.loads(annotations.get(POD_CPU_ALLOCS) or "null") or []
+        return tuple(
+            PodRef(uid=item["uid"], namespace=item["namespace"], name=item["name"], exclusive=True)
+            for item in allocs
+            if "name" in item
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ()
 
 
 def _cpu_manager_policy(state: NodeState | None) -> dict[str, Any]:

@@ -19,8 +19,13 @@ class SchedulerSettings:
     Attributes:
         kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
         scheduler_name: pods with this ``spec.schedulerName`` are ours.
+        also_for: further names whose pods are ours (kube-scheduler has profiles for this).
         listen: address of health, metrics and ``/explain``; empty: none.
         extender_listen: address of the extender verbs; empty: none.
+        tls_cert_file: the extender's certificate; None: plain HTTP, on a loopback address.
+        tls_private_key_file: its key.
+        client_ca_file: signs the certificates of the extender's clients.
+        extender_profiles: pods with these ``spec.schedulerName`` are bound through the extender.
         leader_elect: only the holder of the Lease binds.
         lease_namespace: of the Lease.
         lease_name: of the Lease.
@@ -29,16 +34,30 @@ class SchedulerSettings:
         renew_seconds: between renewals.
         bind_timeout: seconds for one bind request.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
+            once another node would take it.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
+        device_share: choose devices by Koordinator's Device objects and annotations.
+        groups_policy: file with the rules of processing groups; None: the defaults.
+        stats_listen: address of NHD's gRPC statistics; empty: none.
+        stats_cert: their certificates, ``stats_key`` the private key.
+        stats_client_ca: authority of the clients that may ask; None: anybody may.
+        fit_shapes: YAML file of pods whose number that fits is measured; None: none.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
     kubeconfig: Path | None = None
     scheduler_name: str = "rte-scheduler"
+    also_for: tuple[str, ...] = ()
     listen: str = "127.0.0.1:10260"
     extender_listen: str = ""
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+    client_ca_file: Path | None = None
+    extender_profiles: tuple[str, ...] = ("default-scheduler",)
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "rte-scheduler"
@@ -47,7 +66,16 @@ class SchedulerSettings:
     renew_seconds: float = 1.0
     bind_timeout: float = 2.0
     reserve_after: float = 60.0
+    align_patience: float = 30.0
+    gang_timeout: float = 60.0
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None
+    fit_shapes: Path | None = None
     resource_status: bool = False
+    device_share: bool = False
+    groups_policy: Path | None = None
+    stats_listen: str = ""
+    stats_cert: Path | None = None
+    stats_key: Path | None = None
+    stats_client_ca: Path | None = None

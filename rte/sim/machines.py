@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors, sysfs
 from rte.model import bits, quantity
+from rte.sim import pci
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ class Shape:
         memory: bytes of each zone.
         hugepages: page size in KiB -> pages of each zone.
         l3: cores that share a level-3 cache (0: all of a zone).
+        gpus, nics: PCI devices of each zone, below PCIe roots of their own (:mod:`rte.sim.pci`).
     """
 
     zones: int
@@ -43,6 +45,8 @@ class Shape:
     memory: int = 64 << 30
     hugepages: Mapping[int, int] = field(default_factory=lambda: dict.fromkeys(_PAGES.values(), 0))
     l3: int = 0
+    gpus: int = 0
+    nics: int = 0
 
 
 def parse(text: str) -> Shape:
@@ -56,7 +60,8 @@ def parse(text: str) -> Shape:
     if match is None:
         raise errors.UsageError(f"shape {text!r}: expected ZONESxCPUS[,option=value...], e.g. 2x32")
     zones, cpus = int(match[1]), int(match[2])
-    numbers = {"sockets": 2 if zones % 2 == 0 else 1, "threads": 2 if cpus % 2 == 0 else 1, "l3": 0}
+    numbers = {"sockets": 2 if zones % 2 == 0 else 1, "threads": 2 if cpus % 2 == 0 else 1}
+    numbers |= dict.fromkeys(("l3", "gpus", "nics"), 0)
     memory = 64 << 30
     pages = dict.fromkeys(_PAGES.values(), 0)
     for option in options:
@@ -73,7 +78,7 @@ def parse(text: str) -> Shape:
         else:
             raise errors.UsageError(
                 f"shape {text!r}: {option!r} is none of sockets=, threads=, memory=, l3=, "
-                "hugepages-2Mi=, hugepages-1Gi="
+                "hugepages-2Mi=, hugepages-1Gi=, gpus=, nics="
             )
     sockets, threads = numbers["sockets"], numbers["threads"]
     if not (zones and cpus and sockets and threads) or zones % sockets or cpus % threads:
@@ -88,6 +93,8 @@ def parse(text: str) -> Shape:
         memory=memory,
         hugepages=pages,
         l3=numbers["l3"],
+        gpus=numbers["gpus"],
+        nics=numbers["nics"],
     )
 
 
@@ -125,6 +132,8 @@ def write(shape: Shape, folder: Path) -> None:
                 _write(here / f"hugepages/hugepages-{size}kB" / name, str(pages))
         for cpu in bits.members(cpus):
             (here / f"cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
+    for one in pci.functions(shape.zones, shape.gpus, shape.nics):
+        _write_function(folder / "sys", one)
     everything = kib * shape.zones
     _write(folder / "proc/meminfo", f"MemTotal: {everything} kB\nMemFree: {everything} kB")
     _write(folder / "proc/cpuinfo", _cpuinfo(shape, cores_per_zone, cores, per_socket))
@@ -164,6 +173,19 @@ def _write_cpu(here: Path, shape: Shape, core: int, socket: int) -> None:
     }
     for name, text in cache.items():
         _write(here / "cache/index3" / name, text)
+
+
+def _write_function(sys: Path, one: pci.Function) -> None:
+    bridge = f"devices/{one.root}/{one.bridge}"
+    ids = {"vendor": "0x1000", "device": "0xc010", "class": "0x060400"}
+    own = {"vendor": one.vendor, "device": one.device, "class": one.pci_class}
+    for place, files in ((bridge, ids), (f"{bridge}/{one.address}", own)):
+        for name, text in {**files, "numa_node": str(one.zone)}.items():
+            _write(sys / place / name, text)
+        link = sys / "bus/pci/devices" / place.rpartition("/")[2]
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(f"../../../{place}")
 
 
 def _cpuinfo(shape: Shape, cores_per_zone: int, cores: int, zones_per_socket: int) -> str:

@@ -10,7 +10,10 @@ from aiohttp import web
 from rte import errors
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable
+
+    from rte.telemetry.effects import Condition
 
 
 class Readiness:
@@ -26,6 +29,13 @@ class Readiness:
     def fails(self, condition: str, reason: str) -> None:
         """The condition does not hold, because of ``reason``."""
         self._unmet[condition] = reason
+
+    def set(self, condition: Condition) -> None:
+        """As the condition says."""
+        if condition.reason:
+            self.fails(condition.name, condition.reason)
+        else:
+            self.met(condition.name)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -52,8 +62,11 @@ async def serve(
     *,
     started: Callable[[int], None] = lambda _: None,
     routes: Iterable[web.RouteDef] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until cancelled; ``started`` learns the port (for port 0), ``routes`` are added.
+
+    With ``tls`` everything is served over it.
 
     ``/healthz`` answers as long as the event loop runs: what a restart would not heal is no
     reason for one.
@@ -86,7 +99,7 @@ async def serve(
     await runner.setup()
     host, port = parse_address(address)
     try:
-        site = web.TCPSite(runner, host or None, port)
+        site = web.TCPSite(runner, host or None, port, ssl_context=tls)
         await site.start()
         started(runner.addresses[0][1])
         await asyncio.Event().wait()

@@ -136,6 +136,12 @@ class AgentMetrics:
             registry=registry,
         )
 
+        # What is rare has a series from the start, so that its first increase can be seen.
+        for renewal in ("renewed", "failed", "withheld"):
+            self.lease_renewals.labels(renewal)
+        self.write_failures.labels("0")
+        self.podresources_failures.labels("list")
+
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

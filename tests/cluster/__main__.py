@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "out", type=Path, nargs="?", metavar="OUT.tar", help="default: the cache; prints its path"
     )
 
+    command("containerd", _containerd, "build containerd into the cache; prints its folder")
     command("helm", _helm, "build helm into the cache; prints its path")
 
     sub = command("up", _up, "start a cluster; prints the KUBECONFIG to export")
@@ -160,6 +161,10 @@ def _image(args: argparse.Namespace) -> None:
         images.build(args.out.absolute())
     else:
         print(images.archive())
+
+
+def _containerd(_: argparse.Namespace) -> None:
+    print(builder.containerd())
 
 
 def _helm(_: argparse.Namespace) -> None:

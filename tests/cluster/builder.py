@@ -28,6 +28,9 @@ PROVEN = {"1.34": "1.34.8", "1.35": "1.35.4", "1.36": "1.36.4", "1.37": DEFAULT_
 MAX_SKEW = 3
 ETCD_VERSION = "3.6.6"
 HELM_VERSION = "4.3.1"
+#: A release with the Node Resource Interface, which distributions' packages may lack (before 1.7).
+CONTAINERD_VERSION = "2.1.4"
+CONTAINERD_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 KUBELET, ETCD = "kubelet", "etcd"
 #: All that a cluster runs.
 PROGRAMS = (
@@ -255,6 +258,30 @@ def helm() -> Path:
                 _go(work, "build", "-mod=mod", "-ldflags", "-s -w", "-o", "helm", package)
                 _publish(work / "helm", folder / "helm")
     return folder / "helm"
+
+
+def containerd() -> Path:
+    """Folder of containerd, its shim and ctr, built where the cache lacks them (two minutes).
+
+    Raises:
+        ClusterError: Go is missing or the build fails.
+    """
+    folder = cache_dir() / f"containerd-{CONTAINERD_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock"):
+        missing = [name for name in CONTAINERD_PROGRAMS if not (folder / name).exists()]
+        if missing:
+            note(f"building containerd {CONTAINERD_VERSION} ...")
+            packages = [f"github.com/containerd/containerd/v2/cmd/{name}" for name in missing]
+            tags = "no_btrfs no_devmapper no_tracing no_zfs"
+            with _workspace() as work:
+                (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
+                _go(work, "get", *(f"{package}@v{CONTAINERD_VERSION}" for package in packages))
+                flags = ["-mod=mod", "-tags", tags, "-ldflags", "-s -w"]
+                _go(work, "build", *flags, "-o", f"{work / 'bin'}/", *packages)
+                for name in missing:
+                    _publish(work / "bin" / name, folder / name)
+    return folder
 
 
 def _fakecri() -> Path:

@@ -42,6 +42,10 @@ _IDLE_CONTROLLERS = (
 )  # fmt: skip
 
 
+#: Of API server and scheduler; of the API server alone.
+_GANGS = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true")
+
+
 class Cluster:
     """A running cluster.
 
@@ -64,13 +68,19 @@ class Cluster:
 
     @classmethod
     def start(
-        cls, *, version: str = builder.DEFAULT_VERSION, name: str = "", tied: bool = True
+        cls,
+        *,
+        version: str = builder.DEFAULT_VERSION,
+        name: str = "",
+        tied: bool = True,
+        gangs: bool = False,
     ) -> Cluster:
         """Start a control plane; nodes are added afterwards.
 
         Args:
             name: of the run folder; by default a random one.
             tied: the cluster ends when this process ends, whatever the way.
+            gangs: serve PodGroups of 1.37 (gate ``GenericWorkload``), to kube-schedulers as well.
 
         Raises:
             ClusterError: not root, a tool is missing, or a program does not start.
@@ -90,6 +100,7 @@ class Cluster:
         cluster._save(
             version=binaries.version,
             tied=tied,
+            gangs=gangs,
             owner=[own.pid, own.create_time()] if tied else None,
             token=secrets.token_hex(16),
         )
@@ -199,6 +210,8 @@ class Cluster:
         }
         path.write_text(yaml.safe_dump(body, sort_keys=False))
         command = [self.binaries.path("kube-scheduler"), f"--config={path}", "--secure-port=0"]
+        if self._info["gangs"]:
+            command.append(_GANGS[0])
         return self.spawn(role, command, log=log)
 
     def stop_role(self, role: str, *, grace: float = 5) -> None:
@@ -224,6 +237,7 @@ class Cluster:
                 f"--client-ca-file={self.authority.certificate}",
                 f"--token-auth-file={self.dir / 'tokens.csv'}",
                 f"--service-account-key-file={pki / 'sa.pub'}",
+                *(_GANGS if info["gangs"] else ()),
                 f"--service-account-signing-key-file={pki / 'sa.key'}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.96.0.0/16",

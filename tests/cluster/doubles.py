@@ -64,17 +64,22 @@ class Doubles:
 
         Pods with devices end before: whether the device plugins are back when the pods are admitted
         again is a matter of chance, and until then the device manager has no opinion on zones, and
-        no devices for init containers that have ended.
+        no devices for init containers that have ended. Kubelets of which the prediction says that
+        chance decides whether they start take no part from here on.
         """
-        pairs = self.agreeing
         self._end(
             [
                 (pair, name)
-                for pair in pairs
+                for pair in self.agreeing
                 for name, pod in sorted(pair.alive.items())
                 if _asks_for_devices(pod)
             ]
         )
+        for pair in self.agreeing:
+            if placement.restart(pair.double.state, ()).start_doubtful:
+                pair.counts.update(starts_left_to_chance=1)
+                pair.start_error = "left to chance"
+        pairs = self.agreeing
         before = {pair.real.name: pair.real.heartbeat() for pair in pairs}
         for pair in pairs:
             pair.real.stop_kubelet()

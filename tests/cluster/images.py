@@ -28,8 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAUSE = Path(__file__).parent / "pause"
 #: Debian packages of the field lane: command -> package.
 TOOLS = {
-    "buildah": "buildah", "containerd": "containerd", "ctr": "containerd",
-    "mmdebstrap": "mmdebstrap", "runc": "runc",
+    "buildah": "buildah", "mmdebstrap": "mmdebstrap", "runc": "runc",
 }  # fmt: skip
 #: The base holds Python and nothing else that the images need.
 BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-pip")
@@ -37,8 +36,8 @@ SUITE = "bookworm"
 TARGETS = ("agent", "scheduler")
 PAUSE_IMAGE = "localhost/pause:1"
 #: What the images are made from.
-_SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "rte",
-            "manifests/crd")  # fmt: skip
+_SOURCES = ("Dockerfile", ".dockerignore", ".ci/sbom", "pyproject.toml", "README.md", "LICENSE",
+            "rte", "manifests/crd")  # fmt: skip
 
 
 def names() -> dict[str, str]:
@@ -81,7 +80,14 @@ def build(out: Path) -> None:
     note("building the images ...")
     with tempfile.TemporaryDirectory(prefix="rte-images-") as name:
         work = Path(name)
-        store = ["--root", work / "store", "--runroot", work / "run", "--storage-driver", "vfs"]
+        store = ["--root", work / "store", "--runroot", work / "run"]
+        # Overlays copy nothing; where they are not allowed, every step copies the whole tree.
+        overlays = subprocess.run(
+            ["buildah", *store, "--storage-driver", "overlay", "info"],
+            capture_output=True, check=False,
+        )  # fmt: skip
+        store += ["--storage-driver", "vfs" if overlays.returncode else "overlay"]
+        layers = f"--layers={'false' if overlays.returncode else 'true'}"
 
         def buildah(command: str, *args: str | Path) -> str:
             return _run("buildah", *store, command, *args)
@@ -91,7 +97,7 @@ def build(out: Path) -> None:
         buildah("commit", "-q", "--rm", container, "localhost/base:1")
         for target, image in names().items():
             buildah(
-                "bud", "-q", "--isolation", "chroot", "--layers=false", "--target", target,
+                "bud", "-q", "--isolation", "chroot", layers, "--target", target,
                 "--build-arg", "BASE=localhost/base:1", "--build-arg", "PIP_NO_INDEX=1",
                 "--build-arg", "PIP_FIND_LINKS=/wheels", "--volume", f"{wheels}:/wheels:ro",
                 "--tag", image, ROOT,
@@ -181,6 +187,11 @@ root = "{folder}/containerd/root"
 state = "{folder}/containerd/state"
 [grpc]
   address = "{folder}/cri.sock"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{folder}/nri.sock"
+  plugin_path = "{folder}/nri/plugins"
+  plugin_config_path = "{folder}/nri/conf.d"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   # Raising the score of a sandbox is not allowed here.
@@ -200,4 +211,13 @@ CNI = """{"cniVersion": "0.4.0", "name": "lane", "plugins": [{"type": "loopback"
 
 def import_command(folder: Path, images: Path) -> Sequence[str | Path]:
     """Hands an archive to the containerd of a node's folder."""
-    return ["ctr", "-a", folder / "cri.sock", "-n", "k8s.io", "images", "import", images]
+    return [
+        builder.containerd() / "ctr",
+        "-a",
+        folder / "cri.sock",
+        "-n",
+        "k8s.io",
+        "images",
+        "import",
+        images,
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -427,8 +428,15 @@ class Node:
 
     def start_containerd(self) -> None:
         """Start containerd and wait until it answers."""
-        pid = self.spawn("containerd", ["containerd", "--config", self.dir / "containerd.toml"])
-        version = ["ctr", "-a", self.dir / "cri.sock", "version"]
+        programs = builder.containerd()
+        # It finds its shim by PATH.
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        pid = self.spawn(
+            "containerd",
+            ["containerd", "--config", self.dir / "containerd.toml"],
+            {**os.environ, "PATH": path},
+        )
+        version = [programs / "ctr", "-a", self.dir / "cri.sock", "version"]
         processes.wait_until(
             lambda: self.run(version).returncode == 0, 20, f"containerd of {self.name}",
             pid=pid, log=self.dir / "containerd.log", every=0.2,

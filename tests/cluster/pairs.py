@@ -61,7 +61,7 @@ class Pair:
         counts: of pods, refusals and predictions that were uncertain.
         differences: what they did not agree on; after the first one their ways part.
         history: what became of each pod, one line each.
-        start_error: why neither of them started again.
+        start_error: why neither of them started again, or was asked to.
         refusals: how many the double had told before it was restarted.
     """
 

@@ -13,15 +13,18 @@ import shutil
 from pathlib import Path
 
 from rte.model import quantity
+from rte.sim import pci
 from tests import fixture_machines, machines
 from tests.cluster.processes import ClusterError
 
 _PAGE_SIZES = {"hugepages-2Mi": 2 << 20, "hugepages-1Gi": 1 << 30}
-_OPTIONS = ("sockets", "threads", "memory", "memory-only", "l3", *_PAGE_SIZES)
+_OPTIONS = ("sockets", "threads", "memory", "memory-only", "l3", "gpus", "nics", *_PAGE_SIZES)
 
 
 def parse(text: str) -> machines.Shape:
-    """Read the text form; ``memory`` and pools are per zone, ``memory-only`` counts further zones.
+    """Read the text form; ``memory``, pools, ``gpus`` and ``nics`` are per zone.
+
+    ``memory-only`` counts further zones.
 
     Raises:
         ClusterError: unknown option, or numbers that describe no machine.
@@ -32,7 +35,8 @@ def parse(text: str) -> machines.Shape:
         raise ClusterError(f"machine shape {text!r}: neither a fixture, a folder, nor ZONESxCPUS")
     zones, cpus = int(match[1]), int(match[2])
     values = {"sockets": 1 if zones % 2 else 2, "threads": 2 if cpus % 2 == 0 else 1}
-    values |= {"memory": 64 << 30, "memory-only": 0, "l3": -1} | dict.fromkeys(_PAGE_SIZES, 0)
+    values |= {"memory": 64 << 30, "memory-only": 0, "l3": -1, "gpus": 0, "nics": 0}
+    values |= dict.fromkeys(_PAGE_SIZES, 0)
     for option in options:
         key, _, value = option.partition("=")
         if key not in _OPTIONS or not value:
@@ -54,6 +58,18 @@ def parse(text: str) -> machines.Shape:
         pools={pages: (values[key],) for key, pages in _PAGE_SIZES.items()},
         memory_only=dict.fromkeys(range(zones, zones + values["memory-only"]), memory),
         l3_cores=None if values["l3"] < 0 else values["l3"],
+        devices=tuple(
+            machines.Device(
+                address=one.address,
+                kind="gpu" if one.pci_class.startswith("0x0302") else "nic",
+                pci_class=one.pci_class,
+                vendor=one.vendor,
+                device=one.device,
+                zone=one.zone,
+                path=(one.bridge,),
+            )
+            for one in pci.functions(zones, values["gpus"], values["nics"])
+        ),
     )
 
 

@@ -63,6 +63,12 @@ def test_the_scheduler_is_the_same_alone_and_as_an_extender(extender: bool) -> N
     assert normal(chart) == normal(render("extender" if extender else "scheduler"))
 
 
+def test_the_plugin_that_pins_is_the_same() -> None:
+    chart = template(agent={"enabled": False}, nri={"enabled": True})
+
+    assert normal(chart) == normal(render("nri"))
+
+
 def test_components_are_the_same(tmp_path: Any) -> None:
     names = ("admission", "monitoring", "network", "kubelet-certificate", "selinux")
     everything = {

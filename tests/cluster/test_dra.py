@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, allocate, decode
-from tests.cluster import processes
+from tests.cluster.dra.running import calls, hardware, start_driver
 from tests.cluster.pods import container, pod
 
 if TYPE_CHECKING:
@@ -17,42 +17,6 @@ if TYPE_CHECKING:
 
 API = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{API}/namespaces/default/resourceclaims"
-
-
-def start_driver(cluster: Cluster, node: nodes.Node) -> None:
-    node.spawn(
-        "dra-driver",
-        [
-            sys.executable,
-            "-m",
-            "tests.cluster.dra.driver",
-            "--node",
-            node.name,
-            "--server",
-            cluster.api.server,
-            "--ca",
-            cluster.authority.certificate,
-            "--token",
-            str(cluster.info["token"]),
-            "--log",
-            node.dir / "dra.jsonl",
-            *hardware(node),
-        ],
-    )
-    processes.wait_until(
-        lambda: calls(node, "registered") == 2, 60, "both drivers to be registered"
-    )
-
-
-def hardware(node: nodes.Node) -> list[str]:
-    """Its PCI devices too; a namespace shows CPUs and memory only."""
-    return [f"--sysfs-root={node.machine / 'sys'}", f"--procfs-root={node.machine / 'proc'}"]
-
-
-def calls(node: nodes.Node, what: str) -> int:
-    log = node.dir / "dra.jsonl"
-    lines = log.read_text().splitlines() if log.exists() else []
-    return sum(json.loads(line)["what"] == what for line in lines)
 
 
 def allocated_claim(cluster: Cluster, node: nodes.Node, owner: dict[str, Any]) -> dict[str, Any]:

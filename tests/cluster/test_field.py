@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from rte import nrt
 from rte.model import bits
-from tests.cluster import agents, images, processes
+from tests.cluster import agents, builder, images, processes
 from tests.cluster.test_layouts import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rte.model.node import NodeState
     from tests.cluster.api import Object
     from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
@@ -122,8 +124,8 @@ def in_agent(node: Node, pod: Object, script: str) -> Any:
     (status,) = pod["status"]["containerStatuses"]
     container = status["containerID"].removeprefix("containerd://")
     done = node.run(
-        ["ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io", "tasks", "exec", "--exec-id", "probe",
-         container, "/opt/rte/bin/python", "-c", script],
+        [builder.containerd() / "ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io", "tasks",
+         "exec", "--exec-id", "probe", container, "/opt/rte/bin/python", "-c", script],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -198,4 +200,101 @@ def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
     assert not [path for path in reachable["files"] if "/pods/" in path or "/plugins" in path]
     assert "/var/lib/kubelet/pki/kubelet.key" not in reachable["files"]
     assert reachable["writable"] == ["/var/lib/kubelet/pki"]
+
+    contents = in_agent(node, agent, CONTENTS)
+    print(f"agent on kubelet {node.version}: {contents['resident_mib']:.1f} MiB resident")
+    assert contents["resident_mib"] <= 60
+    names = {each["name"].lower() for each in contents["sbom"]["components"]}
+    assert {"rte", "grpcio", "orjson", "libc6"} <= names
+    assert "numpy" not in names
+
+    for order in ORDERS[node.version[:4]]:
+        before = agents_state(cluster, node).epoch
+        for part in order:
+            restart(cluster, node, part)
+        wait_exact(cluster, node, besides=before)
+    volumes_that_the_host_unmounts_are_gone(cluster, node)
     cluster.delete_pod(pinned)
+
+
+#: Half of all orders on each kubelet.
+ORDERS = {
+    "1.35": (
+        ("kubelet", "containerd", "agent"),
+        ("containerd", "agent", "kubelet"),
+        ("agent", "kubelet", "containerd"),
+    ),
+    "1.37": (
+        ("kubelet", "agent", "containerd"),
+        ("containerd", "kubelet", "agent"),
+        ("agent", "containerd", "kubelet"),
+    ),
+}
+
+#: What the agent is, from within.
+CONTENTS = """
+import json
+status = dict(line.split(":", 1) for line in open("/proc/1/status") if ":" in line)
+print(json.dumps({
+    "resident_mib": int(status["VmRSS"].split()[0]) / 1024,
+    "sbom": json.load(open("/opt/rte/sbom.cdx.json")),
+}))
+"""
+
+MOUNTS = """
+import json
+print(json.dumps([line.split()[4] for line in open("/proc/self/mountinfo")]))
+"""
+
+
+def agents_state(cluster: Cluster, node: Node) -> NodeState:
+    """What the report says now."""
+    state = nrt.decode(cluster.api.get(f"{agents.NRT}/{node.name}")).state
+    assert state is not None
+    return state
+
+
+def restart(cluster: Cluster, node: Node, part: str) -> None:
+    """End one of the node's programs; whoever looks after it starts it again."""
+    match part:
+        case "kubelet":
+            node.restart_kubelet()
+        case "containerd":
+            processes.stop(cluster.dir, f"{node.name}/containerd")
+            node.start_containerd()
+        case "agent":
+            agent = running(cluster, "rte-agent")
+            cluster.api.delete(f"{PODS}/{agent['metadata']['name']}", grace=0)
+            processes.wait_until(
+                lambda: (
+                    running(cluster, "rte-agent")["metadata"]["uid"] != agent["metadata"]["uid"]
+                ),
+                60, "another agent", every=0.5,
+            )  # fmt: skip
+
+
+def wait_exact(cluster: Cluster, node: Node, *, besides: str) -> None:
+    """Until the report is of a later start than ``besides``, synced, and what the files say."""
+
+    def is_exact() -> bool:
+        state = agents_state(cluster, node)
+        held = {
+            uid: {name: bits.format_list(one.cpus) for name, one in containers.items() if one.cpus}
+            for uid, containers in state.holdings.items()
+        }
+        files = node.state_file("cpu_manager_state").get("entries", {})
+        return state.synced and state.epoch != besides and held == files
+
+    processes.wait_until(is_exact, 90, "an exact report", every=0.5)
+
+
+def volumes_that_the_host_unmounts_are_gone(cluster: Cluster, node: Node) -> None:
+    """Mounted before the agent started, they are in its copy of the mounts, below the cover."""
+    volume = "/var/lib/kubelet/plugins/csi.example.com/staged"
+    assert node.run(["mkdir", "-p", volume]).returncode == 0
+    assert node.run(["mount", "-t", "tmpfs", "none", volume]).returncode == 0
+    restart(cluster, node, "agent")
+    agent = running(cluster, "rte-agent")
+    assert volume in in_agent(node, agent, MOUNTS)
+    assert node.run(["umount", volume]).returncode == 0
+    assert volume not in in_agent(node, agent, MOUNTS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import accounting, nrt
-from rte.agent import pods as agent_pods
+from rte.agent.observer import pods as agent_pods
 from rte.kubelet import config as kubelet_config
 from rte.kubelet import reading, statefiles
 from rte.kubelet.podresources import PodResources

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +22,7 @@ import yaml
 from rte import nrt
 from rte.scheduler.front.wakeups import WAKE_ANNOTATION
 from tests.cluster import agents, processes
+from tests.cluster.certs import Authority
 from tests.cluster.kubelet_config import kubelet_config
 from tests.cluster.pods import container, path, pod
 
@@ -291,19 +296,97 @@ def test_a_wrong_rule_is_found_with_the_first_pod_that_it_concerns(
     assert ours.returncode == 0, ours
 
 
+@dataclass(frozen=True)
+class Door:
+    """The extender's address, and who signs the certificates of its callers."""
+
+    url: str
+    authority: Authority
+
+    def status(self, path: str, *, user: str = "", token: str = "", body: str = "{}") -> int:
+        """What is answered to a caller with a certificate of that name, or a token."""
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        if user:
+            context.load_cert_chain(*self.authority.issue("caller", user))
+        request = urllib.request.Request(f"{self.url}{path}", data=body.encode())
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, context=context) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+def extender(cluster: Cluster, schedulers: Schedulers, folder: Path, *flags: str) -> Door:
+    """A scheduler that serves the verbs, with the rights of manifests/extender."""
+    made = yaml.safe_load_all(cluster.kubectl("kustomize", agents.MANIFESTS / "extender"))
+    rights = [each for each in made if each["kind"] in ("ClusterRole", "ClusterRoleBinding")]
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(rights))
+    authority = Authority(folder / "extender")
+    authority.create()
+    certificate, key = authority.issue("server", "rte-scheduler", sans="IP:127.0.0.1")
+    port = processes.free_port()
+    schedulers.start(
+        f"--extender-listen=127.0.0.1:{port}", "--scheduler-name=nobody",
+        f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}",
+        f"--client-ca-file={authority.certificate}", *flags,
+    )  # fmt: skip
+    door = Door(f"https://127.0.0.1:{port}", authority)
+
+    def is_active() -> bool:
+        try:
+            return door.status("/filter", user="system:kube-scheduler") == 400
+        except OSError:
+            return False
+
+    processes.wait_until(is_active, 30, "the extender to answer")
+    return door
+
+
+def test_who_may_not_call_the_extender_is_refused(
+    cluster: Cluster, schedulers: Schedulers, tmp_path: Path
+) -> None:
+    door = extender(cluster, schedulers, tmp_path)
+    assert door.status("/bind") == 401
+    assert door.status("/bind", user="system:node:n0") == 403
+    assert door.status("/bind", token=cluster.token(agents.ACCOUNT, agents.NAMESPACE)) == 403
+    pod = json.dumps({"spec": {"containers": []}})
+    assert door.status("/explain", body=pod) == 401
+    assert door.status("/explain", body=pod, token="forged") == 401
+    token = cluster.token(agents.ACCOUNT, agents.NAMESPACE)
+    assert door.status("/explain", body=pod, token=token) == 403
+    # As docs/scheduler.md says, for an account that nobody has asked about yet.
+    cluster.kubectl(
+        "create", "clusterrolebinding", "explainers", "--clusterrole=rte-explain",
+        f"--serviceaccount={agents.NAMESPACE}:{NAME}",
+    )  # fmt: skip
+    token = cluster.token(NAME, agents.NAMESPACE)
+    processes.wait_until(
+        lambda: door.status("/explain", body=pod, token=token) == 200, 30, "the right to explain"
+    )
+
+
 def test_a_pod_that_waits_in_kube_scheduler_is_woken_when_a_place_appears(
-    cluster: Cluster, schedulers: Schedulers, fresh_node: Callable[..., Node]
+    cluster: Cluster,
+    schedulers: Schedulers,
+    fresh_node: Callable[..., Node],
+    tmp_path: Path,
 ) -> None:
     """kube-scheduler does not watch reports: without the touch it would look again in minutes."""
-    made = yaml.safe_load_all(cluster.kubectl("kustomize", agents.MANIFESTS / "extender"))
-    role = next(each for each in made if each["kind"] == "ClusterRole")
-    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump(role))
     node = fresh_node(shape="2x8")
     with_agents([node])
-    port = processes.free_port()
-    schedulers.start(f"--extender-listen=127.0.0.1:{port}", "--scheduler-name=nobody")
+    door = extender(cluster, schedulers, tmp_path, "--extender-profiles=extended")
     config = yaml.safe_load((agents.MANIFESTS / "extender/kube-scheduler.yaml").read_text())
-    config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+    certificate, key = door.authority.issue("kube-scheduler", "system:kube-scheduler")
+    config["extenders"][0] |= {
+        "urlPrefix": door.url,
+        "tlsConfig": {
+            "certFile": str(certificate),
+            "keyFile": str(key),
+            "caFile": str(door.authority.certificate),
+        },
+    }
     schedulers.roles.append("extended")
     cluster.start_scheduler("extended", config=config, role="extended")
     cluster.run_pod(pod(container(1, "64Mi"), scheduler="extended"))

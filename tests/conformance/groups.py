@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.model import bits
 from rte.placement.groups.check import preference, violations
+from rte.placement.groups.document import RequestError
 from rte.placement.groups.inventory import (
     GPU,
     NIC,
@@ -19,7 +20,7 @@ from rte.placement.groups.inventory import (
     Used,
 )
 from rte.placement.groups.nhd import triad
-from rte.placement.groups.parsing import RequestError, parse_request
+from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
 from rte.placement.groups.request import Group, Request, SMTByKind
 from rte.placement.koordinator.devices.allocate import allocate_devices

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rte import accounting
-from rte.kubelet import reading, statefiles
+from rte.kubelet import statefiles
 from rte.model import bits
+from rte.model.kubelet import StateFiles, combine
 from rte.model.machine import CPU, Machine, Zone
 from tests.conformance import kubelet
 
@@ -29,8 +30,8 @@ def check_kubelet_state_files(case: dict) -> list[str]:
     for name, text in case["files"].items():
         part, parse = PARSERS[name]
         files[part] = parse(text, name)
-    view = reading.combine(
-        reading.StateFiles(**files),
+    view = combine(
+        StateFiles(**files),
         config=kubelet.config_of(case["config"]),
         version=case.get("version", kubelet.VERSION),
     )

@@ -16,6 +16,8 @@ from rte.placement.dra.structured.allocator import MAX_STEPS, allocate
 from rte.placement.dra.structured.pools import DeviceID
 from rte.placement.dra.verdict import Reason, Verdict
 from rte.placement.dra.zones import Location
+from rte.placement.inflight.zones import goes_to_one_zone
+from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -155,8 +157,8 @@ def locate_all(
 def score(state: NodeState, supply: Supply, places: Places) -> int:
     """0 to 100: how well CPUs and devices of the node run out together (after a placement).
 
-    100 where in no zone a greater share of the devices is free than of the CPUs; less by every
-    device that is left without CPUs of its zone.
+    Less by every free device that pods will not reach: those whose zone has no CPUs left, and those
+    whose zone the kubelet will not choose because a lower one has room.
     """
     free: Counter[int] = Counter()
     total: Counter[int] = Counter()
@@ -168,13 +170,30 @@ def score(state: NodeState, supply: Supply, places: Places) -> int:
             if zone is not None:
                 total[zone] += 1
                 free[zone] += not supply.usage.is_allocated(device.id)
-    lost = 0.0
-    for zone, devices in total.items():
-        assignable = places.cpu_zones[zone] & ~state.reserved
-        unused = assignable & state.shared
-        cpus = unused.bit_count() / assignable.bit_count() if assignable else 0.0
-        lost += devices * max(0.0, free[zone] / devices - cpus)
+    reach = _reach(state, places)
+    lost = sum(
+        devices * max(0.0, free[zone] / devices - reach[zone]) for zone, devices in total.items()
+    )
     return round(100 * (1 - lost / total.total())) if total else 100
+
+
+def _reach(state: NodeState, places: Places) -> dict[int, float]:
+    """Zone -> the share of sizes of pods (1 to all of its CPUs) that would go there.
+
+    Where the kubelet gives a pod the lowest zone that holds it, smaller pods go to lower zones as
+    long as these have room for them.
+    """
+    lowest_first = goes_to_one_zone(state, rules_of(state.config, state.kubelet_version))
+    found: dict[int, float] = {}
+    below = 0
+    for zone, cpus in sorted(places.cpu_zones.items()):
+        assignable = cpus & ~state.reserved
+        unused = (assignable & state.shared).bit_count()
+        most = assignable.bit_count()
+        found[zone] = max(0, unused - below) / most if most else 0.0
+        if lowest_first:
+            below = max(below, unused)
+    return found
 
 
 def _ranks(places: Places, zones: ZoneSet, *, required: bool) -> Callable[[PoolDevice], int | None]:

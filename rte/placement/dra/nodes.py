@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from rte.k8s import selectors
+from rte.k8s.selectors import NodeTerm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.placement.dra.objects import NodeSelector, Requirement, SelectorTerm
-
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,35 +49,16 @@ def selects(selector: NodeSelector, node: Node) -> bool:
 
 
 def _term_holds(term: SelectorTerm, node: Node) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False
-    fields = {"metadata.name": node.name}
-    return all(_holds(one, node.labels) for one in term.match_expressions) and all(
-        one.key in fields and _holds(one, fields) for one in term.match_fields
+    return _ready(term).matches(node.name, node.labels)
+
+
+@lru_cache(maxsize=4096)
+def _ready(term: SelectorTerm) -> NodeTerm:
+    return NodeTerm(
+        tuple(_requirement(one) for one in term.match_expressions),
+        tuple(_requirement(one) for one in term.match_fields),
     )
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(requirement, value)
-    return False
-
-
-def _compares(requirement: Requirement, value: str | None) -> bool:
-    if value is None or len(requirement.values) != 1:
-        return False
-    texts = (value, requirement.values[0])
-    if not all(_INTEGER.fullmatch(text) for text in texts):
-        return False
-    have, bound = map(int, texts)
-    return have > bound if requirement.operator == "Gt" else have < bound
+def _requirement(one: Requirement) -> selectors.Requirement:
+    return selectors.Requirement(one.key, one.operator, frozenset(one.values))

@@ -15,7 +15,7 @@ import numpy as np
 
 from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.inflight.futures import merge_sees_all, picks_always_succeed
+from rte.placement.inflight.zones import merge_sees_all, picks_always_succeed
 from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 

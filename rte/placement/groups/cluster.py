@@ -7,30 +7,20 @@ caller tells the time; nothing here reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rte.placement.groups import holdings
-from rte.placement.groups.inventory import NOTHING_USED
-from rte.placement.groups.place import SEARCH_LIMIT, Decision, place_on, unfit
-from rte.placement.groups.search.supply import Supply
+from rte.placement.groups.answers import Answers, Ground
+from rte.placement.groups.place import unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
     from rte.placement.groups.allocation import Allocation
     from rte.placement.groups.inventory import Inventory, NodeFacts, Policy, Used
+    from rte.placement.groups.place import Decision
     from rte.placement.groups.record import Record
     from rte.placement.groups.request import Request
-
-#: How many node states, and requests, are remembered; all are forgotten when there are more.
-MAX_STATES = 8192
-MAX_REQUESTS = 256
-#: So many searches of one decision may be cut off; the nodes after them get a short one only.
-MAX_CUT_OFF = 3
-SHORT_SEARCH = 1000
-
-#: Nodes of one state give the same answers.
-State: TypeAlias = int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +41,10 @@ class Choice:
 @dataclass(slots=True)
 class _Node:
     name: str
-    inventory: Inventory
-    policy: Policy
     facts: NodeFacts
-    shape: int
+    ground: Ground
     changed_at: float | None = None
     allocations: dict[str, Allocation] = field(default_factory=dict)
-    used: Used = NOTHING_USED
-    state: State = -1
-    free_cores: int = 0
 
 
 class Cluster:
@@ -70,25 +55,19 @@ class Cluster:
         #: Records of pods on nodes that are not known (yet).
         self._waiting: dict[str, dict[str, Allocation]] = {}
         self._node_of: dict[str, str] = {}
-        self._shapes: dict[Hashable, int] = {}
-        self._states: dict[Hashable, State] = {}
-        self._supplies: dict[State, Supply] = {}
-        self._answers: dict[Request, dict[State, Decision]] = {}
+        self._answers = Answers()
 
     def set_node(self, name: str, inventory: Inventory, facts: NodeFacts, policy: Policy) -> None:
         """A node is there, or something about it has changed."""
         old = self._nodes.get(name)
-        node = _Node(
+        allocations = self._waiting.pop(name, {}) if old is None else old.allocations
+        self._nodes[name] = _Node(
             name=name,
-            inventory=inventory,
-            policy=policy,
             facts=facts,
-            shape=self._shapes.setdefault((inventory.shape, policy), len(self._shapes)),
+            ground=self._answers.ground(inventory, policy, holdings.used_by(allocations)),
             changed_at=None if old is None else old.changed_at,
-            allocations=self._waiting.pop(name, {}) if old is None else old.allocations,
+            allocations=allocations,
         )
-        self._nodes[name] = node
-        self._count(node)
 
     def remove_node(self, name: str) -> None:
         """A node is gone; what its pods hold is kept in case that it comes back."""
@@ -138,11 +117,19 @@ class Cluster:
 
     def used(self, node: str) -> Used:
         """What pods hold on a node."""
-        return self._nodes[node].used
+        return self._nodes[node].ground.used
+
+    def inventory(self, node: str) -> Inventory:
+        """The hardware of a node."""
+        return self._nodes[node].ground.inventory
+
+    def rank(self, request: Request, node: str) -> tuple[bool, int]:
+        """The place of a node in the order for a pod, smallest first."""
+        return preference(request, self._nodes[node].ground)
 
     def conflicts(self, node: str) -> tuple[str, ...]:
         """What two pods hold there that only one can; both keep it, nobody else gets it."""
-        return tuple(holdings.conflicts(self._nodes[node].allocations))
+        return tuple(line for line, _ in holdings.conflicts(self._nodes[node].allocations))
 
     def choose(self, request: Request, now: float) -> Choice:
         """The node for a pod.
@@ -151,55 +138,23 @@ class Cluster:
         (strategy ``pack``) or the emptiest (``spread``), then the name decides.
         """
         refusals: dict[str, tuple[str, ...]] = {}
-        answers = self._answers_to(request)
-        cut_off = 0
+        wish = self._answers.wish(request)
+        self._answers.begin()
         for node in sorted(self._nodes.values(), key=lambda it: _rank(request, it)):
-            reasons = unfit(request, _facts_at(node, now), node.policy)
+            reasons = unfit(request, _facts_at(node, now), node.ground.policy)
             if not reasons:
-                decision = answers.get(node.state)
-                if decision is None:
-                    short = cut_off >= MAX_CUT_OFF
-                    limit = SHORT_SEARCH if short else None
-                    decision = place_on(request, self._supply(node), limit)
-                    if not (short and decision.reasons == (SEARCH_LIMIT,)):
-                        answers[node.state] = decision
-                    cut_off += decision.reasons == (SEARCH_LIMIT,)
+                decision = self._answers.place(wish, node.ground)
                 if decision.allocation is not None:
                     return Choice(node.name, decision, refusals)
                 reasons = decision.reasons
             refusals[node.name] = reasons
         return Choice(refusals=refusals)
 
-    def _answers_to(self, request: Request) -> dict[State, Decision]:
-        if request not in self._answers and len(self._answers) >= MAX_REQUESTS:
-            self._answers.clear()
-        return self._answers.setdefault(request, {})
-
-    def _supply(self, node: _Node) -> Supply:
-        supply = self._supplies.get(node.state)
-        if supply is None:
-            supply = Supply(node.inventory, node.used, node.policy)
-            self._supplies[node.state] = supply
-        return supply
-
     def _count(self, node: _Node) -> None:
         """Sum up what is held on a node."""
-        node.used = holdings.used_by(node.allocations)
-        taken = node.inventory.reserved_cpus | node.used.cpus
-        node.free_cores = sum(not mask & taken for mask in node.inventory.core_masks)
-        if len(self._states) >= MAX_STATES:
-            self._forget()
-        node.state = self._state(node)
-
-    def _state(self, node: _Node) -> State:
-        return self._states.setdefault((node.shape, node.used.key), len(self._states))
-
-    def _forget(self) -> None:
-        self._states.clear()
-        self._supplies.clear()
-        self._answers.clear()
-        for node in self._nodes.values():
-            node.state = self._state(node)
+        ground = node.ground
+        used = holdings.used_by(node.allocations)
+        node.ground = self._answers.ground(ground.inventory, ground.policy, used)
 
     @staticmethod
     def _change(node: _Node, at: float | None) -> None:
@@ -214,6 +169,11 @@ def _facts_at(node: _Node, now: float) -> NodeFacts:
 
 
 def _rank(request: Request, node: _Node) -> tuple[bool, int, str]:
-    avoided = bool(node.inventory.gpus) and not request.wants_gpus
-    sign = -1 if node.policy.strategy == "spread" else 1
-    return avoided, sign * node.free_cores, node.name
+    return (*preference(request, node.ground), node.name)
+
+
+def preference(request: Request, ground: Ground) -> tuple[bool, int]:
+    """Smallest first: pods without GPUs avoid nodes with any, then the strategy decides."""
+    avoided = bool(ground.inventory.gpus) and not request.wants_gpus
+    sign = -1 if ground.policy.strategy == "spread" else 1
+    return avoided, sign * ground.free_cores

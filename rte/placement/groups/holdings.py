@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def used_by(allocations: Mapping[str, Allocation]) -> Used:
     """All that is held, by whom does not matter: what two hold is offered to nobody."""
-    cpus = 0
+    held = 0
     gpus: set[str] = set()
     rx: Counter[str] = Counter()
     tx: Counter[str] = Counter()
     exclusive: dict[str, bool] = {}
     pages: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for allocation in allocations.values():
-        cpus |= _cpus(allocation)
+        held |= cpus(allocation)
         for group in allocation.groups:
             gpus.update(group.gpus)
             for nic in group.nics:
@@ -37,7 +37,7 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
                 for zone, count in by_zone.items():
                     pages[zone][size] += count
     return Used(
-        cpus=cpus,
+        cpus=held,
         gpus=frozenset(gpus),
         nics={
             address: NICUse(rx[address], tx[address], alone)
@@ -48,21 +48,21 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
     )
 
 
-def conflicts(allocations: Mapping[str, Allocation]) -> Iterator[str]:
-    """What two pods hold that only one can: one line for each such thing."""
+def conflicts(allocations: Mapping[str, Allocation]) -> Iterator[tuple[str, frozenset[str]]]:
+    """What two pods hold that only one can: a line for each such thing, and the pods."""
     for holders, what in _exclusively_held(allocations):
         if len(holders) > 1:
-            yield f"{what} is held by pods {', '.join(sorted(holders))}"
+            yield f"{what} is held by pods {', '.join(sorted(holders))}", frozenset(holders)
 
 
 def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[set[str], str]]:
-    cpus: defaultdict[int, set[str]] = defaultdict(set)
+    threads: defaultdict[int, set[str]] = defaultdict(set)
     gpus: defaultdict[str, set[str]] = defaultdict(set)
     nics: defaultdict[str, set[str]] = defaultdict(set)
     alone: set[str] = set()
     for uid, allocation in allocations.items():
-        for cpu in bits.members(_cpus(allocation)):
-            cpus[cpu].add(uid)
+        for cpu in bits.members(cpus(allocation)):
+            threads[cpu].add(uid)
         for group in allocation.groups:
             for gpu in group.gpus:
                 gpus[gpu].add(uid)
@@ -70,12 +70,13 @@ def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[s
                 for address in nic.addresses():
                     nics[address].add(uid)
                     alone.update({address} if nic.exclusive else ())
-    yield from ((holders, f"CPU {cpu}") for cpu, holders in sorted(cpus.items()))
+    yield from ((holders, f"CPU {cpu}") for cpu, holders in sorted(threads.items()))
     yield from ((holders, f"GPU {gpu}") for gpu, holders in sorted(gpus.items()))
     yield from ((nics[address], f"NIC {address}") for address in sorted(alone))
 
 
-def _cpus(allocation: Allocation) -> bits.CPUSet:
+def cpus(allocation: Allocation) -> bits.CPUSet:
+    """All CPUs of a pod."""
     mask = bits.of(allocation.misc)
     for group in allocation.groups:
         mask |= bits.of(group.cpus())

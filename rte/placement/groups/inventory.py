@@ -199,6 +199,8 @@ class Policy:
         strategy: ``pack``: few zones; ``spread``: many.
         max_steps: budget of the search for a place on one node.
         max_improvement_steps: budget for a better place once there is one.
+        networks: template of a network selection for each NIC function given (``networks.py``);
+            empty: pods attach their NICs themselves.
     """
 
     nic_headroom_percent: int = 90
@@ -209,6 +211,7 @@ class Policy:
     strategy: Literal["pack", "spread"] = "pack"
     max_steps: int = 30_000
     max_improvement_steps: int = 3_000
+    networks: str = ""
 
 
 DEFAULT_POLICY = Policy()

@@ -9,8 +9,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from rte import errors
 from rte.model import quantity
+from rte.placement.groups.document import Place, RequestError
 from rte.placement.groups.models import words
 from rte.placement.groups.request import (
     SMT,
@@ -26,10 +26,9 @@ from rte.placement.groups.request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_GROUPS, MAX_GPUS, MAX_NICS, MAX_CPUS = 32, 64, 32, 4096
-MAX_GBPS = 10_000
 MAX_PAGES = 2**31 - 1
 
 MAPPINGS = ("numa", "pcie", "none")
@@ -49,21 +48,6 @@ CPU_ARCHITECTURES = frozenset(
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _PAGE_SIZE = re.compile(r"[1-9][0-9]{0,8}(Ki|Mi|Gi)", re.ASCII)
-
-
-class RequestError(errors.RteError):
-    """The request cannot be honoured on any node; ``str(error)`` is ``<path>: <message>``.
-
-    Attributes:
-        code: ``syntax``, ``version``, ``missing``, ``type``, ``value``, ``unknown-field``,
-            ``duplicate``, ``reference``, ``empty``, ``limit``, ``length`` or ``mismatch``.
-        path: the place in the document, e.g. ``groups[0].nics[1].kind``; ``""`` = all of it.
-        message: what is wrong there.
-    """
-
-    def __init__(self, code: str, path: str, message: str) -> None:
-        self.code, self.path, self.message = code, path, message
-        super().__init__(f"{path}: {message}" if path else message)
 
 
 def parse_request(text: str) -> Request:
@@ -118,27 +102,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _exact_mbps(gbps: Decimal) -> int | None:
-    """Whole Mb/s; None for what is out of range or no whole number of them."""
-    if not 0 <= gbps <= MAX_GBPS:
-        return None
-    _, digits, exponent = gbps.as_tuple()
-    significant = "".join(map(str, digits)).rstrip("0")
-    shift = cast("int", exponent) + len(digits) - len(significant) + 3
-    if not significant:
-        return 0
-    return int(significant) * int(10**shift) if shift >= 0 else None
-
-
-class _Reader:
-    """One value of the document and where it stands."""
-
-    def __init__(self, path: str, value: Any) -> None:
-        self.path = path
-        self.value = value
-
-    def fail(self, code: str, message: str) -> NoReturn:
-        raise RequestError(code, self.path, message)
+class _Reader(Place):
+    """A value of the JSON document."""
 
     # The shapes of JSON.
 
@@ -147,67 +112,26 @@ class _Reader:
         self._object()
         for key in self.value:
             if key not in known and key not in free and not key.startswith("x-"):
-                self[key].fail("unknown-field", "is not known")
+                self.at(key).fail("unknown-field", "is not known")
 
     def _object(self) -> None:
         if not isinstance(self.value, _Object):
             self.fail("type", "must be an object")
         if self.value.repeated:
-            self[self.value.repeated].fail("duplicate", "is there twice")
+            self.at(self.value.repeated).fail("duplicate", "is there twice")
 
     def __contains__(self, key: str) -> bool:
         return key in self.value
 
-    def __getitem__(self, key: str) -> _Reader:
-        path = f"{self.path}.{key}" if self.path else key
-        return _Reader(path, self.value.get(key))
-
-    def items(self) -> Iterator[_Reader]:
-        if not isinstance(self.value, list):
-            self.fail("type", "must be a list")
-        return (_Reader(f"{self.path}[{i}]", value) for i, value in enumerate(self.value))
-
     def get(self, key: str, read: Callable[[_Reader], Any], default: Any) -> Any:
-        return read(self[key]) if key in self else default
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            self.fail("type", "must be a text")
-        return self.value
-
-    def truth(self) -> bool:
-        if not isinstance(self.value, bool):
-            self.fail("type", "must be true or false")
-        return self.value
-
-    def whole(self, low: int, high: int) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            self.fail("type", "must be a whole number")
-        if not low <= self.value <= high:
-            self.fail("value", f"must be {low} to {high}")
-        return self.value
-
-    def one_of(self, names: tuple[str, ...]) -> str:
-        text = self.text()
-        if text not in names:
-            self.fail("value", f"must be one of {', '.join(names)}")
-        return text
-
-    def mbps(self) -> int:
-        """A rate in Gb/s with at most three decimals as whole Mb/s."""
-        if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
-            self.fail("type", "must be a number")
-        rate = _exact_mbps(Decimal(self.value))
-        if rate is None:
-            self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
-        return rate
+        return read(self.at(key)) if key in self else default
 
     # The parts of a request.
 
     def request(self) -> Request:
         if not isinstance(self.value, _Object):
             self.fail("type", "must be an object")
-        version = self["version"]
+        version = self.at("version")
         if version.value is None and "version" not in self:
             version.fail("missing", "is missing")
         if version.value != VERSION or not isinstance(version.value, int) or version.value is True:
@@ -254,7 +178,7 @@ class _Reader:
 
     def names(self) -> tuple[str, ...]:
         """A list of names, ascending, each once."""
-        names = {name.non_empty() for name in self.items()}
+        names = {name.non_empty() for name in self.members()}
         if not names:
             self.fail("empty", "must not be empty")
         return tuple(sorted(names))
@@ -266,7 +190,7 @@ class _Reader:
         return text
 
     def architectures(self) -> tuple[str, ...]:
-        for name in self.items():
+        for name in self.members():
             if name.text() not in CPU_ARCHITECTURES:
                 name.fail("value", "is not known")
         return self.names()
@@ -276,7 +200,7 @@ class _Reader:
         self._object()
         pages: dict[str, int] = {}
         for key in self.value:
-            entry = self[key]
+            entry = self.at(key)
             if not _PAGE_SIZE.fullmatch(key):
                 entry.fail("value", "must be a page size such as 2Mi or 1Gi")
             size = quantity.hugepage_resource(quantity.parse(key)).removeprefix("hugepages-")
@@ -305,11 +229,11 @@ class _Reader:
             return self.smt()
         kinds = ("feeders", "queues", "workers")
         self.fields(*kinds)
-        return SMTByKind(**{kind: self[kind].smt() for kind in kinds if kind in self})
+        return SMTByKind(**{kind: self.at(kind).smt() for kind in kinds if kind in self})
 
     def groups(self, mapping: str, scope: str) -> tuple[Group, ...]:
         groups: list[Group] = []
-        for entry in self.items():
+        for entry in self.members():
             group, count = entry.group(mapping, scope)
             if count == 1:
                 groups.append(group)
@@ -328,11 +252,11 @@ class _Reader:
             "helpers", "hugepages", free=("params",),
         )  # fmt: skip
         if "name" not in self:
-            self["name"].fail("missing", "is missing")
+            self.at("name").fail("missing", "is missing")
         queues: list[tuple[Queue, bool]] = self.get("queues", _Reader.queues, [])
         nics: list[NICWish] | None = self.get("nics", _Reader.nics, None)
         group = Group(
-            name=self["name"].label(),
+            name=self.at("name").label(),
             mapping=self.get("mapping", _Reader.mapping, mapping),
             scope=self.get("pcieScope", _Reader.scope, scope),
             smt=self.get("smt", _Reader.group_smt, "share"),
@@ -375,7 +299,7 @@ class _Reader:
     def queues(self) -> list[tuple[Queue, bool]]:
         """The queues, and for each whether it names its NIC itself."""
         queues = []
-        for entry in self.items():
+        for entry in self.members():
             entry.fields("rx", "tx", "nic", "cpus")
             queue = Queue(
                 rx=entry.get("rx", _Reader.mbps, 0),
@@ -387,7 +311,7 @@ class _Reader:
         return queues
 
     def nics(self) -> list[NICWish]:
-        return [entry.nic() for entry in self.items()]
+        return [entry.nic() for entry in self.members()]
 
     def nic(self) -> NICWish:
         self.fields("gbps", "exclusive", "redundant", "minGbps", "kind", "rdma")
@@ -408,7 +332,7 @@ class _Reader:
 
     def gpus(self) -> tuple[GPUWish, ...]:
         gpus: list[GPUWish] = []
-        for entry in self.items():
+        for entry in self.members():
             entry.fields("count", "feeders", "match")
             wish = GPUWish(
                 feeders=entry.get("feeders", lambda it: it.whole(0, MAX_GPUS), 0),

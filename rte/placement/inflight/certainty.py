@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.placement.inflight.futures import goes_to_one_zone, is_one_unit, outcomes
+from rte.placement.inflight.futures import outcomes
+from rte.placement.inflight.zones import goes_to_one_zone, is_one_unit
 from rte.placement.kubelet.admission import admit, settle
 from rte.placement.kubelet.rules import rules_of
 

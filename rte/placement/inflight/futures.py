@@ -16,7 +16,18 @@ from rte.model import bits
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import Budget, CutOff, Orders
-from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
+from rte.placement.inflight.zones import (
+    asking_containers,
+    find_zones,
+    goes_to_one_zone,
+    is_one_unit,
+    merge_sees_all,
+    picks_always_succeed,
+    room_of,
+    sum_of,
+    zonal_demand,
+)
+from rte.placement.kubelet import demand, devices, memory, merge, outcome
 from rte.placement.kubelet.admission import (
     admit,
     possible_states,
@@ -31,14 +42,11 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.node import NodeState
-    from rte.model.pod import Container, Pod
+    from rte.model.pod import Pod
     from rte.placement.kubelet.outcome import Admission
-    from rte.placement.kubelet.rules import Rules
 
 #: Endings that are tried one by one, where no rule says that they do no harm.
 MAX_ENDINGS = 64
-#: Zones that are followed before a game counts as lost.
-MAX_MOVES = 4096
 #: More pods than this are not looked at together: each costs an admission.
 MOST_TOGETHER = 8
 #: Admissions that following their orders may cost.
@@ -55,7 +63,7 @@ def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) 
     admission = admit(state, pod)
     if not admission.admitted:
         return False
-    if is_monotone(state, pod, admission) or finds_zones(state, pod, endable):
+    if is_monotone(state, pod, admission) or find_zones(state, [pod], endable):
         return True
     endings = _endings(state, endable)
     return endings is not None and all(_starts(ended, pod) for ended in endings)
@@ -114,7 +122,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     rules = rules_of(state.config, state.kubelet_version)
     if demand.is_pod_level(pod, rules):
         return False
-    asking = _asking(state, pod, rules)
+    asking = asking_containers(state, pod, rules)
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
     reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
@@ -135,53 +143,36 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     )
 
 
-def finds_zones(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
-    """Whether each container finds a zone, whichever endable pods end before or between them.
-
-    Answers without trying endings where each container (or the pod, under pod scope) belongs into a
-    single zone: it goes to the lowest zone that holds it, so at the latest to the first that
-    *surely* does, which is one with room in the state as we know it. All zones up to there are
-    followed. False where this reasoning does not apply.
-    """
-    rules = rules_of(state.config, state.kubelet_version)
-    if demand.is_pod_level(pod, rules) or not goes_to_one_zone(state, rules):
-        return False
-    asking = _asking(state, pod, rules)
-    if any(container.kind is ContainerKind.INIT for container in asking):
-        return False
-    if rules.pod_scope and not merge_sees_all(pod):
-        return False
-    units: list[Mapping[str, int]] = [
-        _zonal_demand(state, pod, container, rules) for container in asking
-    ]
-    if rules.pod_scope:
-        units = [_sum(units)]
-    everywhere = _sum(units)
-    room = _room(state)
-    for name, pool in state.devices.items():
-        if not devices.has_zones(pool) and everywhere.get(name, 0) > room[-1].get(name, 0):
-            return False
-    freest = _room(settle(state, (frozenset(state.holdings) | state.admitted).difference(endable)))
-    game = _Game(units, room[:-1], freest[:-1], in_order=not rules.prefer_closest)
-    return game.is_won(0, [{} for _ in room[:-1]])
-
-
-def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False) -> bool:
+def fit_together(
+    state: NodeState, pods: Sequence[Pod], *, steady: bool = False, fuller: bool = True
+) -> bool:
     """Whether all the pods are admitted in any order, whatever zones each of them takes.
 
-    This is the question for pods in flight: the kubelet may be freer than ``state``, or may have
-    been fuller when it admitted some of them, so nobody knows where they are. Each is tried against
-    a node where all the others hold their share in **every** zone. That leaves less than any real
-    outcome, so what is admitted there stands if its admission is monotone or finds zones whatever
-    is free beyond (:func:`is_monotone`, :func:`finds_zones`). False where no rule says so, where
-    outcomes do not differ by zone alone, and for too many pods.
+    This is the question for pods in flight: the kubelet may be freer than ``state``, so nobody
+    knows where they are. Where each belongs into single zones, all that can happen is followed
+    (:func:`rte.placement.inflight.zones.find_zones`). Else each is tried against a node where all
+    the others hold their share in **every** zone. That leaves less than any real outcome, so what
+    is admitted there stands if its admission is monotone or finds zones whatever is free beyond
+    (:func:`is_monotone`). False where no rule says so, where outcomes do not differ by zone alone,
+    and for too many pods.
 
-    ``steady``: nothing has ended and nothing can, so only the order is open: then all states that
-    the pods can lead to are walked, where the rule says no.
+    Args:
+        state: of the node, without the pods.
+        pods: that come, or have come already.
+        steady: nothing has ended and nothing can, so only the order is open: then all states that
+            the pods can lead to are walked, where the rules say no.
+        fuller: the node may have been fuller when it admitted some of them.
     """
+    zonewise = len(pods) <= MOST_TOGETHER and is_zonewise(state)
+    if zonewise and _fit_by_room(state, pods):
+        return True
+    if not all(admit(state, pod).admitted for pod in pods):
+        return False
+    if find_zones(state, pods, state.holdings, in_order=not fuller):
+        return True
     if len(pods) > MOST_TOGETHER:
         return False
-    if is_zonewise(state) and _fit_by_rule(state, pods):
+    if zonewise and _fit_by_rule(state, pods):
         return True
     if not steady:
         return False
@@ -192,13 +183,8 @@ def fit_together(state: NodeState, pods: Sequence[Pod], *, steady: bool = False)
         return False
 
 
-def _fit_by_rule(state: NodeState, pods: Sequence[Pod]) -> bool:
-    by_room = _fit_by_room(state, pods)
-    return _fit_by_admissions(state, pods) if by_room is None else by_room
-
-
-def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool | None:
-    """:func:`_fit_by_admissions` where that comes down to sums, else None.
+def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool:
+    """:func:`_fit_by_rule` where that comes down to sums; False where it does not.
 
     It does where each pod is one unit that must go into a single zone and does whenever one has
     room: then the zone that is left to it beside the shares of all others is all that counts.
@@ -206,13 +192,13 @@ def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool | None:
     try:
         rules = rules_of(state.config, state.kubelet_version)
     except outcome.Unpredictable:
-        return None
+        return False
     if (
         rules.policy != merge.SINGLE_NUMA_NODE
         or (rules.cpu is not None and rules.cpu.full_pcpus_only)
         or not goes_to_one_zone(state, rules)
     ):
-        return None
+        return False
     units = []
     for pod in pods:
         if (
@@ -220,23 +206,21 @@ def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool | None:
             or any(box.kind is ContainerKind.INIT for box in pod.containers)
             or any(devices.requested(box, state.devices) for box in pod.containers)
         ):
-            return None
+            return False
         unit = _most_held(state, pod)
         if not unit or (rules.memory and memory.MEMORY not in unit):
-            return None
+            return False
         units.append(unit)
-    rooms = _room(state)[:-1]
+    rooms = room_of(state)[:-1]
     if any(name not in room for unit in units for name in unit for room in rooms):
-        return None
-    total = _sum(units)
+        return False
+    total = sum_of(units)
     return all(
         any(all(room[name] >= total[name] for name in unit) for room in rooms) for unit in units
     )
 
 
-def _fit_by_admissions(state: NodeState, pods: Sequence[Pod]) -> bool:
-    if not all(admit(state, pod).admitted for pod in pods):
-        return False
+def _fit_by_rule(state: NodeState, pods: Sequence[Pod]) -> bool:
     shares = [_most_held(state, pod) for pod in pods]
     for index, pod in enumerate(pods):
         crowded = state
@@ -246,164 +230,10 @@ def _fit_by_admissions(state: NodeState, pods: Sequence[Pod]) -> bool:
         admission = admit(crowded, pod)
         if not admission.admitted:
             return False
-        if not is_monotone(crowded, pod, admission) and not finds_zones(
-            crowded, pod, crowded.holdings.keys()
+        if not is_monotone(crowded, pod, admission) and not find_zones(
+            crowded, [pod], crowded.holdings.keys()
         ):
             return False
-    return True
-
-
-class _Game:
-    """Containers in turn against a kubelet that may be freer than known."""
-
-    def __init__(
-        self,
-        units: Sequence[Mapping[str, int]],
-        room: Sequence[Mapping[str, int]],
-        freest: Sequence[Mapping[str, int]],
-        *,
-        in_order: bool,
-    ) -> None:
-        self.units = units
-        self.room = room
-        self.freest = freest
-        self.in_order = in_order
-        self.moves = MAX_MOVES
-
-    def is_won(self, turn: int, loads: list[Mapping[str, int]]) -> bool:
-        """Whether all units from this one on find a zone, whatever the kubelet knows."""
-        if turn == len(self.units):
-            return True
-        unit = self.units[turn]
-        zonal = {name: amount for name, amount in unit.items() if name in self.room[0]}
-        if not zonal:
-            return self.is_won(turn + 1, loads)
-        sure = [place for place, free in enumerate(self.room) if _holds(free, loads[place], zonal)]
-        if not sure:
-            return False
-        for place, free in enumerate(self.freest):
-            if self.in_order and place > sure[0]:
-                break
-            self.moves -= 1
-            if self.moves < 0:
-                return False
-            if _holds(free, loads[place], zonal):
-                after = list(loads)
-                after[place] = _sum([loads[place], zonal])
-                if not self.is_won(turn + 1, after):
-                    return False
-        return True
-
-
-def _holds(free: Mapping[str, int], load: Mapping[str, int], unit: Mapping[str, int]) -> bool:
-    return all(free.get(name, 0) - load.get(name, 0) >= amount for name, amount in unit.items())
-
-
-def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
-    """Whether a unit that some zone holds gets its resources from exactly one zone."""
-    return (
-        rules.policy != merge.NONE
-        and bool(state.topology.zones)
-        and not (rules.cpu is not None and rules.cpu.align_by_socket)
-        and picks_always_succeed(state, rules, alone=False)
-        and all(row.group == 1 << zone for zone, row in state.memory.items())
-        and not any(
-            zones is not None and zones & (zones - 1)
-            for pool in state.devices.values()
-            for zones in pool.zones
-        )
-    )
-
-
-def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
-    """Whether one merge places all that the pod asks for."""
-    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
-        return False
-    asking = _asking(state, pod, rules)
-    if rules.pod_scope:
-        return merge_sees_all(pod)
-    return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
-
-
-def _zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
-    wanted = {
-        **devices.requested(container, state.devices),
-        **demand.memory_of(pod, container, rules),
-        "cpu": demand.cpus_of(pod, container, rules),
-    }
-    return {name: amount for name, amount in wanted.items() if amount}
-
-
-def _room(state: NodeState) -> list[dict[str, int]]:
-    """What is free in each zone; last, devices that belong to none."""
-    assignable = state.shared & ~state.reserved
-    rows = []
-    for zone in state.topology.zones:
-        amounts = state.memory[zone.id].amounts if state.memory else {}
-        row = {name: part.free for name, part in amounts.items()}
-        row["cpu"] = (state.topology.zone_cpus[zone.id] & assignable).bit_count()
-        rows.append(row)
-    rows.append({})
-    places = {zone.id: row for zone, row in zip(state.topology.zones, rows, strict=False)}
-    for name, pool in state.devices.items():
-        unused = pool.healthy & ~devices.held(state, name)
-        if not devices.has_zones(pool):
-            rows[-1][name] = unused.bit_count()
-            continue
-        for row in places.values():
-            row[name] = 0
-        for place in bits.members(unused):
-            home = bits.lowest(pool.zones[place] or 0)
-            if home in places:
-                places[home][name] += 1
-    return rows
-
-
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
-
-
-def merge_sees_all(pod: Pod) -> bool:
-    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
-    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
-    return asked <= memory.pod_requested(pod).keys()
-
-
-def _asking(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
-    """Containers for which the managers have anything to do."""
-    asks_memory = rules.memory and demand.is_served(pod, rules)
-    return [
-        container
-        for container in pod.containers
-        if devices.requested(container, state.devices)
-        or asks_memory
-        or demand.cpus_of(pod, container, rules)
-    ]
-
-
-def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
-    """Whether enough CPUs are all that a pick needs."""
-    if rules.cpu is None:
-        return True
-    machine = layout.of(state.topology)
-    if not machine.is_regular:
-        return False
-    if rules.cpu.across_numa and len(machine.zones) > 4:
-        # Slice sharing can make the kubelet use zones that lack the CPUs.
-        return False
-    if rules.cpu.full_pcpus_only and (rules.cpu.across_numa or not alone):
-        return all(
-            machine.siblings(part) == part
-            for part in (
-                state.reserved,
-                state.shared,
-                *(state.held_cpus(uid) for uid in state.holdings),
-            )
-        )
     return True
 
 
@@ -423,7 +253,7 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
 def _most_held(state: NodeState, pod: Pod) -> dict[str, int]:
     """What the pod may come to hold at most: no container reuses anything of another."""
     rules = rules_of(state.config, state.kubelet_version)
-    return _sum(_zonal_demand(state, pod, container, rules) for container in pod.containers)
+    return sum_of(zonal_demand(state, pod, container, rules) for container in pod.containers)
 
 
 def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> NodeState:

@@ -73,6 +73,8 @@ class Field:
         )
         #: Kind -> nodes that may take one of it, those that are of least use to others first.
         self.candidates = [[place for place in order if kind[class_of[place]]] for kind in passes]
+        #: Kind -> millicores that a pod counts for.
+        self.millis = [totals.get("cpu", 0) for totals in kinds.totals]
         #: Node -> millicores that its totals leave.
         self.rooms = [node.room.get("cpu", 0) for node in nodes]
         self.candidate_sets = [frozenset(places) for places in self.candidates]

@@ -86,6 +86,9 @@ class FitTable:
         for node in nodes:
             self.put(node)
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     def put(self, node: Node) -> None:
         """Add a node, or replace it."""
         self._nodes[node.name] = node

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from rte import placement
 from rte.model.totals import totals_of
 from rte.placement.fleet.places import shape_key
 from rte.placement.inflight.orders import Orders, Refusal, free_key
+from rte.placement.inflight.zones import ZoneWalk
+from rte.placement.kubelet import outcome
 from rte.placement.kubelet.outcome import Verdict
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from rte.model.pod import Pod
     from rte.placement.inflight.orders import Budget, Bundle
 
+
+#: Sets of pods followed zone by zone that count as one step of the budget.
+LOOKS_PER_STEP = 4
 
 #: Stands for the resource that is short where a rule of another kind keeps a pod off a node.
 NOT_ALLOWED = "(not allowed here)"
@@ -36,6 +42,10 @@ class Node:
             those of ``arriving`` included.
         labels: of the Node object.
         arriving: pods in flight, or promised a place here: bound and not admitted yet.
+        lasting: nothing on it ends before the pods are admitted. Else they must find their places
+            whatever ends meanwhile (:func:`rte.placement.fit_together`).
+        overtaken: something has ended since the first of ``arriving`` was bound.
+        ending: UIDs of pods that are being deleted.
     """
 
     name: str
@@ -44,6 +54,9 @@ class Node:
     used: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     arriving: tuple[Pod, ...] = ()
+    lasting: bool = True
+    overtaken: bool = False
+    ending: frozenset[str] = frozenset()
 
     @property
     def room(self) -> dict[str, int]:
@@ -133,10 +146,17 @@ class Site:
         self.node = node
         self._totals_only = totals_only
         self._kinds = kinds
+        self._budget = budget
         self._base: Bundle = tuple(range(len(kinds.pods), len(kinds.pods) + len(node.arriving)))
-        self._orders = Orders(states or (node.state,), (*kinds.pods, *node.arriving), budget)
+        self._states = states or (node.state,)
+        self._pods = (*kinds.pods, *node.arriving)
+        self._orders = Orders(self._states, self._pods, budget)
+        self._walk: ZoneWalk | None = None
+        self._admitted: dict[int, bool] = {}
+        self._looks = 0
         self._room = node.room
         self._known: dict[Bundle, Obstacle | None] = {}
+        self._likely: dict[Bundle, bool] = {}
 
     def takes(self, bundle: Bundle) -> bool:
         """Whether the node admits these pods in every order, within its totals.
@@ -155,9 +175,76 @@ class Site:
         if bundle not in self._known:
             obstacle: Obstacle | None = self.shortage(bundle)
             if obstacle is None and not self._totals_only:
-                obstacle = self._orders.refusal((*bundle, *self._base))
+                obstacle = self._refusal(bundle)
             self._known[bundle] = obstacle
         return self._known[bundle]
+
+    def likely_takes(self, bundle: Bundle) -> bool:
+        """Whether the pods find their zones, where that can be told without predicting admissions.
+
+        :meth:`takes` has the last word; it may know of more sets that the node takes.
+
+        Raises:
+            CutOff: the budget does not suffice to tell.
+        """
+        if bundle in self._known:
+            return self._known[bundle] is None
+        if bundle not in self._likely:
+            self._likely[bundle] = self.shortage(bundle) is None and self._find_zones(bundle)
+        return self._likely[bundle]
+
+    def _find_zones(self, bundle: Bundle) -> bool:
+        node = self.node
+        if self._totals_only:
+            return True
+        if not node.lasting or len(self._states) > 1:
+            return self.takes(bundle)
+        return bool(self._follow((*bundle, *self._base)))
+
+    def _follow(self, bundle: Bundle) -> bool | None:
+        """Whether all orders admit the pods; None: they have to be predicted."""
+        if self._walk is None:
+            self._walk = ZoneWalk(self._states[0], self._pods)
+        self._looks += 1
+        self._budget.spend(self._looks % LOOKS_PER_STEP == 0)
+        return self._walk.admits(bundle)
+
+    def _refusal(self, bundle: Bundle) -> Refusal | None:
+        node = self.node
+        if node.lasting:
+            return self._in_any_order((*bundle, *self._base))
+        if len(bundle) == 1 and not node.arriving:
+            # One alone has to find its place as things are; what ends gives room.
+            refusal = self._orders.refusal(bundle)
+            pod = self._kinds.pods[bundle[0]]
+            if refusal or not node.ending:
+                return refusal
+            stands = placement.certain_under_endings(node.state, pod, node.ending)
+        else:
+            pods = [replace(self._kinds.pods[kind], uid=str(n)) for n, kind in enumerate(bundle)]
+            self._budget.spend(len(pods) + 1)
+            stands = placement.fit_together(
+                node.state, (*node.arriving, *pods), fuller=node.overtaken
+            )
+        return None if stands else _overtaken(bundle)
+
+    def _in_any_order(self, bundle: Bundle) -> Refusal | None:
+        if len(bundle) < 2 or len(self._states) > 1:
+            return self._orders.refusal(bundle)
+        admits = self._follow(bundle)
+        if admits is False:
+            return _no_zone(bundle)
+        if admits and all(self._is_admitted(kind) for kind in dict.fromkeys(bundle)):
+            return None
+        return self._orders.refusal(bundle)
+
+    def _is_admitted(self, kind: int) -> bool:
+        """Whether the kubelet admits a pod of the kind alone: nothing but zones can change that."""
+        if kind not in self._admitted:
+            self._budget.spend()
+            answer = placement.admit(self._states[0], self._pods[kind])
+            self._admitted[kind] = answer.admitted
+        return self._admitted[kind]
 
     def shortage(self, bundle: Bundle) -> str | None:
         """The resource of which the node's totals are too small; None: none."""
@@ -171,6 +258,26 @@ class Site:
         return next(
             (name for name, amount in wanted.items() if amount > self._room.get(name, 0)), None
         )
+
+
+def _no_zone(bundle: Bundle) -> Refusal:
+    return Refusal(
+        kind=bundle[-1],
+        ahead=bundle[:-1],
+        verdict=Verdict.REFUSED,
+        reason=outcome.TOPOLOGY_AFFINITY_ERROR,
+        message="in some order one of the pods finds no zone",
+    )
+
+
+def _overtaken(bundle: Bundle) -> Refusal:
+    return Refusal(
+        kind=bundle[-1],
+        ahead=bundle[:-1],
+        verdict=Verdict.UNCERTAIN,
+        reason=outcome.TOPOLOGY_AFFINITY_ERROR,
+        message="what ends on the node meanwhile may change the pods' zones",
+    )
 
 
 def is_uncertain(obstacle: Obstacle) -> bool:
@@ -205,6 +312,9 @@ class Classes:
                 (name, amount - node.used.get(name, 0)) for name, amount in node.allocatable.items()
             ),
             tuple(shape_key(pod) for pod in node.arriving),
+            (node.lasting, node.overtaken),
+            # Who is about to leave there is like nobody elsewhere.
+            node.name if node.ending else "",
             tuple(allowed is None or node.name in allowed for allowed in kinds.nodes),
         )
 

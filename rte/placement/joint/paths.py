@@ -5,15 +5,19 @@ Not complete: what it does not find may exist.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte.placement.inflight.orders import plus, without
+from rte.placement.joint.node import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rte.placement.inflight.orders import Bundle
     from rte.placement.joint.field import Assignment
+
+    #: Whether a node takes a bundle.
+    _Takes: TypeAlias = Callable[[Site, Bundle], bool]
 
 #: Nodes that one pod may look at on its way, pushes of others included.
 MAX_LOOKS = 4000
@@ -32,25 +36,37 @@ MAX_DEPTH = 6
 def place_by_paths(assignment: Assignment) -> None:
     """Place as many pods as are found a place for; the assignment is valid at every moment.
 
-    Kinds that found no place for all go first in the next round.
+    First only places are looked at that can be told without predicting admissions.
 
     Raises:
         CutOff: the budget is used up.
     """
+    wanted = sum(assignment.ground.kinds.counts)
+    _place_all(assignment, Site.likely_takes, SHARE / 2)
+    for place, bundle in enumerate(assignment.bundles):
+        if bundle and not assignment.ground.sites[place].takes(bundle):
+            assignment.bundles[place] = ()
+    if assignment.size < wanted:
+        _place_all(assignment, Site.takes, SHARE)
+
+
+def _place_all(assignment: Assignment, takes: _Takes, share: float) -> None:
+    """Place the kinds in turn; those that found no place for all go first in the next round."""
     ground = assignment.ground
     counts = ground.kinds.counts
     scarcity = [len(nodes) / count for nodes, count in zip(ground.candidates, counts, strict=True)]
     order = sorted(range(len(counts)), key=lambda kind: (scarcity[kind], kind))
+    most = ground.budget.steps * share
     best = list(assignment.bundles)
     tried: set[tuple[int, ...]] = set()
     try:
         while tuple(order) not in tried and len(tried) < MAX_ROUNDS:
             tried.add(tuple(order))
             assignment.clear()
-            left_out = [kind for kind in order if not _place_kind(assignment, kind)]
+            left_out = [k for k in order if not _place_kind(assignment, k, takes, most)]
             if assignment.size > sum(map(len, best)):
                 best = list(assignment.bundles)
-            if not left_out or ground.budget.spent > ground.budget.steps * SHARE:
+            if not left_out or ground.budget.spent > most:
                 break
             order = [*left_out, *(kind for kind in order if kind not in left_out)]
     finally:
@@ -58,15 +74,16 @@ def place_by_paths(assignment: Assignment) -> None:
             assignment.bundles[:] = best
 
 
-def _place_kind(assignment: Assignment, kind: int) -> bool:
+def _place_kind(assignment: Assignment, kind: int, takes: _Takes, most: float) -> bool:
     """Whether all pods of a kind have found a place."""
-    return all(_place_one(assignment, kind) for _ in range(assignment.ground.kinds.counts[kind]))
+    count = assignment.ground.kinds.counts[kind]
+    return all(_place_one(assignment, kind, takes, most) for _ in range(count))
 
 
-def _place_one(assignment: Assignment, kind: int) -> bool:
+def _place_one(assignment: Assignment, kind: int, takes: _Takes, most: float) -> bool:
     budget = assignment.ground.budget
     for turn in range(MAX_TURNS):
-        path = _Path(assignment, turn)
+        path = _Path(assignment, turn, takes, most)
         found = path.place(kind, 0)
         budget.spend(path.looks // LOOKS_PER_STEP)
         if found or not path.pushed:
@@ -84,8 +101,8 @@ class _Path:
         pushed: nodes that others were pushed from.
     """
 
-    def __init__(self, assignment: Assignment, turn: int) -> None:
-        self._turn = turn
+    def __init__(self, assignment: Assignment, turn: int, takes: _Takes, most: float) -> None:
+        self._turn, self._takes, self._most = turn, takes, most
         self._ground = assignment.ground
         self._bundles = assignment.bundles
         self.pushed: set[int] = set()
@@ -98,7 +115,7 @@ class _Path:
             if self._is_tired():
                 return False
             bundle = plus(self._bundles[place], kind)
-            if self._ground.sites[place].takes(bundle):
+            if self._takes(self._ground.sites[place], bundle):
                 self._bundles[place] = bundle
                 return True
         used = [place for place in candidates if self._bundles[place]]
@@ -108,8 +125,8 @@ class _Path:
 
     def _left(self, place: int) -> int:
         """Millicores that node totals leave: the fullest node that takes a pod is the best."""
-        wanted = sum(self._ground.kinds.totals[kind].get("cpu", 0) for kind in self._bundles[place])
-        return self._ground.rooms[place] - wanted
+        millis = self._ground.millis
+        return self._ground.rooms[place] - sum([millis[kind] for kind in self._bundles[place]])
 
     def _push(self, place: int, kind: int, depth: int) -> bool:
         """Give the pod a place on this node, and the pods that leave it one elsewhere."""
@@ -123,15 +140,16 @@ class _Path:
             for other in leaving:
                 rest = without(rest, other)
             rest = plus(rest, kind)
-            if self._ground.sites[place].takes(rest) and self._move(place, rest, leaving, depth):
+            if self._takes(self._ground.sites[place], rest) and self._move(
+                place, rest, leaving, depth
+            ):
                 return True
         return False
 
     def _is_tired(self) -> bool:
         """Counts a look; whether there is none left."""
         self.looks += 1
-        budget = self._ground.budget
-        return self.looks > MAX_LOOKS or budget.spent > budget.steps * SHARE
+        return self.looks > MAX_LOOKS or self._ground.budget.spent > self._most
 
     def _move(self, place: int, rest: Bundle, leaving: Bundle, depth: int) -> bool:
         before = list(self._bundles)

@@ -11,6 +11,7 @@ Sources: ``validateState`` in policy_static.go of the CPU and the memory manager
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain, combinations, permutations
 from typing import TYPE_CHECKING
 
 from rte.model import bits
@@ -24,13 +25,18 @@ from rte.placement.kubelet.rules import StartError, rules_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rte.model.bits import CPUSet
+    from rte.model.bits import CPUSet, ZoneSet
     from rte.model.node import MemoryBlock, NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Admission
     from rte.placement.kubelet.rules import Rules
 
 _NOTHING = Holding()
+_OTHER_MEMORY = (
+    "memorymanager: [memorymanager] the expected machine state is different from the real one"
+)
+#: Containers up to which all orders are tried; with more of them the start is doubtful.
+_MOST_ORDERED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +45,9 @@ class Restart:
 
     Attributes:
         start_error: why it would not start at all, in its own words; empty when it would.
+        start_doubtful: whether it would start is left to chance. The memory manager goes through
+            the blocks of its file in a random order, and where single zones and groups of zones
+            overlap the order decides whether it finds its own file in order.
         started: the node right after the start, no pod admitted yet; unchanged on an error.
         admissions: UID -> answer, in the order in which the pods were admitted. What a refused pod
             holds stays held until the kubelet has heard of all its pods.
@@ -50,6 +59,7 @@ class Restart:
     """
 
     start_error: str = ""
+    start_doubtful: bool = False
     started: NodeState
     admissions: Mapping[str, Admission] = field(default_factory=dict)
     state: NodeState
@@ -60,6 +70,7 @@ class Restart:
         """Whether the kubelet starts and surely keeps every pod."""
         return (
             not self.start_error
+            and not self.start_doubtful
             and not self.doubtful
             and all(answer.admitted for answer in self.admissions.values())
         )
@@ -76,12 +87,16 @@ def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
     try:
         rules = rules_of(state.config, state.kubelet_version)
         _check_cpus(state, rules)
-        _check_memory(state, rules)
+        memory_fits, start_doubtful = _check_memory(state, rules)
     except outcome.Unpredictable as unknown:
         answers = {pod.uid: uncertain(state, unknown.reason, unknown.message) for pod in pods}
         return Restart(started=state, admissions=answers, state=state)
     except StartError as error:
         return Restart(start_error=str(error), started=state, state=state)
+    if not memory_fits:
+        return Restart(
+            start_error=_OTHER_MEMORY, start_doubtful=start_doubtful, started=state, state=state
+        )
     started = now = replace(
         state, shared=state.shared or _initial_shared(state, rules), admitted=frozenset()
     )
@@ -95,6 +110,7 @@ def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
         now = answer.state
     kept = frozenset(uid for uid, answer in answers.items() if answer.admitted)
     return Restart(
+        start_doubtful=start_doubtful,
         started=started,
         admissions=answers,
         state=settle(now, kept),
@@ -168,28 +184,50 @@ def _check_cpus(state: NodeState, rules: Rules) -> None:
         )
 
 
-def _check_memory(state: NodeState, rules: Rules) -> None:
+def _check_memory(state: NodeState, rules: Rules) -> tuple[bool, bool]:
+    """Whether the rows are what the blocks make of an empty machine, and whether that is chance.
+
+    What one container holds stays together, all else comes in a random order. The order matters
+    among blocks whose zones overlap without being the same: the last one is a zone's group.
+    """
     if not rules.memory:
-        return
-    expected = memory.initial_rows(state.topology, state.config)
-    for block in _assigned_blocks(state, rules):
-        memory.fill(expected, block.zones, block.resource, block.size)
-    if not _are_equal(state.memory, expected):
-        raise StartError(
-            "memorymanager: [memorymanager] the expected machine state is different from the real "
-            "one"
-        )
+        return True, False
+    held = list(_assigned_blocks(state, rules))
+
+    def fits(order: Iterable[tuple[MemoryBlock, ...]]) -> bool:
+        expected = memory.initial_rows(state.topology, state.config)
+        for block in chain.from_iterable(order):
+            memory.fill(expected, block.zones, block.resource, block.size)
+        return _are_equal(state.memory, expected)
+
+    by_name = fits(held)
+    contested = _contested({block.zones for block in chain.from_iterable(held)})
+    bound = [blocks for blocks in held if any(block.zones & contested for block in blocks)]
+    free = [blocks for blocks in held if blocks not in bound]
+    doubtful = len(bound) > _MOST_ORDERED or any(
+        fits((*free, *order)) != by_name for order in permutations(bound)
+    )
+    return by_name, doubtful
 
 
-def _assigned_blocks(state: NodeState, rules: Rules) -> Iterator[MemoryBlock]:
-    """By their names; the kubelet's own order is random, and matters where groups overlap."""
+def _contested(masks: Iterable[ZoneSet]) -> ZoneSet:
+    """The zones of masks that overlap without being the same."""
+    found = 0
+    for one, other in combinations(masks, 2):
+        if one & other:
+            found |= one | other
+    return found
+
+
+def _assigned_blocks(state: NodeState, rules: Rules) -> Iterator[tuple[MemoryBlock, ...]]:
+    """What each container (or pod as a whole) holds, by their names."""
     for uid, held in sorted(state.holdings.items()):
         whole = state.pod_holdings.get(uid, _NOTHING).memory if rules.pod_level_managers else ()
         if whole and any(holding.memory for holding in held.values()):
-            yield from whole
+            yield tuple(whole)
             continue
         for _, holding in sorted(held.items()):
-            yield from holding.memory
+            yield tuple(holding.memory)
 
 
 def _are_equal(real: Mapping[int, ZoneMemory], expected: Mapping[int, ZoneMemory]) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rte.scheduler.cache.gangs import GangBook
 from rte.scheduler.framework import node
 from rte.scheduler.framework.columns import Columns
 from rte.scheduler.framework.devices import Devices
@@ -42,6 +43,7 @@ class Cluster:
         priorities: number of pods on nodes by priority.
         storage: claims, volumes, classes and drivers.
         devices: devices of DRA and their claims.
+        gangs: who belongs together.
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
@@ -60,9 +62,12 @@ class Cluster:
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
         self.devices = Devices()
+        self.gangs = GangBook()
         self.events: list[ClusterEvent] = []
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._free_rows: list[int] = []
+        #: What our binds write on the pods that are assumed.
+        self._written: dict[str, Mapping[str, str]] = {}
 
     def drain(self) -> list[ClusterEvent]:
         """Take the events so far."""
@@ -151,6 +156,13 @@ class Cluster:
         self._known_anew(entry)
         self._discard(entry)
 
+    def set_koordinator_devices(self, name: str, devices: Mapping[str, Any] | None) -> None:
+        """Koordinator's Device object of a node was added, changed, or is gone (None)."""
+        entry = self.entry(name)
+        entry.koordinator_devices = devices
+        self._known_anew(entry)
+        self._discard(entry)
+
     def set_alive(self, name: str, alive: bool | None) -> None:
         """The agent's Lease is being renewed, or is not any more; None: it has none."""
         entry = self.nodes.get(name)
@@ -228,7 +240,9 @@ class Cluster:
 
     def _discard(self, entry: node.NodeEntry) -> None:
         """Drop the entry when nothing speaks of the node any more."""
-        if not (entry.info or entry.report or entry.pods or entry.nominated):
+        if not (
+            entry.info or entry.report or entry.pods or entry.nominated or entry.koordinator_devices
+        ):
             del self.nodes[entry.name]
             self._changed.pop(entry.name, None)
             self._free_rows.append(entry.row)
@@ -253,7 +267,7 @@ class Cluster:
             if pod.uid in self.assumed:
                 # The API has not shown our bind yet: the decision stays in force.
                 where = self.assumed[pod.uid]
-                self._place(replace(pod, node=where), where)
+                self._place(self._as_decided(pod, where), where)
 
     def remove_pod(self, uid: str, now: float) -> None:
         """A pod is gone from the API."""
@@ -269,6 +283,7 @@ class Cluster:
     def _end(self, pod: PodView, now: float) -> None:
         self.pods.pop(pod.uid, None)
         self.unnominate(pod.uid)
+        self._written.pop(pod.uid, None)
         where = self.assumed.pop(pod.uid, "") or pod.node
         for name in {where, pod.node} - {""}:
             entry = self.entry(name)
@@ -282,6 +297,7 @@ class Cluster:
 
     def _bound(self, pod: PodView, old: PodView | None) -> None:
         decided = self.assumed.pop(pod.uid, "")
+        self._written.pop(pod.uid, None)
         self.pods[pod.uid] = pod
         for name in {decided, old.node if old else ""} - {"", pod.node}:
             self._lift(pod.uid, name)
@@ -321,19 +337,36 @@ class Cluster:
 
     # --- our own decisions -----------------------------------------------------------------------
 
-    def assume(self, uid: str, name: str, resource_status: str = "") -> None:
-        """We decide that the pod goes there; it counts from now on, and nowhere else."""
+    def assume(self, uid: str, name: str, written: Mapping[str, str] | None = None) -> None:
+        """We decide that the pod goes there; it counts from now on, and nowhere else.
+
+        ``written``: annotations that its bind writes.
+        """
         before = self.assumed.get(uid)
         if before is not None and before != name:
             self._lift(uid, before)
-        pod = self.pods[uid] = replace(self.pods[uid], resource_status=resource_status)
         self.assumed[uid] = name
+        self._written[uid] = written or {}
         self.unnominate(uid)
-        self._place(replace(pod, node=name), name)
+        self._place(self._as_decided(self.pods[uid], name), name)
+
+    def _as_decided(self, pod: PodView, name: str) -> PodView:
+        """The pod as it will be when our bind has come through."""
+        written = self._written.get(pod.uid)
+        annotations = {**pod.annotations, **written} if written else pod.annotations
+        return replace(pod, node=name, annotations=annotations)
+
+    def rested(self, name: str) -> None:
+        """The node takes pods again that it refused for the time since a start or stop."""
+        entry = self.nodes.get(name)
+        if entry is not None:
+            self.touch(entry)
+            self._tell(Kind.RESTED, name)
 
     def forget(self, uid: str) -> None:
         """The decision is not in force any more (the API has refused the bind)."""
         name = self.assumed.pop(uid, "")
+        self._written.pop(uid, None)
         if name:
             self._lift(uid, name)
 
@@ -386,4 +419,4 @@ class Cluster:
 
 def _counted(pod: PodView) -> tuple[object, ...]:
     """What of a placed pod others are told of."""
-    return (id(pod.shape), pod.labels, pod.owner, pod.deleting)
+    return (id(pod.shape), pod.labels, pod.annotations, pod.owner, pod.deleting)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement.dra import decode
+from rte.placement.koordinator.devices.node import read_node_devices
+from rte.scheduler.cache import gangs
 from rte.scheduler.framework import budgets, devices, node, objects, storage
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ AGENT_DEAD_S = 40.0
 
 #: How items are told apart: by UID, by ``namespace/name``, else by name.
 _BY_UID = frozenset({"pods"})
-_BY_PATH = frozenset({"budgets", "claims", "capacities", "device-claims"})
+_BY_PATH = frozenset({"budgets", "claims", "capacities", "device-claims", *gangs.COLLECTIONS})
 
 
 def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
@@ -64,6 +66,7 @@ class Intake:
             "budgets": self._set_budget,
             "capacities": self._set_capacity,
             "claims": self._set_claim,
+            "koordinator-devices": self._set_koordinator_devices,
             "device-claims": self._set_device_claim,
             "device-classes": self._set_device_class,
             "device-taint-rules": self._set_taint_rule,
@@ -74,6 +77,12 @@ class Intake:
             "namespaces": self._set_namespace,
             "nodes": self._set_node,
             "volumes": self._set_volume,
+        }
+        self._gone: dict[str, Callable[[str], None]] = {
+            "budgets": lambda key: cluster.set_budget(key, None),
+            "koordinator-devices": self._forget_koordinator_devices,
+            "namespaces": lambda key: cluster.set_namespace(key, None),
+            "nodes": cluster.remove_node,
         }
 
     def seen(
@@ -99,6 +108,8 @@ class Intake:
                     self._set_report(obj, now, taken)
                 case "leases":
                     self._set_lease(obj, now, age_s)
+                case _ if collection in gangs.COLLECTIONS:
+                    self._cluster.gangs.declare(collection, obj)
                 case _:
                     self._set[collection](obj, now)
         except errors.RteError as error:
@@ -115,14 +126,11 @@ class Intake:
             case "pods":
                 before = cluster.pods.get(key)
                 cluster.remove_pod(key, now)
+                cluster.gangs.gone(key)
                 if before is not None:
                     taken.pods.append((before, None))
-            case "nodes":
-                cluster.remove_node(key)
-            case "namespaces":
-                cluster.set_namespace(key, None)
-            case "budgets":
-                cluster.set_budget(key, None)
+            case _ if collection in self._gone:
+                self._gone[collection](key)
             case "leases":
                 # An exporter without a Lease is trusted as it is.
                 self._leases.pop(key, None)
@@ -134,6 +142,8 @@ class Intake:
                 taken.report = key
             case "slices" | "device-taint-rules" | "device-classes" | "device-claims":
                 self._forget_devices(collection, key)
+            case _ if collection in gangs.COLLECTIONS:
+                cluster.gangs.withdraw(collection, key)
             case _:
                 self._forget_storage(collection, key)
         return taken
@@ -149,6 +159,7 @@ class Intake:
                 for uid, pod in self._cluster.pods.items()
                 if uid not in found and pod.version <= version
             ]
+            lost += [uid for uid in self._cluster.gangs.terminal if uid not in found]
         else:
             lost = list(self._known.get(collection, set()) - set(found))
         return [self.gone(collection, key, now) for key in lost]
@@ -195,7 +206,8 @@ class Intake:
         if version and self._reports.get(name) == version:
             return
         self._reports[name] = version
-        report = node.read_report(obj)
+        known = self._cluster.nodes.get(name)
+        report = node.read_report(obj, known.report if known else None)
         self._cluster.set_report(name, report, now)
         taken.report = name
         if report.broken:
@@ -210,6 +222,19 @@ class Intake:
     def _set_budget(self, obj: Mapping[str, Any], _now: float) -> None:
         key = key_of("budgets", obj.get("metadata") or {})
         self._cluster.set_budget(key, budgets.read_budget(obj))
+
+    def _forget_koordinator_devices(self, name: str) -> None:
+        if name in self._cluster.nodes:
+            self._cluster.set_koordinator_devices(name, None)
+
+    def _set_koordinator_devices(self, obj: Mapping[str, Any], now: float) -> None:
+        name = key_of("koordinator-devices", obj.get("metadata") or {})
+        try:
+            read_node_devices(obj)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self.gone("koordinator-devices", name, now)
+            raise errors.ParseError("Device", name, f"malformed: {error}") from None
+        self._cluster.set_koordinator_devices(name, obj)
 
     # --- storage ---------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from rte.placement.dra.fleet import Fleet
 from rte.placement.dra.nodes import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.placement.dra.objects import AllocationResult, DeviceClass, ResourceClaim
     from rte.scheduler.framework.objects import NodeInfo, PodView
@@ -185,6 +185,10 @@ class Devices:
         """A node is gone."""
         self._nodes.pop(name, None)
         self.fleet.inventory.forget_node(name)
+
+    def users(self) -> Iterable[str]:
+        """UIDs of pods that may use a claim."""
+        return self._of_pod.keys()
 
     def used_by(self, uid: str) -> list[ResourceClaim]:
         """Allocated claims that a pod may use."""

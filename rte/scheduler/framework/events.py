@@ -26,13 +26,17 @@ class Kind(Flag):
     DEVICES = auto()  #: slices, classes, taints and claims of DRA
     NAMESPACE = auto()
     NOMINATION = auto()  #: room that was promised to a pod is free again
+    RESTED = auto()  #: a node that rested after a pod's start or stop takes pods again
 
 
 NODE = (
     Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.NODE_TAINTS | Kind.NODE_ALLOCATABLE | Kind.NODE_GONE
 )
 POD = Kind.POD_PLACED | Kind.POD_CHANGED | Kind.POD_GONE
-ANY = NODE | POD | Kind.REPORT | Kind.STORAGE | Kind.DEVICES | Kind.NAMESPACE | Kind.NOMINATION
+ANY = (
+    NODE | POD | Kind.REPORT | Kind.STORAGE | Kind.DEVICES | Kind.NAMESPACE | Kind.NOMINATION
+    | Kind.RESTED
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

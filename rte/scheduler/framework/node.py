@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
+from rte.nrt import group_inventory
 from rte.scheduler.framework import outlook as state
 
 if TYPE_CHECKING:
@@ -34,25 +35,48 @@ class Report:
 
     Exactly one of ``state`` (ours) and ``table`` (another exporter's) is set, neither when the
     object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named;
-    ``pci`` says where its PCI functions are, if told.
+    ``pci`` says where its PCI functions are, if told; ``inventory`` is the hardware for processing
+    groups, where the agent publishes it (its text in ``inventory_text``).
     """
 
     state: NodeState | None = None
     table: zones.ZoneTable | None = None
     broken: str = ""
     owner: str = ""
+    inventory: group_inventory.Published | None = None
+    inventory_text: str = ""
     pci: PCIZones | None = None
 
 
-def read_report(obj: Mapping[str, Any]) -> Report:
-    """Decode an NRT of any exporter; a malformed one is a report that says so."""
+def _inventory(text: str) -> group_inventory.Published | None:
+    """The hardware for processing groups; one of another release is none, for the zones stand."""
+    try:
+        return group_inventory.decode(text) if text else None
+    except errors.ParseError:
+        return None
+
+
+def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
+    """Decode an NRT of any exporter; a malformed one is a report that says so.
+
+    ``before``: the node's report till then; an inventory that has not changed is not read again.
+    """
     try:
         owners = obj["metadata"].get("ownerReferences") or ()
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
         decoded = nrt.decode(obj)
         if decoded.state is not None:
             pci = decoded.device_zones.pci if decoded.device_zones else None
-            return Report(state=decoded.state, owner=owner, pci=pci)
+            text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
+            same = before is not None and before.inventory_text == text
+            inventory = before.inventory if before and same else _inventory(text)
+            return Report(
+                state=decoded.state,
+                owner=owner,
+                pci=pci,
+                inventory=inventory,
+                inventory_text=text,
+            )
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)
@@ -107,6 +131,7 @@ class NodeEntry:
         served: resources that DRA serves where device plugins have none of them.
         report: the NRT, None while there is none (plain Kubernetes rules).
         alive: whether the agent's Lease is being renewed, None where there is none.
+        koordinator_devices: Koordinator's Device object, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
         gone: kubelet UID -> when the API showed it terminal or gone.
@@ -120,6 +145,7 @@ class NodeEntry:
         evidence: what refusals have told while nothing was known of the zones.
         changed: sequence number of the last change.
         remembered: shape -> answer of the rules that depend on this node alone.
+        derived: what plugins have made of the node, by their names.
         verdicts: of its managers, by what a kubelet sees of a pod.
         rooms: likewise (empty: as it is), how many of which pods it takes then, how full it is.
     """
@@ -131,6 +157,7 @@ class NodeEntry:
         self.served: Collection[str] = ()
         self.report: Report | None = None
         self.alive: bool | None = None
+        self.koordinator_devices: Mapping[str, Any] | None = None
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
@@ -147,6 +174,7 @@ class NodeEntry:
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self._largest: int | None = None
         self.remembered: dict[bytes, Status] = {}
+        self.derived: dict[str, Any] = {}
         self.verdicts: dict[bytes, state.Verdict] = {}
         self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
 
@@ -163,6 +191,7 @@ class NodeEntry:
         self.remembered.clear()
         self.verdicts.clear()
         self.rooms.clear()
+        self.derived.clear()
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""
@@ -336,6 +365,7 @@ class NodeEntry:
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
         twin.served = self.served
         twin.held_off, twin.evidence = self.held_off, self.evidence
+        twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
         twin.leaving = set(self.leaving)

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.k8s import tolerations, wire
-from rte.model import podspec, quantity
+from rte.model import gang, podspec, quantity
+from rte.model.gang import Source
+from rte.placement.groups import allocation, networks
+from rte.placement.groups.nhd import adopt
+from rte.placement.koordinator.devices import request as devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.k8s.tolerations import Taint
+    from rte.model.gang import Gang, GangKey
     from rte.scheduler.framework.shape import Shape, Shapes
 
 #: Phases after which a pod holds nothing.
 TERMINAL = frozenset({"Succeeded", "Failed"})
 
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+
+#: Annotations that say what a pod holds, or that its bind adds to; they are not part of its shape.
+_OWN_ANNOTATIONS = (
+    RESOURCE_STATUS,
+    allocation.ANNOTATION,
+    adopt.ANNOTATION,
+    networks.ANNOTATION,
+    devices.ALLOCATED,
+)
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 #: Controllers whose pods are replicas of each other (kube-scheduler's DefaultSelector).
 _REPLICATING = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
@@ -41,9 +57,12 @@ class PodView:
         rejected: the kubelet refused it at admission; ``reason`` says why.
         nominated: ``status.nominatedNodeName``.
         unschedulable: what its condition PodScheduled says while it is False: message, since when.
-        resource_status: Koordinator's annotation of that name.
+        annotations: those that say what it holds, or that its bind adds to.
         claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
             it, None where none is needed.
+        gang: the gang that it belongs to, None: none.
+        gang_said: that gang as the pod's own annotations describe it.
+        gang_problem: why what it says of its gang cannot be read.
     """
 
     uid: str
@@ -71,8 +90,11 @@ class PodView:
     nominated: str = ""
     started: str = ""
     unschedulable: tuple[str, str] = ("", "")
-    resource_status: str = ""
+    annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     claim_names: Mapping[str, str | None] = field(default_factory=dict)
+    gang: GangKey | None = None
+    gang_said: Gang | None = None
+    gang_problem: str = ""
 
     @property
     def key(self) -> str:
@@ -119,17 +141,30 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             message=message[:500],
             nominated=status.nominated_node_name or "",
             started=str(status.start_time or ""),
-            resource_status=annotations.get(RESOURCE_STATUS) or "",
+            annotations={key: annotations[key] for key in _OWN_ANNOTATIONS if annotations.get(key)}
+            if annotations
+            else _NONE,
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
             claim_names={
                 one.name or "": one.resource_claim_name
                 for one in status.resource_claim_statuses or ()
             },
+            **_gang(obj),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, errors.ParseError):
             raise
         raise errors.ParseError("pod", None, f"malformed: {error}") from None
+
+
+def _gang(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pod says of its gang. A pod that runs counts whatever it says."""
+    try:
+        key = gang.gang_of(obj)
+        said = gang.parse_annotations(obj) if key and key.source is Source.KOORDINATOR else None
+    except errors.ParseError as error:
+        return {"gang_problem": str(error)}
+    return {"gang": key, "gang_said": said} if key else {}
 
 
 def _or(value: int | None, default: int) -> int:

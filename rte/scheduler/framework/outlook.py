@@ -39,6 +39,8 @@ class Outlook:
         doubtful: one of them is not certain to be admitted, so nothing can be built on it.
         steady: nothing on the node has ended since the first of them was bound, and nothing can
             end: only the order of their admissions is open.
+        overtaken: something has ended since the first of them was bound: the node may have been
+            fuller when it admitted them.
         ending: UIDs of pods that are being deleted: the kubelet may have let go of them already.
     """
 
@@ -47,6 +49,7 @@ class Outlook:
     predicted: NodeState
     doubtful: bool = False
     steady: bool = False
+    overtaken: bool = False
     ending: frozenset[str] = frozenset()
 
     @property
@@ -136,13 +139,14 @@ def resolve(
         doubtful = doubtful or admission.verdict != "admitted"
         if admission.verdict == "admitted":
             predicted = admission.state
-    steady = not base.holdings and not any(pod.uid in ended_since for pod in in_flight)
+    overtaken = any(pod.uid in ended_since for pod in in_flight)
     return Outlook(
         base=base,
         in_flight=in_flight,
         predicted=predicted,
         doubtful=doubtful,
-        steady=steady,
+        steady=not base.holdings and not overtaken,
+        overtaken=overtaken,
         ending=ending & predicted.holdings.keys(),
     )
 
@@ -165,7 +169,7 @@ def judge(outlook: Outlook, pod: Pod) -> Verdict:
         )
     together = [*outlook.in_flight, pod]
     if outlook.in_flight and not placement.fit_together(
-        outlook.base, together, steady=outlook.steady
+        outlook.base, together, steady=outlook.steady, fuller=outlook.overtaken
     ):
         return _wait("a pod in flight may take its zone")
     if outlook.ending and not placement.certain_under_endings(

@@ -65,6 +65,13 @@ class Snapshot(Protocol):
     def devices(self) -> Devices:
         """Devices of DRA and their claims."""
 
+    @property
+    def sequence(self) -> int:
+        """Number of the latest change of any node."""
+
+    def changed_since(self, sequence: int) -> list[NodeEntry]:
+        """Nodes that changed after that number, latest first."""
+
 
 class Candidate(NamedTuple):
     """A node that would take the pod, and what its rules say."""
@@ -94,7 +101,9 @@ class Plugin:
 
 
 class PreFilter(Plugin):
-    """Rules out pods whatever the node."""
+    """Rules out pods whatever the node. ``tells``: reason of the event that says so."""
+
+    tells: ClassVar[str] = "FailedScheduling"
 
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
         """Why the pod can go nowhere, empty when nothing is wrong with it."""
@@ -160,10 +169,12 @@ class Score(Plugin):
     """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
 
     ``exact``: only nodes that take the pod can be compared, so it has no part in their order.
+    ``decides``: where it is concerned no other preference counts, and no two nodes are alike.
     """
 
     weight: ClassVar[float] = 1.0
     exact: ClassVar[bool] = False
+    decides: ClassVar[bool] = False
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether it could tell nodes apart for this pod; False saves the work."""
@@ -214,6 +225,45 @@ class Reserve(Plugin):
         It is undone, so that the pod may be decided afresh.
         """
         return ()
+
+
+class Annotate(Plugin):
+    """What the bind writes on the pod, in one transaction with the pod's node."""
+
+    def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
+        """The annotations for a pod that goes to a node whose answer was ``status``."""
+        raise NotImplementedError
+
+
+class Passed(NamedTuple):
+    """What a second has brought.
+
+    Attributes:
+        nodes: whose answers have changed by time alone.
+        metrics: name, value, how it is noted.
+        notes: pod, reason and text of events to post.
+    """
+
+    nodes: tuple[str, ...] = ()
+    metrics: tuple[tuple[str, float, str], ...] = ()
+    notes: tuple[tuple[PodView, str, str], ...] = ()
+
+
+class Clocked(Plugin):
+    """A rule that time changes. Its answers may change in :meth:`second` only."""
+
+    def started(self, pod: PodView, node: NodeEntry, now: float) -> None:
+        """We have decided that the pod goes there."""
+
+    def undone(self, pod: PodView, node: str) -> None:
+        """That decision has failed."""
+
+    def ended(self, pod: PodView, node: NodeEntry, now: float) -> None:
+        """A pod of the node is terminal or gone."""
+
+    def second(self, now: float, snapshot: Snapshot) -> Passed:
+        """Called each second."""
+        raise NotImplementedError
 
 
 def scaled(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.float64] | None:

@@ -6,7 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Filter, NodeFilter, PreFilter, Reserve, RowFilter, Score
+from rte.scheduler.framework.plugin import (
+    Annotate,
+    Clocked,
+    Filter,
+    NodeFilter,
+    PreFilter,
+    Reserve,
+    RowFilter,
+    Score,
+)
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
@@ -32,12 +41,16 @@ class Profile:
         plugins: all of them.
         scores: those that have preferences.
         reserves: those that hold what a decision takes.
+        annotators: those that write on the pod.
+        clocked: those that time changes.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.plugins = tuple(plugins)
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
+        self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
+        self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
         self._filters = tuple(p for p in plugins if isinstance(p, Filter))
@@ -52,6 +65,20 @@ class Profile:
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
+
+    def event_for(self, problem: Status) -> str:
+        """Reason of the event that tells of such a problem."""
+        return next(
+            (plugin.tells for plugin in self._pre_filters if plugin.name == problem.plugin),
+            PreFilter.tells,
+        )
+
+    def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> dict[str, str]:
+        """What the bind writes on the pod."""
+        out: dict[str, str] = {}
+        for plugin in self.annotators:
+            out |= plugin.annotations(pod, node, status)
+        return out
 
     def check(self, shape: Shape, node: NodeEntry) -> Status:
         """Everything that depends on this node alone; remembered until the node changes."""
@@ -107,13 +134,16 @@ class Profile:
     ) -> list[float]:
         """The weighted sum of all preferences, the higher the better."""
         total = [0.0] * len(candidates)
-        for plugin in self.scores:
-            if not plugin.is_concerned(pod, snapshot):
-                continue
+        for plugin in self.preferences(pod, snapshot):
             part = plugin.score(pod, candidates, snapshot)
             if part is not None:
                 total = [a + plugin.weight * b for a, b in zip(total, part, strict=True)]
         return total
+
+    def preferences(self, pod: PodView, snapshot: Snapshot) -> list[Score]:
+        """Those that could tell nodes apart for the pod."""
+        asked = [plugin for plugin in self.scores if plugin.is_concerned(pod, snapshot)]
+        return [plugin for plugin in asked if plugin.decides] or asked
 
     def kinds(self, names: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""

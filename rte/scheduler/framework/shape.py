@@ -17,6 +17,8 @@ from rte.k8s import requests, selectors, wire
 from rte.model import podspec
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
+from rte.placement.groups import request
+from rte.placement.koordinator.devices import request as devices
 from rte.scheduler.framework import terms
 
 if TYPE_CHECKING:
@@ -27,17 +29,22 @@ KOORDINATOR_ANNOTATIONS = (
     "scheduling.koordinator.sh/resource-spec",
     "scheduling.koordinator.sh/numa-topology-spec",
 )
+#: Annotations that pods of one shape have in common.
+_ANNOTATIONS = (
+    *KOORDINATOR_ANNOTATIONS,
+    alignment.ANNOTATION,
+    request.ANNOTATION,
+    devices.ALLOCATE_HINT,
+    devices.JOINT_ALLOCATE,
+    devices.GPU_PARTITION_SPEC,
+)
+
 KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")
 
-_ANNOTATIONS = (*KOORDINATOR_ANNOTATIONS, alignment.ANNOTATION)
-
-#: Labels and annotations by which a pod says that it belongs to a gang, and whose they are.
+#: Labels and annotations of gangs that are not supported, and whose they are.
 GANG_LABELS = {
-    "scheduling.x-k8s.io/pod-group": "scheduler-plugins",
-    "pod-group.scheduling.sigs.k8s.io": "scheduler-plugins",
-    "pod-group.scheduling.sigs.k8s.io/name": "scheduler-plugins",
-    "pod-group.scheduling.sigs.k8s.io/min-available": "scheduler-plugins",
-    "gang.scheduling.koordinator.sh/name": "Koordinator",
+    "pod-group.scheduling.sigs.k8s.io/name": "scheduler-plugins before PodGroups",
+    "pod-group.scheduling.sigs.k8s.io/min-available": "scheduler-plugins before PodGroups",
     "scheduling.k8s.io/group-name": "Volcano",
     "volcano.sh/queue-name": "Volcano",
     "yunikorn.apache.org/task-group-name": "YuniKorn",
@@ -50,10 +57,8 @@ _SPEC_KEYS = (
     "overhead",
     "resourceClaims",
     "resources",
-    "schedulingGroup",
     "tolerations",
     "topologySpreadConstraints",
-    "workloadRef",
 )
 
 #: Volumes that some rule looks at.
@@ -78,7 +83,7 @@ class Shape:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
         labels: of its pods where its own terms look at them, else only Koordinator's.
-        annotations: Koordinator's, and the wish for devices.
+        annotations: Koordinator's requests, the wish for devices, the processing groups.
         priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
@@ -339,8 +344,5 @@ def _reads_labels(spec: Mapping[str, Any]) -> bool:
 
 
 def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
-    for name in ("schedulingGroup", "workloadRef"):
-        if parts.get(name):
-            yield name
     for owner in parts.get("gangs") or ():
         yield f"gang labels of {owner}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rte.placement.groups.allocation import Allocation
     from rte.scheduler.framework import outlook
 
 
@@ -24,6 +25,8 @@ class Status:
         uncertain: a last resort: it is not known that the kubelet will admit the pod.
         verdict: of the managers, where they were asked.
         resource_status: Koordinator's annotation to write with the bind, if any.
+        devices: Koordinator's ``device-allocated`` to write with the bind, if any.
+        groups: what the pod's processing groups get there.
     """
 
     reason: str = ""
@@ -35,6 +38,8 @@ class Status:
     uncertain: bool = False
     verdict: outlook.Verdict | None = None
     resource_status: str = ""
+    devices: str = ""
+    groups: Allocation | None = None
 
 
 #: Nothing stands in the way.

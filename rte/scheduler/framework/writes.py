@@ -78,12 +78,10 @@ class Reserved(NamedTuple):
 
     Attributes:
         writes: have to stand before the bind; undone when anything after them fails.
-        annotations: put on the pod by the bind itself, so they need no undoing.
         promise: the plugin's own note, for ``unreserve``.
     """
 
     writes: Sequence[Write] = ()
-    annotations: Mapping[str, str] = {}
     promise: Any = None
 
 

@@ -36,6 +36,8 @@ class NodeAnswer:
         zones: per zone what is wanted, free, and short.
         lands: container -> zones where the kubelet will put it.
         would_help: namespace/name of pods whose end would let it in.
+        totals: resource -> (wanted, free) of the node as a whole: milli-CPU, bytes, units. What
+            plain Kubernetes looks at.
     """
 
     node: str
@@ -49,11 +51,12 @@ class NodeAnswer:
     zones: tuple[explain.ZoneAnswer, ...] = ()
     lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     would_help: tuple[str, ...] = ()
+    totals: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodAnswer:
-    """All nodes' answers: those that take the pod first, then by name.
+    """All nodes' answers: the best one first, then others that take the pod, then by name.
 
     Attributes:
         pod: namespace/name.
@@ -61,6 +64,7 @@ class PodAnswer:
         chosen: the best node for a pod that is not bound.
         problem: why it can go nowhere, whatever the node.
         nominated: the node that makes room for it.
+        scheduler: its ``spec.schedulerName``.
     """
 
     pod: str
@@ -69,6 +73,7 @@ class PodAnswer:
     chosen: str | None = None
     problem: str = ""
     nominated: str = ""
+    scheduler: str = ""
     nodes: tuple[NodeAnswer, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -97,6 +102,9 @@ def parse_answer(document: Mapping[str, Any]) -> PodAnswer:
                     ),
                     "lands": {name: tuple(zones) for name, zones in node["lands"].items()},
                     "would_help": tuple(node["would_help"]),
+                    "totals": {
+                        name: (pair[0], pair[1]) for name, pair in node.get("totals", {}).items()
+                    },
                 }
             )
             for node in document["nodes"]
@@ -117,14 +125,21 @@ def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
         if entry.info is not None
     ]
     bound = cluster.assumed.get(pod.uid) or pod.node
+    chosen = None if bound or problem else cycle.decide(pod).node
+    if problem:
+        # What holds everywhere holds here: no node says that a pod fits which goes nowhere.
+        answers = [replace(each, fits=False, reason=problem, lands={}) for each in answers]
     return PodAnswer(
         pod=pod.key,
         bound=bound,
         confirmed=bound in cluster.nodes and cluster.nodes[bound].is_confirmed(pod),
-        chosen=None if bound or problem else cycle.decide(pod).node,
+        chosen=chosen,
         problem=problem,
         nominated=cluster.nominations.get(pod.uid, ""),
-        nodes=tuple(sorted(answers, key=lambda answer: (not answer.fits, answer.node))),
+        scheduler=pod.scheduler,
+        nodes=tuple(
+            sorted(answers, key=lambda each: (each.node != chosen, not each.fits, each.node))
+        ),
     )
 
 
@@ -138,6 +153,16 @@ def report_of(entry: NodeEntry) -> str:
 def _assumed(entry: NodeEntry) -> str:
     reported = entry.report.state if entry.report else None
     return releases.assumption(reported.kubelet_version) if reported else ""
+
+
+def _totals(entry: NodeEntry, pod: PodView) -> dict[str, tuple[int, int]]:
+    """What the pod asks of the whole node, and what is free there; a pod of it counts as used."""
+    there = entry.info.allocatable if entry.info else {}
+    return {
+        name: (amount, there.get(name, 0) - entry.used[name])
+        for name, amount in sorted(pod.shape.totals.items())
+        if amount and name != "pods"
+    }
 
 
 def _answer(
@@ -156,6 +181,7 @@ def _answer(
         waits=check.waits,
         report=report_of(entry),
         rules=_assumed(entry),
+        totals=_totals(entry, pod),
     )
     outlook = entry.outlook()
     if outlook is None or not pod.shape.may_need_zone or entry.distrust():

@@ -33,7 +33,7 @@ from rte.scheduler.loop.messages import Bound, Outcome, Seen
 from rte.scheduler.plugins import default_preemption
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rte.kube.client import Client
     from rte.scheduler.framework.node import NodeEntry
@@ -53,6 +53,7 @@ class Extender:
     Args:
         scheduler: whose cluster and binder are used.
         client: the API server.
+        profiles: ``spec.schedulerName`` of the pods that it binds.
         clock: seconds of a monotonic clock.
     """
 
@@ -61,10 +62,12 @@ class Extender:
         scheduler: Scheduler,
         client: Client,
         *,
+        profiles: Sequence[str] = ("default-scheduler",),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
         self._client = client
+        self._profiles = frozenset(profiles)
         self._clock = clock
         self._picks = Picks()
         self._wakeups = Wakeups(scheduler, client, self._fits)
@@ -177,6 +180,10 @@ class Extender:
             pod, entry = cluster.pods.get(uid), cluster.nodes.get(name)
             if pod is None or entry is None:
                 return f"unknown pod {uid} or node {name}"
+            if pod.scheduler not in self._profiles:
+                return (
+                    f"pods of scheduler {pod.scheduler!r} are not bound here: --extender-profiles"
+                )
             where = pod.node or cluster.assumed.get(uid)
             if where:
                 return "" if where == name else f"the pod is bound to {where}"
@@ -290,7 +297,8 @@ class Extender:
         entry: NodeEntry | None = self._scheduler.cluster.nodes.get(name)
         if entry is None or entry.info is None:
             return None
-        return self._beside_picks(entry, pod, self._scheduler.cycle.check(entry, pod))
+        cycle = self._scheduler.cycle
+        return self._beside_picks(entry, pod, cycle.check(entry, pod, cycle.alone(pod)))
 
     def _alone(self, entry: NodeEntry, pod: PodView) -> Status:
         """What the rules over this node alone say."""

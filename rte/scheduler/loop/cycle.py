@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rte.placement.dra import Wish
 from rte.scheduler.cache.table import Table
+from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
+
+#: Rules that say more than those of their name in kube-scheduler.
+_BEYOND = frozenset({DynamicResources.name})
 
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
@@ -78,6 +84,7 @@ class Decision:
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
         waits_on: the nodes where they do.
+        second_best: some node would do, though not well.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -86,6 +93,7 @@ class Decision:
     score: float = 0.0
     waits: bool = False
     waits_on: frozenset[str] = frozenset()
+    second_best: bool = False
     refused_by: frozenset[str] = frozenset()
 
 
@@ -106,8 +114,11 @@ class Cycle:
         self._table = Table(cluster.columns)
         self._loaded = 0
 
-    def decide(self, pod: PodView, seen: int = -1) -> Decision:
-        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it."""
+    def decide(self, pod: PodView, seen: int = -1, *, settles: bool = True) -> Decision:
+        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it.
+
+        ``settles``: it goes where it is second best when no node does better.
+        """
         problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
@@ -137,13 +148,19 @@ class Cycle:
             if status.waits:
                 waits_on.add(entry.name)
         if not found and last_resort and not waits_on:
-            found = [each for each in last_resort if self._will_do(around, pod, each)]
+            found = [
+                each
+                for each in last_resort
+                if (settles or not each.status.second_best) and self._will_do(around, pod, each)
+            ]
         if not found:
             if waits_on:
                 refused_by.add(WAITS)
+            second_best = any(each.status.second_best for each in last_resort)
             return Decision(
-                waits=bool(waits_on),
+                waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
+                second_best=second_best,
                 refused_by=frozenset(refused_by),
             )
         score, best = self._best(pod, found)
@@ -169,6 +186,15 @@ class Cycle:
     def around(self, pod: PodView) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""
         return self.profile.around(pod, self._cluster)
+
+    def alone(self, pod: PodView) -> Around:
+        """What kube-scheduler does not know of such rules: behind it they are asked all the same.
+
+        That is where devices have to be; which they are it decides itself.
+        """
+        if wish_of(pod.shape) is not Wish.REQUIRED:
+            return ()
+        return [(rule, what) for rule, what in self.around(pod) if rule.name in _BEYOND]
 
     def check_node(self, entry: NodeEntry, shape: Shape) -> Status:
         """The answer of the rules that depend on this node alone."""
@@ -302,7 +328,8 @@ class Cycle:
         """Whom to evict on one node for the pod."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
-        return default_preemption.plan_for(pod, entry, budgets, self.profile)
+        companions = self._cluster.gangs.companions
+        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""
@@ -338,8 +365,8 @@ class Cycle:
         refused_by |= screened.dropped
         concerned = [
             plugin
-            for plugin in self.profile.scores
-            if plugin.name not in _IN_THE_KEYS and plugin.is_concerned(pod, cluster)
+            for plugin in self.profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
         ]
         asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
@@ -348,17 +375,19 @@ class Cycle:
             ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
         )
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
-        enough = ENOUGH if concerned or pod.shape.may_need_zone else 1
+        decided = bool(concerned) and all(plugin.decides for plugin in concerned)
+        enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
         return entries, enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]
     ) -> NDArray[np.float64] | None:
         """What these rules, and taints, prefer among the rows; None: nothing."""
-        if len(rows) <= ENOUGH:
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
             return None
         total = np.zeros(len(rows))
-        taints = (p for p in self.profile.scores if p.name == TaintToleration.name)
+        taints = (p for p in self.profile.scores if p.name == TaintToleration.name and not decided)
         for plugin in (*asked, *taints):
             if isinstance(plugin, RowScore):
                 part = plugin.score_rows(pod, rows, self._cluster)

@@ -13,24 +13,28 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
-from rte.scheduler.framework.objects import RESOURCE_STATUS
+from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.gangs import gangs
+from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
-from rte.scheduler.loop.messages import Bind, Measured, Outcome, Post, Said
+from rte.scheduler.loop.messages import Bind, Outcome, Post
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.verdicts import explain
 from rte.scheduler.queue.queue import Queue
 from rte.scheduler.report.predictions import Predictions
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Reserve
+    from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
@@ -65,13 +69,16 @@ class _InForce:
 
 
 class Machine:
-    """One scheduler for the pods of one name.
+    """One scheduler for the pods of its names.
 
     Args:
         name: ``spec.schedulerName`` of its pods.
         options: which optional rules are in force.
         preempts: whether pods of lower priority may be evicted.
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
+        patience: seconds for which a pod that some node takes, though not well, waits for better.
+        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        also: further names.
 
     Attributes:
         cluster: what is known.
@@ -88,8 +95,13 @@ class Machine:
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
+        patience: float = 0.0,
+        gang_timeout: float = 60.0,
+        also: Sequence[str] = (),
     ) -> None:
         self._name = name
+        self._names = {name, *also}
+        self._patience = patience
         self.cluster = Cluster()
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
@@ -102,6 +114,15 @@ class Machine:
             self._key,
             preempts=preempts,
             reserve_after=reserve_after,
+        )
+        self._gangs = gangs.Gangs(
+            self.cluster,
+            self.cycle,
+            self.queue,
+            self.is_ours,
+            self._reserve,
+            self._unreserve,
+            gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
@@ -172,7 +193,7 @@ class Machine:
     def is_ours(self, pod: PodView) -> bool:
         """Whether the pod waits for us."""
         return (
-            pod.scheduler == self._name
+            pod.scheduler in self._names
             and not pod.node
             and not pod.terminal
             and not pod.deleting
@@ -185,7 +206,10 @@ class Machine:
         group = self.queue.group_of(pod.uid)
         if group is not None and self._is_explained(pod):
             return group.told[1]
-        text, counts = explain(pod, self.cycle)
+        if group is not None and is_gang(group.key):
+            text, counts = self._gangs.why(pod), Counter[str]()
+        else:
+            text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
             self._effects.append(Measured("refusals", float(number), (reason,)))
         if group is not None:
@@ -206,7 +230,13 @@ class Machine:
                 Said("warning", f"{collection} {name}: {problem}"),
             ]
         for before, after in taken.pods:
+            self.cluster.gangs.on_pod(before, after)
             self._on_pod(before, after, now)
+            self._effects += self._gangs.look(before, after, now)
+        if self.cluster.gangs.changed:
+            for uid in self._gangs.described():
+                pod = self.cluster.pods[uid]
+                self.queue.push(pod, self._key(pod), now)
         if taken.report:
             self._on_report(taken.report, now)
 
@@ -221,7 +251,7 @@ class Machine:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
-            if not known and group is not None and group.sleeping:
+            if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
                 self._room.wants(record)
                 self._untold(record, now)
@@ -230,8 +260,16 @@ class Machine:
             self._drop(pod.uid)
         if after is None or after.terminal:
             self._predictions.ended(pod)
+            if before is not None:
+                self._ended(before, now)
         if after is not None and after.rejected and before is not None:
             self._on_rejection(after, now)
+
+    def _ended(self, pod: PodView, now: float) -> None:
+        entry = self.cluster.nodes.get(pod.node)
+        if entry is not None:
+            for plugin in self.cycle.profile.clocked:
+                plugin.ended(pod, entry, now)
 
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
@@ -242,6 +280,9 @@ class Machine:
 
     def _key(self, pod: PodView) -> bytes:
         """Pods with equal keys share their fate."""
+        together = self._gangs.key(pod)
+        if together is not None:
+            return together
         key = pod.shape.key + (b"" if pod.preempts else b"!")
         if pod.uid in self.cluster.nominations:
             # A node makes room for it, not for its likes.
@@ -265,7 +306,7 @@ class Machine:
 
     def _on_rejection(self, pod: PodView, now: float) -> None:
         """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = self._predictions.refused(pod) or pod.scheduler == self._name
+        ours = self._predictions.refused(pod) or pod.scheduler in self._names
         labels = (pod.reason, "ours" if ours else "foreign")
         self._effects.append(Measured("rejections", labels=labels))
         if not ours:
@@ -289,8 +330,10 @@ class Machine:
     def _turn(self, now: float) -> None:
         if not self.active:
             return
-        group = self.queue.pop()
-        if group is not None:
+        group = self._gangs.urgent() or self.queue.pop()
+        if group is not None and is_gang(group.key):
+            self._try_gang(group, now)
+        elif group is not None:
             self._try(group, now)
         elif not self._room.is_idle():
             self._effects += self._room.step(now)
@@ -300,6 +343,10 @@ class Machine:
         record = group.head()
         if record is None:
             return
+        if record.pod.uid in self._taking_back:
+            # What it holds is on its way out: that must not be built on.
+            self.queue.sleep(group, frozenset(), Kind(0))
+            return
         claims = record.pod.shape.device_claims
         if claims and (key := self._key(record.pod)) != group.key:
             # They are not as they were when it came.
@@ -307,7 +354,9 @@ class Machine:
             self.queue.again(group)
             return
         sequence = self.cluster.sequence
-        decision = self.cycle.decide(record.pod, group.seen)
+        decision = self.cycle.decide(
+            record.pod, group.seen, settles=not self._is_patient(record, now)
+        )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
@@ -315,6 +364,9 @@ class Machine:
             self._place(record.pod, decision, now)
             self.queue.again(group)
             return
+        if decision.second_best and record.second_best_since is None:
+            record.second_best_since = now
+            self._at(now + self._patience, "patience", record.pod.uid)
         group.seen = sequence
         refused_by = group.refused_by | decision.refused_by
         waits_on = group.waits_on | decision.waits_on
@@ -327,6 +379,11 @@ class Machine:
         for each in group.pods.values():
             self._untold(each, now)
 
+    def _is_patient(self, record: Waiting, now: float) -> bool:
+        """Whether the pod still waits for a better place than it could have."""
+        since = record.second_best_since
+        return self._patience > 0 and (since is None or now - since < self._patience)
+
     def _free_leftovers(self, pod: PodView) -> None:
         """What an attempt before has left may be what keeps the pod from every node."""
         reserves = self.cycle.profile.reserves
@@ -338,6 +395,26 @@ class Machine:
     def _taken_back(self, event: messages.TakenBack, now: float) -> None:
         self._taking_back.discard(event.uid)
         self._told(event.written, now)
+        self.queue.rouse(event.uid)
+
+    def _try_gang(self, group: Group, now: float) -> None:
+        record = group.head()
+        if record is None:
+            return
+        record.attempts += 1
+        places = self._gangs.decide(record.pod)
+        result = "scheduled" if places else "unschedulable"
+        self._effects.append(Measured("attempts", labels=(result, self._name)))
+        self._effects.append(Measured("gang_attempts", labels=(result,)))
+        for pod, decision in places:
+            self._place(pod, decision, now)
+        if places:
+            self.queue.again(group)
+            return
+        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
+        self._effects += self._gangs.refused(record.pod, now)
+        for each in group.pods.values():
+            self._untold(each, now)
 
     def _untold(self, record: Waiting, now: float) -> None:
         """The pod fits nowhere: users are told if that stands for a while."""
@@ -354,7 +431,8 @@ class Machine:
         entry = self.cluster.nodes.get(node or "")
         if node is None or entry is None:
             raise ValueError(f"no decision for {pod.key}")
-        held = self._reserve(pod, entry)
+        # For a pod of kube-scheduler (the extender binds it) that has written what is needed.
+        held = self._reserve(pod, entry) if pod.scheduler in self._names else ()
         if held is None:
             if pod.uid in self.queue.records:
                 self._again(pod, now)
@@ -368,15 +446,14 @@ class Machine:
         if record is not None:
             record.refused_since, record.nominated = None, None
         self._predictions.expect(entry, pod, decision.status)
-        self.cluster.assume(pod.uid, node, decision.status.resource_status)
+        annotations = self.cycle.profile.annotations(pod, entry, decision.status)
+        self.cluster.assume(pod.uid, node, annotations)
+        for plugin in self.cycle.profile.clocked:
+            plugin.started(pod, entry, now)
         self.cycle.placed(pod)
         self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
         self._in_force[pod.uid] = _InForce(pod, node, now, held)
-        status = decision.status.resource_status
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        annotations = {RESOURCE_STATUS: status} if status else {}
-        for _, reserved in held:
-            annotations |= reserved.annotations
         writes = tuple(write for _, reserved in held for write in reserved.writes)
         self._effects += [
             Said("debug", "decided", extra),
@@ -416,6 +493,8 @@ class Machine:
             if entry is not None:
                 entry.awaited.pop(decision.pod.kubelet_uid, None)
             self._predictions.forget(decision.node, decision.pod.kubelet_uid)
+            for plugin in self.cycle.profile.clocked:
+                plugin.undone(decision.pod, decision.node)
         if event.outcome is Outcome.BOUND:
             self._succeeded(uid, pod, decision, now)
             return
@@ -462,8 +541,11 @@ class Machine:
         for victim in event.victims:
             note = f"Preempted by pod {event.uid} on node {victim.node}"
             self._effects.append(Post(victim, "Normal", "Preempted", note, "Preempting"))
-        effects, again = self._room.evicted(event, now)
-        self._effects += effects
+        if record is not None and record.pod.gang is not None and is_gang(record.key):
+            again = self._gangs.room.evicted(record.pod.gang, event, now)
+        else:
+            effects, again = self._room.evicted(event, now)
+            self._effects += effects
         if again is not None and record is not None:
             self._at(again, "preempt", event.uid)
 
@@ -483,7 +565,13 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self.cycle.helps)
+            self.queue.wake(events, self._helps)
+
+    def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
+        pod = group.first()
+        if self._gangs.key(pod) is not None:
+            return self._gangs.helps(event, pod)
+        return self.cycle.helps(event, group)
 
     # --- deadlines -------------------------------------------------------------------------------
 
@@ -498,14 +586,15 @@ class Machine:
             match what:
                 case "release":
                     self.queue.release(now)
-                case "tell" if explained == _EXPLANATIONS:
-                    self._at(now + _NEXT_S, "tell", key)
                 case "tell":
-                    explained += self._tell(key, now)
+                    explained += self._tell(key, now, later=explained >= _EXPLANATIONS)
                 case "preempt":
                     record = self.queue.records.get(key)
                     if record is not None:
                         self._room.wants(record)
+                        self.queue.rouse(key)
+                case "patience":
+                    self.queue.rouse(key)
                 case "nomination":
                     self._watched.discard(key)
                     self._review(key, now)
@@ -533,8 +622,11 @@ class Machine:
                 self._watched.add(uid)
                 self._at(max(record.nominated.until, now + _SECOND), "nomination", uid)
 
-    def _tell(self, uid: str, now: float) -> bool:
-        """Tell users why the pod waits; whether that had to be found out."""
+    def _tell(self, uid: str, now: float, *, later: bool) -> bool:
+        """Tell users why the pod waits, now or a moment later; whether that had to be found out."""
+        if later:
+            self._at(now + _NEXT_S, "tell", uid)
+            return False
         record = self.queue.records.get(uid)
         if record is None or record.refused_since is None:
             return False
@@ -546,15 +638,20 @@ class Machine:
         record.explained_at = now
         if record.told != text or now - record.told_at >= REPEAT_S:
             record.told, record.told_at = text, now
-            self._effects.append(messages.Unschedulable(record.pod, text))
+            reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
+            self._effects.append(messages.Unschedulable(record.pod, text, reason))
+            self._effects += self._gangs.told(record.pod, text)
         return not known
 
     def _second(self, now: float) -> None:
         self.intake.judge_leases(now)
         if self.active:
+            self._effects += self._gangs.second(now)
             self._effects += self._room.reserve(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
+        for plugin in self.cycle.profile.clocked:
+            self._passed(plugin.second(now, self.cluster))
         self.cluster.settle_budgets()
         for name, size in self.queue.sizes().items():
             self._effects.append(Measured("pending", float(size), (name,), how="set"))
@@ -562,7 +659,18 @@ class Machine:
         for kind in ("exact", "zones", "none", "distrusted"):
             self._effects.append(Measured("nodes", float(known[kind]), (kind,), how="set"))
 
+    def _passed(self, passed: Passed) -> None:
+        """What time has changed for a rule."""
+        for name in passed.nodes:
+            self.cluster.rested(name)
+        for metric, value, how in passed.metrics:
+            self._effects.append(Measured(metric, value, how=how))
+        if self.active:
+            for pod, reason, note in passed.notes:
+                self._effects.append(Post(pod, "Warning", reason, note))
+
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)
         self._rejections.tidy(now)
+        self._gangs.minute()
         self._at(now + _MINUTE, "minute", "")

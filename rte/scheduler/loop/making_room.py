@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.node import NodeEntry
 from rte.scheduler.loop import reservation
-from rte.scheduler.loop.messages import Evict, Measured, Nominate, Post, Said
+from rte.scheduler.loop.gangs.unit import is_gang
+from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import Nominated
+from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,7 +86,7 @@ class MakingRoom:
 
     def wants(self, record: Waiting) -> None:
         """The pod fits nowhere, and nothing that passes by itself is in the way."""
-        if self._preempts and record.pod.preempts:
+        if self._preempts and record.pod.preempts and not is_gang(record.key):
             self._crowded_out[record.pod.uid] = None
 
     def is_idle(self) -> bool:
@@ -237,6 +239,9 @@ class MakingRoom:
         entry = self._cluster.nodes.get(pod.nominated)
         if record.nominated is not None or entry is None or entry.info is None:
             return
+        if is_gang(record.key):
+            # Its room is planned as a whole.
+            return
         leaving = frozenset(entry.leaving)
         graces = [entry.pods[uid].grace_s for uid in leaving]
         until = now + max(graces, default=0) + _LATE_S
@@ -245,7 +250,7 @@ class MakingRoom:
     def review(self, record: Waiting, now: float) -> list[Effect]:
         """Whether something still speaks for the pod's nomination; if not, it ends."""
         nominated = record.nominated
-        if nominated is None or record.evicting:
+        if nominated is None or record.evicting or is_gang(record.key):
             return []
         entry = self._cluster.nodes.get(nominated.node)
         if entry is None or self._cluster.nominations.get(record.pod.uid) != nominated.node:
@@ -312,7 +317,7 @@ class MakingRoom:
         found = []
         for group in self._queue.asleep():
             head = group.head()
-            if head is None or head.nominated is not None:
+            if head is None or head.nominated is not None or is_gang(group.key):
                 continue
             since = head.since if head.lapsed is None else head.lapsed
             if now - since >= self._reserve_after:

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rte.telemetry.effects import Measured, Said
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.model.gang import GangKey
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
     from rte.scheduler.report.predictions import Judged
@@ -157,10 +160,11 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Tell users why the pod waits: the condition PodScheduled and an event."""
+    """Tell users why the pod waits: the condition PodScheduled and an event of this reason."""
 
     pod: PodView
     message: str
+    reason: str = "FailedScheduling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,25 @@ class Post:
     reason: str
     note: str
     action: str = "Scheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Delete these pods: their gang cannot be completed. What becomes of it, watches tell."""
+
+    pods: tuple[PodView, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCondition:
+    """Say on a PodGroup whether it was scheduled, by a condition of that type."""
+
+    gang: GangKey
+    kind: str
+    status: str
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,28 +212,17 @@ class Compare:
     judged: tuple[Judged, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A value for a metric of :class:`rte.scheduler.report.metrics.SchedulerMetrics`.
-
-    ``how``: ``inc``, ``set`` or ``observe``.
-    """
-
-    metric: str
-    value: float = 1.0
-    labels: tuple[str, ...] = ()
-    how: str = "inc"
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A line for the log. ``level`` is the logger's method."""
-
-    level: str
-    text: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
 Effect: TypeAlias = (
-    Bind | TakeBack | Evict | Nominate | Unschedulable | Post | Read | Compare | Measured | Said
+    Bind
+    | TakeBack
+    | Evict
+    | Nominate
+    | Unschedulable
+    | Post
+    | Release
+    | GroupCondition
+    | Read
+    | Compare
+    | Measured
+    | Said
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.scheduler.framework.plugin import PreFilter
+
 if TYPE_CHECKING:
     from collections import Counter
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 def explain(pod: PodView, cycle: Cycle) -> tuple[str, Counter[str]]:
     """Why the pod waits, in one line, and the nodes that refuse it by reason."""
     counts, short = cycle.why(pod)
+    problem = cycle.problem(pod)
+    if cycle.profile.event_for(problem) != PreFilter.tells:
+        return problem.reason, counts
     if counts.pop("", 0):
         return "a node has just become available", counts
     return summary(counts, zone_summary(pod.shape, short) if short else ""), counts

@@ -126,7 +126,6 @@ class MadeClaim:
             "name": self.pod.name,
             "uid": self.pod.uid,
             "controller": True,
-            "blockOwnerDeletion": True,
         }
         requests = []
         for one in self.claim.claim.spec.devices.requests:

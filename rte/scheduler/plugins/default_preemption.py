@@ -17,7 +17,7 @@ from math import comb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.node import NodeEntry
@@ -81,9 +81,16 @@ def is_settled(entry: NodeEntry) -> bool:
 
 
 def plan_for(
-    pod: PodView, entry: NodeEntry, budgets: Sequence[Budget], profile: Profile
+    pod: PodView,
+    entry: NodeEntry,
+    budgets: Sequence[Budget],
+    profile: Profile,
+    companions: Callable[[PodView], Sequence[PodView]] = lambda each: (each,),
 ) -> Plan | None:
-    """The cheapest plan on one node, None where no set of victims helps or zones are not known."""
+    """The cheapest plan on one node, None where no set of victims helps or zones are not known.
+
+    ``companions``: who has to go with a pod, itself included, on whatever node.
+    """
     if not is_settled(entry):
         return None
     leaving = frozenset(entry.leaving)
@@ -93,11 +100,17 @@ def plan_for(
         after = after.beside(ahead)
     if leaving and _helps(profile, pod.shape, after, ()):
         return Plan(node=entry.name, victims=(), leaving=leaving)
-    lower = [other for other in victims_of(pod, entry) if not other.deleting]
+    lower = [
+        other
+        for other in victims_of(pod, entry)
+        if not other.deleting and all(each.priority < pod.priority for each in companions(other))
+    ]
     for spare in (True, False):
         pool = [other for other in lower if not (spare and _is_protected(other, budgets))]
         found = _cheapest(profile, pod.shape, after, pool)
         if found:
+            whole = {each.uid: each for other in found for each in companions(other)}
+            found = tuple(whole.values())
             violations = _violations(found, budgets)
             if spare and violations:
                 continue

@@ -235,10 +235,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             self._balance(answer, candidate)
             for answer, candidate in zip(answers, candidates, strict=True)
         ]
-        chosen = scaled(np.array([float(answer.aligned.verdict.score) for answer in answers]))
+        chosen = scaled(np.array([float(one.aligned.verdict.score) for one in answers]))
         if chosen is None:
             return own
-        return [(a + b) / 2 for a, b in zip(own, chosen, strict=True)]
+        return [(a + b) / 2 for a, b in zip(own, chosen.tolist(), strict=True)]
 
     def _balance(self, answer: _Answer, candidate: Candidate) -> float:
         node, verdict = candidate.node, candidate.status.verdict

@@ -25,13 +25,15 @@ from rte.placement.koordinator.node import (
 from rte.placement.koordinator.pod import KoordinatorPod, read_koordinator_pod
 from rte.placement.koordinator.policy import merge
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.objects import RESOURCE_STATUS
+from rte.scheduler.framework.plugin import Annotate, NodeFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.node import NodeState
     from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
@@ -44,7 +46,7 @@ class Held:
     zones: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
-class Koordinator(NodeFilter):
+class Koordinator(NodeFilter, Annotate):
     """``--resource-status``: CPUs and zones where no CPU manager assigns them."""
 
     name = "Koordinator"
@@ -60,7 +62,11 @@ class Koordinator(NodeFilter):
             wish = wishes(shape)
             if not asks(wish):
                 return status
-            held = [read(pod.resource_status) for pod in node.pods.values() if pod.resource_status]
+            held = [
+                read(pod.annotations[RESOURCE_STATUS])
+                for pod in node.pods.values()
+                if RESOURCE_STATUS in pod.annotations
+            ]
             chosen = choose(shape, wish, reported, held)
         except errors.ParseError as error:
             return replace(status, reason="malformed Koordinator annotation", message=str(error))
@@ -69,6 +75,10 @@ class Koordinator(NodeFilter):
         if not (chosen.cpus or chosen.zones):
             return status
         return replace(status, resource_status=write(chosen))
+
+    def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:  # noqa: ARG002
+        """What was chosen."""
+        return {RESOURCE_STATUS: status.resource_status} if status.resource_status else {}
 
 
 def applies(state: NodeState) -> bool:

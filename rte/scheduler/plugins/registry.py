@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rte.placement.groups.policies import Policies
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.plugins import declared
+from rte.scheduler.plugins.device_share import DeviceShare
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
+from rte.scheduler.plugins.gang_scheduling import GangScheduling
+from rte.scheduler.plugins.groups.books import Books
+from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, ProcessingGroups
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
 from rte.scheduler.plugins.node_affinity import NodeAffinity
@@ -19,7 +24,6 @@ from rte.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from rte.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from rte.scheduler.plugins.shared_pool import SharedPool
 from rte.scheduler.plugins.taint_toleration import TaintToleration
-from rte.scheduler.plugins.unsupported import GangScheduling
 from rte.scheduler.plugins.volume_binding import VolumeBinding
 from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
 
@@ -36,6 +40,8 @@ class Options:
 
     shared_limit: float = 0.0
     resource_status: bool = False
+    device_share: bool = False
+    policies: Policies = field(default_factory=Policies)
 
 
 def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Options) -> Profile:
@@ -52,15 +58,21 @@ def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Op
         optional.append(SharedPool(options.shared_limit))
     if options.resource_status:
         optional.append(Koordinator())
+    if options.device_share:
+        optional.append(DeviceShare())
+    books = Books(options.policies)
     return Profile(
         [
+            GroupsRequest(books),
             NodeUnschedulable(),
             NodeAffinity(),
             TaintToleration(),
+            GroupsNode(books),
             NodeResourcesFit(),
             NodePorts(),
             VolumeRestrictions(),
             NodeResourceTopology(),
+            ProcessingGroups(books),
             *optional,
             InterPodAffinity(),
             PodTopologySpread(),

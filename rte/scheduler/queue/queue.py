@@ -278,6 +278,8 @@ class Queue:
                 heapq.heappop(self._backoff)
                 record.due = None
                 self.push(record.pod, record.key, now)
+                # Its likes may have been refused meanwhile; it was not.
+                self.rouse(uid)
             else:
                 return until
         return None

@@ -49,6 +49,7 @@ class Waiting:
         lapsed: when a reservation of it came to nothing; ``turns``: how often that was.
         refused_since: since when a verdict stands that was not told; None: it was, or there is
             none.
+        second_best_since: since when some node would take it, though not well; None: none did yet.
         told: the verdict that users were told, and ``told_at`` when.
         explained_at: when it was last found out.
     """
@@ -67,6 +68,7 @@ class Waiting:
     lapsed: float | None = None
     turns: int = 0
     refused_since: float | None = None
+    second_best_since: float | None = None
     told: str = ""
     told_at: float = 0.0
     explained_at: float = 0.0

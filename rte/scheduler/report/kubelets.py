@@ -96,7 +96,7 @@ class Kubelets:
 
 
 def _effect(answer: Restart) -> str:
-    """One of :data:`EFFECTS`, or empty; a refusal that cannot be ruled out is one."""
-    if answer.start_error:
+    """One of :data:`EFFECTS`, or empty; an error or a refusal that cannot be ruled out is one."""
+    if answer.start_error or answer.start_doubtful:
         return "start_error"
     return "" if answer.is_harmless else "refusals"

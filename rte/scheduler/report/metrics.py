@@ -112,6 +112,13 @@ class SchedulerMetrics:
             ["effect"],
             registry=registry,
         )
+        self.pods_alignment = Gauge(
+            "rte_pods_alignment",
+            "Running pods with DRA devices: aligned (these are where their CPUs and memory are), "
+            "across (zones), or unknown.",
+            ["state"],
+            registry=registry,
+        )
         self.malformed = Counter(
             "rte_scheduler_malformed_objects",
             "Objects of the API that could not be read, by kind.",
@@ -122,6 +129,65 @@ class SchedulerMetrics:
             "rte_scheduler_reservations",
             "Nodes kept for a pod that has waited too long.",
             registry=registry,
+        )
+
+        self.gangs_in_part = Gauge(
+            "rte_scheduler_gangs_in_part",
+            "Gangs of which some pods have a place and others, that are due, have none.",
+            registry=registry,
+        )
+        self.gang_attempts = Counter(
+            "rte_scheduler_gang_attempts",
+            "Decisions about gangs, by result: scheduled, completed (what was in part) or "
+            "unschedulable.",
+            ["result"],
+            registry=registry,
+        )
+        self.gang_releases = Counter(
+            "rte_scheduler_gang_releases",
+            "Gangs whose pods were deleted because they could not be completed.",
+            registry=registry,
+        )
+        self.group_conflicts = Gauge(
+            "rte_scheduler_group_conflicts",
+            "CPUs, GPUs and NICs that two pods hold, and records that cannot be read.",
+            registry=registry,
+        )
+        self.group_search_limits = Counter(
+            "rte_scheduler_group_search_limits",
+            "Searches for a place of processing groups that ran out of steps.",
+            registry=registry,
+        )
+
+        self.fit_pods = Gauge(
+            "rte_fit_pods",
+            "How many pods of each shape in --fit-shapes fit now.",
+            ["shape"],
+            registry=registry,
+        )
+        self.fit_largest_zone = Gauge(
+            "rte_fit_largest_free_zone_cpus",
+            "Free exclusive CPUs of the zone that has most of them.",
+            registry=registry,
+        )
+        self.fit_fragmentation = Gauge(
+            "rte_fit_fragmentation_ratio",
+            "Share of the free exclusive CPUs that no shape in --fit-shapes can use.",
+            registry=registry,
+        )
+
+        # What is rare has a series from the start, so that its first increase can be seen.
+        self.rejections.labels("TopologyAffinityError", "ours")
+
+    def unschedulable(self) -> int:
+        """Attempts so far that found no place."""
+        return int(
+            sum(
+                sample.value
+                for metric in self.attempts.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total") and sample.labels["result"] == "unschedulable"
+            )
         )
 
     def take(self, name: str, how: str, value: float, labels: tuple[str, ...]) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.kube.client import STRATEGIC_PATCH
 from rte.kube.lease import micro_time
-from rte.kube.resources import EVENTS, PODS
+from rte.kube.resources import EVENTS, PODS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rte.kube.client import Client
+    from rte.model.gang import GangKey
     from rte.scheduler.framework.objects import PodView
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,13 @@ _RATE, _BURST = 200.0, 400.0
 
 #: Writes that wait; beyond it the oldest are dropped: binds matter more than what is told of them.
 _MOST_WAITING = 20_000
+
+
+#: PodGroups by the condition that says whether they were scheduled: of Kubernetes 1.37, of 1.36.
+POD_GROUPS = {
+    "PodGroupInitiallyScheduled": Resource("scheduling.k8s.io", "v1beta1", "podgroups", True),
+    "PodGroupScheduled": Resource("scheduling.k8s.io", "v1alpha2", "podgroups", True),
+}
 
 
 class Reporter:
@@ -65,13 +73,13 @@ class Reporter:
                 await self._write(method, path, body)
             self._some.clear()
 
-    def unschedulable(self, pod: PodView, message: str) -> None:
+    def unschedulable(self, pod: PodView, message: str, reason: str = "FailedScheduling") -> None:
         """The pod fits nowhere at present: a condition (where it says something new), an event."""
         said, since = pod.unschedulable
         if said != message:
             condition = _condition("PodScheduled", "False", "Unschedulable", message, since)
             self._status(pod, {"conditions": [condition]})
-        self.event(pod, "Warning", "FailedScheduling", message)
+        self.event(pod, "Warning", reason, message)
 
     def event(
         self, pod: PodView, kind: str, reason: str, message: str, action: str = "Scheduling"
@@ -107,14 +115,25 @@ class Reporter:
         """Say where the pod waits for room (``status.nominatedNodeName``)."""
         self._status(pod, {"nominatedNodeName": node or None})
 
-    async def disrupt(self, pod: PodView, preemptor: PodView) -> None:
-        """Say on a victim why it is evicted (condition DisruptionTarget), before it is.
+    def group(self, gang: GangKey, kind: str, status: str, reason: str, message: str) -> None:
+        """Say on a PodGroup whether it was scheduled; of several only the latest is written."""
+        condition = _condition(kind, status, reason, message)
+        path = POD_GROUPS[kind].path(gang.name, gang.namespace, "status")
+        self._waiting.pop(path, None)
+        self._put(path, "PATCH", path, {"status": {"conditions": [condition]}})
 
-        The words are kube-scheduler's, without which a Job's pod failure policy cannot tell.
-        """
-        message = f"{self._controller}: preempting to accommodate a higher priority pod"
-        condition = _condition("DisruptionTarget", "True", "PreemptionByScheduler", message)
+    async def preempted(self, pod: PodView, preemptor: PodView) -> None:
+        """Say on a victim why it is evicted, before it is, in kube-scheduler's words."""
         logger.debug("%s goes for %s", pod.key, preemptor.key)
+        message = f"{self._controller}: preempting to accommodate a higher priority pod"
+        await self.disrupt(pod, "PreemptionByScheduler", message)
+
+    async def disrupt(self, pod: PodView, reason: str, message: str) -> None:
+        """Say on a pod that it is about to end (condition DisruptionTarget).
+
+        Without it a Job's pod failure policy cannot tell.
+        """
+        condition = _condition("DisruptionTarget", "True", reason, message)
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         await self._write("PATCH", PODS.path(pod.name, pod.namespace, "status"), body)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop.messages import Evict
+    from rte.scheduler.loop.messages import Evict, Release
     from rte.scheduler.report.reporter import Reporter
 
 logger = logging.getLogger(__name__)
@@ -30,32 +30,48 @@ class Evictor:
     Args:
         client: the API server.
         reporter: writes the condition.
+        may_write: asked right before each pod of a gang is released.
         may_evict: (UID of the pod that waits) asked right before each victim.
     """
 
     def __init__(
-        self, client: Client, reporter: Reporter, may_evict: Callable[[str], bool]
+        self,
+        client: Client,
+        reporter: Reporter,
+        may_write: Callable[[], bool],
+        may_evict: Callable[[str], bool],
     ) -> None:
         self._client = client
         self._reporter = reporter
+        self._may_write = may_write
         self._may_evict = may_evict
 
     async def evict(self, wanted: Evict) -> Evicted:
         """Evict all victims; after a failure the rest would be evicted in vain."""
         going: list[PodView] = []
         for victim in wanted.victims:
-            if not self._may_evict(wanted.pod.uid) or not await self._delete(victim, wanted.pod):
+            if not self._may_evict(wanted.pod.uid) or not await self._preempt(victim, wanted.pod):
                 return Evicted(wanted.pod.uid, tuple(going), complete=False)
             logger.info("evicted %s from %s for %s", victim.key, wanted.node, wanted.pod.key)
             going.append(victim)
         return Evicted(wanted.pod.uid, tuple(going), complete=True)
 
-    async def _delete(self, victim: PodView, preemptor: PodView) -> bool:
+    async def release(self, wanted: Release) -> None:
+        """Delete the pods of a gang that cannot be completed, as far as that is possible."""
+        for pod in wanted.pods:
+            if self._may_write():
+                await self._reporter.disrupt(pod, "GangReleased", wanted.message)
+                await self._delete(pod, self._may_write)
+
+    async def _preempt(self, victim: PodView, preemptor: PodView) -> bool:
+        await self._reporter.preempted(victim, preemptor)
+        return await self._delete(victim, lambda: self._may_evict(preemptor.uid))
+
+    async def _delete(self, victim: PodView, may_go_on: Callable[[], bool]) -> bool:
         """Whether the pod is gone or going; sent again while that is not known."""
-        await self._reporter.disrupt(victim, preemptor)
         options = {"preconditions": {"uid": victim.uid}}
         for _ in range(_TRIES):
-            if not self._may_evict(preemptor.uid):
+            if not may_go_on():
                 return False
             try:
                 await self._client.delete(PODS.path(victim.name, victim.namespace), options)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from contextlib import aclosing
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
@@ -24,6 +25,7 @@ from rte.kube.resources import (
     Resource,
 )
 from rte.kube.watch import watch
+from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
@@ -53,7 +55,16 @@ COLLECTIONS = {
     "device-claims": RESOURCE_CLAIMS,
     "device-classes": DEVICE_CLASSES,
     "device-taint-rules": DEVICE_TAINT_RULES,
+    "podgroups": Resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True),
+    "podgroups-1.36": Resource("scheduling.k8s.io", "v1alpha2", "podgroups", namespaced=True),
+    "workloads-1.35": Resource("scheduling.k8s.io", "v1alpha1", "workloads", namespaced=True),
+    "podgroups-coscheduling": Resource(
+        "scheduling.x-k8s.io", "v1alpha1", "podgroups", namespaced=True
+    ),
 }
+
+#: Koordinator's devices of a node, watched with ``--device-share``.
+KOORDINATOR_DEVICES = Resource("scheduling.koordinator.sh", "v1alpha1", "devices")
 
 #: Without these the scheduler begins all the same: a role of an earlier release lacks the rights.
 _OPTIONAL = frozenset(
@@ -65,14 +76,17 @@ _OPTIONAL = frozenset(
         "device-claims",
         "device-classes",
         "device-taint-rules",
+        *GANGS,
     }
 )
 
 #: What decisions write. Claims come first: what a bound pod holds is then known with it.
 _DECIDED = ("device-claims", "pods")
 
-#: Served by some releases only: that one is missing is no news.
-_MAY_BE_ABSENT = frozenset({"slices", "device-claims", "device-classes", "device-taint-rules"})
+#: Served by some clusters only: that one is missing is no news.
+_MAY_BE_ABSENT = frozenset(
+    {"slices", "device-claims", "device-classes", "device-taint-rules", *GANGS}
+)
 
 #: Items of a list that are taken in before others get a turn.
 _PORTION = 50
@@ -91,6 +105,7 @@ class Feeds:
         client: the API server.
         deliver: is given each event.
         agents: namespace and label selector of the agents' Leases.
+        others: what is watched beside :data:`COLLECTIONS`.
     """
 
     def __init__(
@@ -98,11 +113,13 @@ class Feeds:
         client: Client,
         deliver: Callable[[Seen | Gone | Listed], None],
         agents: tuple[str, str],
+        others: Mapping[str, Resource] = MappingProxyType({}),
     ) -> None:
         self._client = client
         self._deliver = deliver
         self._agents = agents
-        self._synced = {name: asyncio.Event() for name in COLLECTIONS}
+        self._resources = {**COLLECTIONS, **others}
+        self._synced = {name: asyncio.Event() for name in self._resources}
         self._pods_at = 0
         self._moved = asyncio.Event()
 
@@ -113,13 +130,13 @@ class Feeds:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start one task for each collection."""
-        for name in COLLECTIONS:
+        for name in self._resources:
             group.create_task(self._follow(name), name=f"watch {name}")
 
     async def _follow(self, name: str) -> None:
         """Feed one collection for ever."""
         namespace, labels = self._agents if name == "leases" else ("", "")
-        path = COLLECTIONS[name].path(namespace=namespace)
+        path = self._resources[name].path(namespace=namespace)
         while True:
             try:
                 events = watch(

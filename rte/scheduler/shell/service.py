@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.scheduler.loop import messages
+from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.registry import Options
+from rte.scheduler.report import shapes
+from rte.scheduler.report.alignments import Alignments
 from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
-from rte.scheduler.shell.feeds import Feeds
+from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.leader import Always, Leader
+from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
+from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
@@ -32,7 +37,15 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Bind, Compare, Effect, Event, Evict, TakeBack
+    from rte.scheduler.loop.messages import (
+        Bind,
+        Compare,
+        Effect,
+        Event,
+        Evict,
+        Release,
+        TakeBack,
+    )
     from rte.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
@@ -46,6 +59,9 @@ _LOOK_S = 1.0
 #: Outcomes after which the writes of a decision are taken back. A pod that somebody else has bound
 #: may use what was written; a replica that is not active writes nothing.
 _UNDONE = frozenset({Outcome.REFUSED, Outcome.GONE})
+
+#: Between counts of the shapes that were named.
+_SHAPES_S = 10.0
 
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
@@ -82,12 +98,21 @@ class Scheduler:
         self.followers: list[Callable[[], None]] = []
         self.machine = Machine(
             settings.scheduler_name,
-            Options(shared_limit=settings.shared_limit, resource_status=settings.resource_status),
+            Options(
+                shared_limit=settings.shared_limit,
+                resource_status=settings.resource_status,
+                device_share=settings.device_share,
+                policies=load_policies(settings.groups_policy),
+            ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
+            patience=settings.align_patience,
+            gang_timeout=settings.gang_timeout,
+            also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
         self.queue = self.machine.queue
+        self._shapes = shapes.read_shapes(settings.fit_shapes) if settings.fit_shapes else []
         self._cases = CaseBook(settings.case_dir)
         self._kubelets = Kubelets(self.metrics, clock)
         self._clock = clock
@@ -95,8 +120,14 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        self.feeds = Feeds(client, self.feed, (settings.agent_namespace, AGENT_LEASE_LABELS))
+        self.feeds = Feeds(
+            client,
+            self.feed,
+            (settings.agent_namespace, AGENT_LEASE_LABELS),
+            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+        )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
+        self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
             self.leader = Leader(
@@ -113,7 +144,7 @@ class Scheduler:
         self._writer = Writer(
             client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
         )
-        self._evictor = Evictor(client, self.reporter, self._may_evict)
+        self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -128,6 +159,8 @@ class Scheduler:
                 logger.info("in sync", extra=known)
                 group.create_task(self.reporter.run(), name="reporter")
                 group.create_task(self._look_at_kubelets(), name="kubelets")
+                if self._shapes:
+                    group.create_task(self._measure_shapes(), name="shapes")
                 if isinstance(self.leader, Leader):
                     group.create_task(self.leader.run(), name="leader election")
                 else:
@@ -183,7 +216,7 @@ class Scheduler:
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
         for effect in effects:
-            if isinstance(effect, messages.Measured) and effect.metric == "attempts":
+            if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
 
@@ -212,25 +245,33 @@ class Scheduler:
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
-                case messages.Evict():
+                case messages.Evict() | messages.Release():
                     self.spawn(self._evict(effect))
                 case messages.Nominate():
                     self.reporter.nominate(effect.pod, effect.node)
                 case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message)
+                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
                 case messages.Post():
                     self.reporter.event(
                         effect.pod, effect.kind, effect.reason, effect.note, effect.action
+                    )
+                case messages.GroupCondition():
+                    self.reporter.group(
+                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
                     )
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case messages.Measured():
-                    self.metrics.take(effect.metric, effect.how, effect.value, effect.labels)
-                case messages.Said():
-                    getattr(logger, effect.level)(effect.text, extra=effect.extra)
+                case Measured() | Said():
+                    self._tell(effect)
         self._arm()
+
+    def _tell(self, effect: Measured | Said) -> None:
+        if isinstance(effect, Said):
+            getattr(logger, effect.level)(effect.text, extra=effect.extra)
+        else:
+            effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:
@@ -277,9 +318,23 @@ class Scheduler:
         while True:
             await asyncio.sleep(_LOOK_S)
             self._kubelets.look(self.cluster.nodes.values())
+            self._alignments.look(active=self.is_active())
 
-    async def _evict(self, effect: Evict) -> None:
-        self.feed(await self._evictor.evict(effect))
+    def _tell_across(self, pod: PodView, why: str) -> None:
+        self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
+
+    async def _measure_shapes(self) -> None:
+        desk = FitDesk(self.cluster, self.cycle)
+        while True:
+            pods = shapes.views(self._shapes, self.cluster.shapes)
+            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, desk.count)
+            await asyncio.sleep(_SHAPES_S)
+
+    async def _evict(self, effect: Evict | Release) -> None:
+        if isinstance(effect, messages.Release):
+            await self._evictor.release(effect)
+        else:
+            self.feed(await self._evictor.evict(effect))
 
     async def _reread(self, name: str) -> None:
         while True:

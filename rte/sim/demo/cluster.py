@@ -25,6 +25,8 @@ from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import API, Server
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
+from rte.view.serve import serve
+from rte.view.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +39,7 @@ GPU = "example.com/gpu"
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _AGENT_NAMESPACE = "rte-agents"
 _START_SECONDS = 0.3
+_ANY_PORT = "127.0.0.1:0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,7 @@ class Cluster:
         api: the objects.
         nodes: by name.
         kubeconfig: for kubectl.
+        page: address of the page that shows the zones; empty until it is served.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -82,8 +86,10 @@ class Cluster:
         self.server = Server(self.api, port=settings.port)
         self.nodes: dict[str, Node] = {}
         self.kubeconfig = Path()
+        self.page = ""
         self._stack = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
+        self._page_ready = asyncio.Event()
         self._process: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -96,6 +102,15 @@ class Cluster:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self._stack.aclose()
+
+    async def served(self) -> None:
+        """Until the page is served, or the cluster has failed."""
+        ready = asyncio.create_task(self._page_ready.wait())
+        await asyncio.wait(
+            [ready, *([self._process] if self._process else [])],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        ready.cancel()
 
     async def failed(self) -> None:
         """Return only by raising: an agent or the scheduler has failed.
@@ -143,7 +158,12 @@ class Cluster:
 
     async def _run(self, folder: Path) -> None:
         access = credentials.load(self.kubeconfig, {})
-        scheduling = SchedulerSettings(kubeconfig=self.kubeconfig, listen="", leader_elect=False)
+        scheduling = SchedulerSettings(
+            kubeconfig=self.kubeconfig,
+            listen="",
+            leader_elect=False,
+            also_for=("default-scheduler",),  # what kubectl makes is served as well
+        )
         async with (
             Client(access, component="rte-scheduler") as client,
             asyncio.TaskGroup() as group,
@@ -154,9 +174,20 @@ class Cluster:
                     daemon.serve(self._agent(node, folder, hardware), {}, self._stop),
                     name=f"agent {node.name}",
                 )
-            scheduler = group.create_task(Scheduler(client, scheduling).run(), name="scheduler")
+            scheduler = Scheduler(client, scheduling)
+            source = Source(scheduler)
+            tasks = [
+                group.create_task(scheduler.run(), name="scheduler"),
+                group.create_task(source.run(), name="view"),
+                group.create_task(serve(_ANY_PORT, source, started=self._viewed), name="page"),
+            ]
             await self._stop.wait()
-            scheduler.cancel()
+            for task in tasks:
+                task.cancel()
+
+    def _viewed(self, port: int) -> None:
+        self._page_ready.set()
+        self.page = f"http://127.0.0.1:{port}/view"
 
     def _agent(self, node: Node, folder: Path, hardware: Path) -> AgentSettings:
         root = folder / node.name

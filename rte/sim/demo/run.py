@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from rte.sim.demo.cluster import Settings
-    from rte.sim.demo.snapshot import Snapshot
+    from rte.sim.demo.snapshot import PodLine, Snapshot
 
 _REFRESH_SECONDS = 0.25
-_TOUR_SECONDS = 12.0
+#: Longest wait for a step of the tour: so much, and more for each node.
+_STEP_SECONDS, _STEP_SECONDS_PER_NODE = 6.0, 1.0
 
 
 @asynccontextmanager
@@ -43,16 +44,22 @@ async def live(settings: Settings, *, rate: float, seed: int) -> None:
     """Show a cluster with pods that come and go until SIGINT or SIGTERM."""
     console = Console()
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    _on_signals(stop.set)
     async with _quiet_cluster(settings) as cluster:
         await _until_stopped(cluster, console, stop, rate=rate, seed=seed)
+
+
+def _on_signals(act: Callable[[], object]) -> None:
+    """Whatever asks the process to end: the cluster must not stay behind."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        loop.add_signal_handler(number, act)
 
 
 async def _until_stopped(
     cluster: Cluster, console: Console, stop: asyncio.Event, *, rate: float, seed: int
 ) -> None:
+    await cluster.served()
     observer = Observer(cluster)
     show = _screen if console.is_terminal else _lines
     work = (
@@ -66,14 +73,21 @@ async def _until_stopped(
     for task in rest:
         task.cancel()
     await asyncio.wait(rest)
+    last = observer.look()
     observer.close()
     for task in done:
         task.result()
+    console.print(
+        f"{last.created} pods were created: {last.bound} placed, {last.count('Pending')} still "
+        f"waiting, {last.refused} refused by a kubelet.",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def _commands(cluster: Cluster) -> list[str]:
     return [
         f"export KUBECONFIG={cluster.kubeconfig}",
+        f"in a browser: {cluster.page}",
         "kubectl get pods,noderesourcetopologies  |  rte explain POD  |  Ctrl-C ends",
     ]
 
@@ -104,6 +118,9 @@ async def tour(settings: Settings) -> None:
     Raises:
         errors.RteError: the cluster did not come to life in time.
     """
+    task = asyncio.current_task()
+    if task is not None:
+        _on_signals(task.cancel)
     console = Console(highlight=False, soft_wrap=True)
     console.print("Starting an API server, kubelets, agents and the scheduler ...")
     async with _quiet_cluster(settings) as cluster:
@@ -113,18 +130,16 @@ async def tour(settings: Settings) -> None:
             "the agents have published their nodes",
         )  # fmt: skip
         console.print(view.zone_table(observer.look()))
-        pods = _tour_pods(observer.look())
+        pods = _tour_pods(observer.look(), settings.policy)
         names = ", ".join(pod["metadata"]["name"] for pod in pods)
         console.print(f"\nCreating pods: {names}")
         for pod in pods:
             cluster.api.create("pods", pod, "default")
-        placeable = len(pods) - 1
+        names_made = {pod["metadata"]["name"] for pod in pods}
         await _until(
             cluster, observer,
-            lambda s: s.count("Running") == placeable
-            and all(not _exclusive(p.name) or p.cpus for p in s.pods if p.phase == "Running")
-            and any(p.phase == "Pending" and p.reason for p in s.pods),
-            "every pod that fits runs, and the one that fits nowhere is told why",
+            lambda s: all(_is_settled(p) for p in s.pods) and len(s.pods) == len(names_made),
+            "every pod runs, or is told why it fits nowhere",
         )  # fmt: skip
         last = observer.look()
         for line in view.pod_lines(last, len(last.pods) + 1):
@@ -135,17 +150,23 @@ async def tour(settings: Settings) -> None:
         observer.close()
 
 
-def _exclusive(name: str) -> bool:
-    return not name.startswith("shared")
+def _is_settled(pod: PodLine) -> bool:
+    """Runs, with its CPUs published if it gets any; or waits and was told why."""
+    if pod.phase == "Running":
+        return bool(pod.cpus) or pod.name.startswith("shared")
+    return bool(pod.reason)
 
 
-def _tour_pods(snapshot: Snapshot) -> list[dict[str, Any]]:
-    largest = max(
-        zone.resources["cpu"].allocatable // 1000
+def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
+    """Pods that fit on most machines, and one that fits on none."""
+    zones = [
+        [zone.resources["cpu"].allocatable // 1000 for zone in node.topology.zones]
         for node in snapshot.nodes
         if node.topology is not None
-        for zone in node.topology.zones
-    )
+    ]
+    # A policy that aligns nothing gives a pod the CPUs of all zones.
+    aligned = policy == "single-numa-node"
+    largest = max(max(node) if aligned else sum(node) for node in zones)
     gpus = any(
         GPU in zone.resources
         for node in snapshot.nodes
@@ -173,16 +194,17 @@ async def _until(
         while not done(observer.look()):  # noqa: ASYNC110 - what is waited for has many sources
             await asyncio.sleep(0.05)
 
+    patience = _STEP_SECONDS + _STEP_SECONDS_PER_NODE * len(cluster.nodes)
     tasks = [asyncio.ensure_future(reached()), asyncio.ensure_future(cluster.failed())]
     finished, rest = await asyncio.wait(
-        tasks, timeout=_TOUR_SECONDS / 2, return_when=asyncio.FIRST_COMPLETED
+        tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED
     )
     for task in rest:
         task.cancel()
     await asyncio.wait(tasks)
     if not finished:
         raise errors.RteError(
-            f"the demo gave up after {_TOUR_SECONDS / 2:g} s: it did not come to pass that {what}; "
+            f"the demo gave up after {patience:g} s: it did not come to pass that {what}; "
             "try again on a less busy machine, or with fewer --nodes"
         )
     for task in finished:

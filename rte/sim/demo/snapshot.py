@@ -65,6 +65,7 @@ class Snapshot:
     pods: tuple[PodLine, ...]
     events: tuple[Event, ...]
     created: int
+    bound: int
     refused: int
 
     def count(self, phase: str) -> int:
@@ -83,6 +84,7 @@ class Observer:
         self._event_watch = self._api.watch("events")
         self._pod_watch = self._api.watch("pods")
         self._created = 0
+        self._bound: set[str] = set()
 
     def close(self) -> None:
         """Stop following events and pods."""
@@ -98,7 +100,10 @@ class Observer:
     def look(self) -> Snapshot:
         """The present moment."""
         self.new_events()
-        self._created += sum(kind == "ADDED" for kind, _ in self._pod_watch.pending())
+        for kind, obj in self._pod_watch.pending():
+            self._created += kind == "ADDED"
+            if obj["spec"].get("nodeName"):
+                self._bound.add(obj["metadata"]["uid"])
         nodes = tuple(self._node(name) for name in self._cluster.nodes)
         states = {view.name: view.state for view in nodes}
         pods = [
@@ -110,6 +115,7 @@ class Observer:
             pods=tuple(pods),
             events=tuple(self._events),
             created=self._created,
+            bound=len(self._bound),
             refused=sum(len(node.kubelet.refusals) for node in self._cluster.nodes.values()),
         )
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import accounting, errors
-from rte.kubelet import reading, statefiles
-from rte.model.kubelet import NodePod
+from rte.kubelet import statefiles
+from rte.model.kubelet import NodePod, StateFiles, combine
 from rte.nrt import encode
 from tests.checkpoints import sealed
 from tests.unit.accounting import nodes
@@ -60,13 +60,13 @@ PODS = [
 
 
 def run(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    files = reading.StateFiles(
+    files = StateFiles(
         **{
             name: PARSERS[name](json.dumps(sealed(document)))
             for name, document in documents.items()
         }
     )
-    view = reading.combine(files, config=nodes.STATIC, version="v1.35.4")
+    view = combine(files, config=nodes.STATIC, version="v1.35.4")
     return encode(accounting.build_reading("n", nodes.build_machine(), view, PODS))
 
 

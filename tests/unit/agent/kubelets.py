@@ -79,6 +79,14 @@ class FakeKubelet:
         data = json.dumps({"entries": pods})
         self.write("allocated_pods_state", json.dumps(sealed({"data": data})))
 
+    def write_devices(self, *resources: str) -> None:
+        """Device plugins are registered, none of which has a device yet."""
+        data = {"PodDeviceEntries": None, "RegisteredDevices": {name: [] for name in resources}}
+        name = f"{PLUGIN_DIR}/kubelet_internal_checkpoint"
+        temporary = self.root / f"{name}.tmp"
+        temporary.write_text(json.dumps(sealed({"Data": data})))
+        temporary.replace(self.root / name)
+
     def admit(self, uid: str, cpus: int) -> None:
         """The whole of an admission."""
         self.entries[uid] = {"c": cpus}

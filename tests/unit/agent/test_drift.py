@@ -9,7 +9,7 @@ import pytest
 
 from rte import placement
 from rte.agent.drift import DriftCheck
-from rte.agent.pods import PodTable
+from rte.agent.observer.pods import PodTable
 from rte.model.node import Holding
 from rte.placement import drift
 from rte.telemetry.cases import CaseBook

@@ -13,7 +13,8 @@ import asyncinotify
 import pytest
 
 from rte.agent import follow
-from rte.agent.follow import Change, FileFollower, Signals
+from rte.agent.follow import FileFollower, Signals
+from rte.agent.observer.messages import Change
 from rte.kubelet import PLUGIN_DIR
 from rte.telemetry.metrics import AgentMetrics
 from tests.unit.agent.kubelets import FIXTURES

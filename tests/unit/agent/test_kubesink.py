@@ -12,9 +12,10 @@ import pytest
 
 from rte import errors
 from rte.agent import learn
-from rte.agent.kubesink import KubeSink, Observation, Pace
-from rte.agent.mailbox import Mailbox
-from rte.agent.ownership import OWN_PREFIX, Tolerance
+from rte.agent.kubesink import KubeSink
+from rte.agent.observer.messages import Observation
+from rte.agent.publisher.machine import Pace, Publisher
+from rte.agent.publisher.ownership import OWN_PREFIX, Tolerance
 from rte.sim.apiserver import StatusError
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
@@ -45,17 +46,19 @@ def nrt(number: int, **annotations: str) -> dict[str, Any]:
     }
 
 
-class Publisher:
+class Rig:
     """A sink at work on an API server, and what it did."""
 
-    def __init__(self, client: Client, server: Server, **options: Any) -> None:
+    def __init__(
+        self, client: Client, server: Server, ask_owner: Any = None, **options: Any
+    ) -> None:
         self.server = server
         self.metrics = AgentMetrics()
         self.readiness = Readiness(published="not yet")
-        self.mailbox: Mailbox[Observation] = Mailbox()
+        self.machine = Publisher(**{"pace": PACE, **options})
         self.sink = KubeSink(
-            client, "n0", self.mailbox, metrics=self.metrics, readiness=self.readiness,
-            **{"pace": PACE, **options},
+            client, "n0", self.machine, metrics=self.metrics, readiness=self.readiness,
+            ask_owner=ask_owner,
         )  # fmt: skip
         self.tasks = [asyncio.create_task(self.sink.run())]
 
@@ -63,7 +66,7 @@ class Publisher:
         self.tasks.append(asyncio.create_task(self.sink.follow()))
 
     def offer(self, obj: dict[str, Any]) -> None:
-        self.mailbox.put(Observation(obj, time.monotonic()))
+        self.sink.offer(Observation(obj, time.monotonic()))
 
     def stored(self) -> dict[str, Any] | None:
         try:
@@ -100,18 +103,18 @@ class Publisher:
 
     async def published(self, number: int) -> None:
         await self.until(lambda: self.number() == str(number))
-        await self.until(lambda: self.sink.behind_since() is None)
+        await self.until(lambda: self.machine.is_current)
 
     async def watched(self) -> None:
         await self.until(lambda: bool(self.server.api.store.watches()))
 
 
 @pytest.fixture
-async def make(client: Client, bare_server: Server) -> AsyncIterator[Callable[..., Publisher]]:
-    made: list[Publisher] = []
+async def make(client: Client, bare_server: Server) -> AsyncIterator[Callable[..., Rig]]:
+    made: list[Rig] = []
 
-    def build(**options: Any) -> Publisher:
-        made.append(Publisher(client, bare_server, **options))
+    def build(**options: Any) -> Rig:
+        made.append(Rig(client, bare_server, **options))
         return made[-1]
 
     yield build
@@ -122,11 +125,11 @@ async def make(client: Client, bare_server: Server) -> AsyncIterator[Callable[..
 
 
 @pytest.fixture
-async def publisher(make: Callable[..., Publisher], server: Server) -> Publisher:
+async def publisher(make: Callable[..., Rig], server: Server) -> Rig:
     return make()
 
 
-async def test_the_first_observation_creates_the_object(publisher: Publisher):
+async def test_the_first_observation_creates_the_object(publisher: Rig):
     assert publisher.readiness.reasons
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -136,7 +139,7 @@ async def test_the_first_observation_creates_the_object(publisher: Publisher):
     )
 
 
-async def test_a_change_is_one_update_and_no_change_is_no_write(publisher: Publisher):
+async def test_a_change_is_one_update_and_no_change_is_no_write(publisher: Rig):
     publisher.offer(nrt(1))
     await publisher.published(1)
     publisher.offer(nrt(1))
@@ -160,7 +163,7 @@ async def test_a_restarted_agent_does_not_write_what_is_there(make, server: Serv
 
 
 async def test_changes_during_an_outage_are_one_write_of_the_last_state(
-    publisher: Publisher, server: Server
+    publisher: Rig, server: Server
 ):
     publisher.offer(nrt(0))
     await publisher.published(0)
@@ -172,15 +175,13 @@ async def test_changes_during_an_outage_are_one_write_of_the_last_state(
     # An attempt that began before the last offer must not be the one that gets through.
     await publisher.until(lambda: publisher.failures() > failures)
     assert publisher.number() == "0"
-    assert publisher.sink.behind_since()
+    assert publisher.machine.behind_since()
     server.faults._failures.clear()
     await publisher.published(100)
     assert publisher.writes() == 2
 
 
-async def test_changes_coalesce_only_while_a_write_is_under_way(
-    publisher: Publisher, server: Server
-):
+async def test_changes_coalesce_only_while_a_write_is_under_way(publisher: Rig, server: Server):
     publisher.offer(nrt(0))
     await publisher.published(0)
     server.faults.pause()
@@ -194,7 +195,7 @@ async def test_changes_coalesce_only_while_a_write_is_under_way(
 
 @pytest.mark.parametrize("code", [409, 410, 422, 429, 500, 503, 401, 403, 404, 413])
 async def test_a_refused_write_is_tried_again_until_it_succeeds(
-    publisher: Publisher, server: Server, code: int
+    publisher: Rig, server: Server, code: int
 ):
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -204,7 +205,7 @@ async def test_a_refused_write_is_tried_again_until_it_succeeds(
     assert publisher.count(FAILURES, status=str(code)) == 2
 
 
-async def test_a_write_whose_answer_was_lost_is_not_repeated(publisher: Publisher, server: Server):
+async def test_a_write_whose_answer_was_lost_is_not_repeated(publisher: Rig, server: Server):
     publisher.offer(nrt(1))
     await publisher.published(1)
     server.faults.drop_next(method="PUT", after=True)
@@ -230,7 +231,7 @@ async def test_a_crd_that_is_installed_later_ends_the_wait(
 
 @pytest.mark.parametrize(("code", "hint"), [(403, "check RBAC"), (401, "credentials")])
 async def test_missing_rights_are_one_clear_line(
-    publisher: Publisher, server: Server, caplog: pytest.LogCaptureFixture, code: int, hint: str
+    publisher: Rig, server: Server, caplog: pytest.LogCaptureFixture, code: int, hint: str
 ):
     server.faults.fail_next(5, code=code)
     publisher.offer(nrt(1))
@@ -240,7 +241,7 @@ async def test_missing_rights_are_one_clear_line(
     assert hint in lines[0].message
 
 
-async def test_an_object_deleted_by_hand_comes_back(publisher: Publisher, server: Server):
+async def test_an_object_deleted_by_hand_comes_back(publisher: Rig, server: Server):
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -251,21 +252,21 @@ async def test_an_object_deleted_by_hand_comes_back(publisher: Publisher, server
 
 
 async def test_an_object_deleted_with_its_node_comes_back_with_the_new_owner(make, server):
-    async def renew() -> None:
-        renewed = nrt(1)
-        renewed["metadata"]["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "second"}
-        ]
-        publisher.offer(renewed)
+    async def ask() -> str:
+        return "second"
 
-    publisher = make(before_create=renew)
-    publisher.offer(nrt(1))
+    publisher = make(ask_owner=ask)
+    obj = nrt(1)
+    obj["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "first"}
+    ]
+    publisher.offer(obj)
     await publisher.published(1)
     assert publisher.stored()["metadata"]["ownerReferences"][0]["uid"] == "second"
 
 
 async def test_where_it_may_not_be_adopted_the_rest_is_written_all_the_same(
-    publisher: Publisher, server: Server, caplog: pytest.LogCaptureFixture
+    publisher: Rig, server: Server, caplog: pytest.LogCaptureFixture
 ):
     """OwnerReferencesPermissionEnforcement, on by default on OpenShift."""
     refused: list[Any] = []
@@ -300,11 +301,12 @@ async def test_a_missing_node_is_not_told_as_a_missing_crd(
 ):
     there = False
 
-    async def renew() -> None:
+    async def ask() -> str:
         if not there:
             raise learn.no_such_node("n0", errors.KubeError("nodes n0 not found", status=404))
+        return ""
 
-    publisher = make(before_create=renew)
+    publisher = make(ask_owner=ask)
     publisher.offer(nrt(1))
     await publisher.until(lambda: publisher.count(FAILURES, status="404") > 0)
     there = True
@@ -315,7 +317,7 @@ async def test_a_missing_node_is_not_told_as_a_missing_crd(
     assert "CRD" not in line
 
 
-async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Publisher, server: Server):
+async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Rig, server: Server):
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -328,7 +330,7 @@ async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Publisher
     assert publisher.stored()["metadata"]["labels"] == {"mine": "yes"}
 
 
-async def test_foreign_labels_are_no_reason_to_write(publisher: Publisher, server: Server):
+async def test_foreign_labels_are_no_reason_to_write(publisher: Rig, server: Server):
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -342,7 +344,7 @@ async def test_foreign_labels_are_no_reason_to_write(publisher: Publisher, serve
     assert publisher.count("rte_foreign_overwrites_total") == 0
 
 
-async def _rival(publisher: Publisher, rounds: int) -> None:
+async def _rival(publisher: Rig, rounds: int) -> None:
     """Puts its own zones in again whenever they are overwritten."""
     for _ in range(rounds):
         obj = copy.deepcopy(publisher.server.api.get(NRTS, "n0"))
@@ -406,7 +408,7 @@ async def test_a_rival_that_strips_our_annotations_gets_them_back_at_a_slow_pace
 
 
 async def test_what_the_server_does_not_store_is_not_written_for_ever(
-    publisher: Publisher, server: Server, caplog: pytest.LogCaptureFixture
+    publisher: Rig, server: Server, caplog: pytest.LogCaptureFixture
 ):
     obj = nrt(1)
     obj["zones"][0]["unknown"] = "pruned by the schema"
@@ -429,7 +431,7 @@ async def test_a_resync_reads_afresh_and_repairs_what_no_watch_told(make, server
     await publisher.until(lambda: publisher.stored()["zones"][0]["name"] == "node-0")
 
 
-async def test_the_last_observation_is_flushed_at_the_end(publisher: Publisher, server: Server):
+async def test_the_last_observation_is_flushed_at_the_end(publisher: Rig, server: Server):
     publisher.offer(nrt(1))
     await publisher.published(1)
     publisher.tasks[0].cancel()
@@ -440,23 +442,24 @@ async def test_the_last_observation_is_flushed_at_the_end(publisher: Publisher, 
 
 
 async def test_a_write_that_the_end_cut_off_is_looked_at_afresh(
-    publisher: Publisher, server: Server, monkeypatch: pytest.MonkeyPatch
+    publisher: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     publisher.offer(nrt(1))
     await publisher.published(1)
-    arrived, gate = asyncio.Event(), server.faults.gate
+    stored, update = asyncio.Event(), client.update
 
-    async def noted(method: str, path: str) -> bool:
-        arrived.set()
-        return await gate(method, path)
+    async def unanswered(*args: Any) -> Any:
+        await update(*args)
+        stored.set()
+        await asyncio.Event().wait()
 
-    monkeypatch.setattr(server.faults, "gate", noted)
-    server.faults.pause()
-    publisher.offer(nrt(2))
-    await arrived.wait()
-    publisher.tasks[0].cancel()
-    await asyncio.gather(*publisher.tasks, return_exceptions=True)
-    server.faults.resume()
-    await publisher.until(lambda: publisher.number() == "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "update", unanswered)
+        publisher.offer(nrt(2))
+        await stored.wait()
+        publisher.tasks[0].cancel()
+        await asyncio.gather(*publisher.tasks, return_exceptions=True)
+    assert publisher.number() == "2"
+    assert not publisher.machine.is_current
     await publisher.sink.flush()
-    assert publisher.sink.behind_since() is None
+    assert publisher.machine.is_current

@@ -132,10 +132,10 @@ def between_readings(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
     def instead(act: Callable[[], None]) -> list[int]:
         waits: list[int] = []
 
-        async def wait() -> None:
+        async def wait(seconds: float) -> None:
             waits.append(1)
             act()
-            await asyncio.sleep(0)
+            await asyncio.sleep(seconds)
 
         monkeypatch.setattr(oneshot, "_wait", wait)
         return waits

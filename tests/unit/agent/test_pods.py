@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from rte.agent import pods
-from rte.agent.follow import Change, Signals
-from rte.agent.pods import PodTable, follow_pods
+from rte.agent.follow import Signals
+from rte.agent.follow_pods import follow_pods
+from rte.agent.observer import pods
+from rte.agent.observer.messages import Change, PodSeen, PodsListed, PodsUnknown
+from rte.agent.observer.pods import PodTable
 from rte.telemetry.metrics import AgentMetrics
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ def test_what_a_new_list_lacks_has_ended():
 
 
 def test_uids_of_the_files_from_before_the_first_list_are_doubtful_if_it_lacks_them():
-    table = PodTable(before=frozenset({"old", "a"}))
+    table = PodTable()
+    table.expect(frozenset({"old", "a"}))
     table.replace([pod("a")])
     assert table.retain(frozenset({"old", "a"}), 0) is None
     assert table.doubtful(0) == {"old"}
@@ -130,18 +133,21 @@ async def _until(condition: Any) -> None:
 
 
 async def test_the_watch_sees_only_this_nodes_pods(client: Client, bare_server: Server):
-    metrics, table = AgentMetrics(), PodTable()
+    metrics = AgentMetrics()
     signals = Signals(metrics)
-    task = asyncio.create_task(follow_pods(client, "n0", table, signals, metrics))
-    await _until(lambda: table.listed)
+    task = asyncio.create_task(follow_pods(client, "n0", signals, metrics))
+    await signals.wait(5)
+    assert signals.take_events() == [PodsListed(())]
+    signals.take()
     other = pod("other")
     other["spec"]["nodeName"] = "n1"
     for obj in (pod("mine"), other):
         obj["metadata"].pop("uid")
         bare_server.api.create("pods", {"apiVersion": "v1", "kind": "Pod", **obj}, "default")
-    await _until(table.pods)
-    assert [item.name for item in table.pods()] == ["mine"]
-    assert signals.take()[0] == Change.PODS
+    await signals.wait(5)
+    (seen,) = signals.take_events()
+    assert isinstance(seen, PodSeen)
+    assert seen.obj["metadata"]["name"] == "mine"
     task.cancel()
 
 
@@ -149,15 +155,15 @@ async def test_without_the_right_to_watch_podresources_is_polled(
     client: Client, bare_server: Server
 ):
     bare_server.faults.fail_next(code=403, path="/pods")
-    metrics, table = AgentMetrics(), PodTable()
+    metrics = AgentMetrics()
     signals = Signals(metrics)
     task = asyncio.create_task(
-        follow_pods(client, "n0", table, signals, metrics, poll_s=0.01, retry_s=0.1)
+        follow_pods(client, "n0", signals, metrics, poll_s=0.01, retry_s=0.1)
     )
     await asyncio.wait_for(signals.wait(), 5)
     assert signals.take()[0] == Change.POLL
-    assert not table.listed
+    assert signals.take_events() == [PodsUnknown()]
     assert metrics.registry.get_sample_value("rte_pod_watch_up") == 0
-    await _until(lambda: table.listed)  # it is tried again
+    await _until(lambda: PodsListed(()) in signals.take_events())  # it is tried again
     assert metrics.registry.get_sample_value("rte_pod_watch_up") == 1
     task.cancel()

@@ -7,8 +7,8 @@ from bench import scheduler_week
 #: Tables that speak of nodes, collections and classes, or of pods that have ended lately.
 OF_NODES = {
     "cluster.nodes", "cluster.rows", "cluster._changed", "cluster.namespaces",
-    "feeds._synced", "intake._known", "intake._reports", "intake._set", "machine._timers",
-    "nodes.gone",
+    "feeds._resources", "feeds._synced", "intake._gone", "intake._known", "intake._reports",
+    "intake._set", "machine._names", "machine._timers", "matches._namespaces", "nodes.gone",
 }  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def test_simulate_replicas_on_a_fixture(write, capsys):
     ("arguments", "words"),
     [
         (["simulate"], "give nodes and pods"),
-        (["simulate", "--machine", "nowhere"], "no sys/ folder|neither"),
+        (["simulate", "--machine", "nowhere"], "no fixture, folder or file"),
         (["simulate", "--machine", "64-2s*0"], "no number of nodes"),
         (["simulate", "-f", "{missing}"], "cannot read"),
         (["explain"], "name a pod"),

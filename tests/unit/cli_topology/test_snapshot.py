@@ -10,10 +10,6 @@ import pytest
 import yaml
 
 from rte import cli
-from rte.cli import snapshot
-from rte.model import bits
-from rte.model.kubelet import Allocatable, DeviceHolding, ListedContainer, ListedPod
-from rte.model.node import MemoryBlock
 from rte.sysfs import document, read_machine
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "sysfs"
@@ -118,30 +114,6 @@ def test_kubelet_files_are_captured_without_secrets(tmp_path: Path) -> None:
     assert checkpoint["Data"]["PodDeviceEntries"][0]["DeviceIDs"] == {"0": ["g0"]}
 
 
-def test_podresources_answers_are_readable() -> None:
-    holding = DeviceHolding("v.d/gpu", {"zones": bits.of([0, 1]), "g1": None})
-    pod = ListedPod(
-        namespace="n",
-        name="p",
-        containers=(
-            ListedContainer(
-                name="c",
-                cpus=bits.of([2, 3]),
-                memory=(MemoryBlock("memory", 1, 1024),),
-                devices=(holding,),
-            ),
-        ),
-    )
-    answers = json.loads(snapshot._format_answers([pod], Allocatable(cpus=0b111)))
-    container = answers["list"][0]["containers"][0]
-    assert container["cpus"] == "2-3"
-    assert container["memory"] == [{"resource": "memory", "zones": "0", "size": 1024}]
-    assert container["devices"] == [
-        {"resource": "v.d/gpu", "devices": {"zones": "0-1", "g1": None}}
-    ]
-    assert answers["allocatable"]["cpus"] == "0-2"
-
-
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
@@ -182,3 +154,56 @@ def test_a_damaged_checkpoint_is_not_taken_along(
     assert cli.main(["snapshot", str(out), *roots("4-desktop-no-smt"), *flags]) == 1
     assert "kubelet_internal_checkpoint" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_standard_output_gets_the_same_archive(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    out = tmp_path / "out.tar"
+    assert cli.main(["snapshot", str(out), *roots("64-2s")]) == 0
+    capfdbinary.readouterr()
+    assert cli.main(["snapshot", "-", *roots("64-2s")]) == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out == out.read_bytes()
+    assert captured.err.startswith(b"-: ")
+
+
+def test_the_note_says_what_a_capture_reveals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["snapshot", str(tmp_path / "a.tar"), *roots("64-2s")]) == 0
+    assert "--redact" in capsys.readouterr().err
+    assert cli.main(["snapshot", str(tmp_path / "b.tar"), "--redact", *roots("64-2s")]) == 0
+    assert "--redact" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic"),
+    [("tar.gz", b"\x1f\x8b"), ("tgz", b"\x1f\x8b"), ("tar.xz", b"\xfd7z"), ("tar.bz2", b"BZh")],
+)
+def test_a_name_decides_the_compression(suffix: str, magic: bytes, tmp_path: Path) -> None:
+    archives = [tmp_path / f"{name}.{suffix}" for name in "ab"]
+    for archive in archives:
+        assert cli.main(["snapshot", str(archive), *roots("64-2s")]) == 0
+    first, second = (archive.read_bytes() for archive in archives)
+    assert first.startswith(magic)
+    assert first == second
+
+
+def test_a_compression_that_is_not_known_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["snapshot", str(tmp_path / "a.tar.zst"), *roots("64-2s")]) == 2
+    assert ".tar.gz" in capsys.readouterr().err
+
+
+def test_settings_come_from_the_environment_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.tar"
+    monkeypatch.setenv("RTE_SYSFS_ROOT", str(FIXTURES / "64-2s/sys"))
+    monkeypatch.setenv("RTE_PROCFS_ROOT", str(FIXTURES / "64-2s/proc"))
+    monkeypatch.setenv("RTE_KUBELET_STATE_DIR", str(kubelet_dir(tmp_path)))
+    assert cli.main(["snapshot", str(out)]) == 0
+    with tarfile.open(out) as archive:
+        assert "kubelet/cpu_manager_state" in archive.getnames()

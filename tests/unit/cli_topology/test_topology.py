@@ -27,6 +27,7 @@ from rte.model.node import (
 )
 from rte.sysfs import read_machine
 from tests.checkpoints import sealed
+from tests.unit.cli.objects import node_objects
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "sysfs"
 NAMES = sorted(path.name for path in FIXTURES.iterdir())
@@ -227,3 +228,42 @@ def test_a_bare_machine_loads_no_grpc() -> None:
     subprocess.run(
         [sys.executable, "-c", code, "topology", *roots("64-2s")], check=True, capture_output=True
     )
+
+
+def test_a_machine_is_named_as_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topology", *roots("64-2s")]) == 0
+    by_folder = capsys.readouterr().out
+    for name in ("64-2s", str(FIXTURES / "64-2s")):
+        assert cli.main(["topology", name]) == 0
+        assert capsys.readouterr().out == by_folder
+    assert cli.main(["topology", "2x8,memory=1Gi"]) == 0
+    assert "Zone 1: 8 CPUs" in capsys.readouterr().out
+
+
+def test_another_machine_never_gets_our_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: "viewer")
+    for words in (["64-2s"], roots("64-2s")):
+        assert cli.main(["topology", *words, "-o", "svg"]) == 0
+        assert "viewer" not in capsys.readouterr().out
+
+
+def test_two_machines_are_not_mixed_silently(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topology", "64-2s", *roots("16-2s-groups")]) == 2
+    assert "a machine of its own" in capsys.readouterr().err
+    assert cli.main(["topology", *roots("64-2s")[:2]]) == 0
+    assert "--procfs-root" in capsys.readouterr().err
+
+
+def test_a_report_alone_shows_who_holds_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``kubectl get noderesourcetopology n -o yaml`` prints it, without the pods."""
+    path = tmp_path / "nrt.json"
+    path.write_text(json.dumps(node_objects("n", (3,))[1]))
+    assert cli.main(["topology", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "default/n-0 c0: " in out
+    assert cli.main(["topology", str(path), "-o", "svg"]) == 0
+    assert "default/n-0 c0" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 
 from rte import errors
 from rte.kubelet import PLUGIN_DIR, reading
-from rte.model.kubelet import Allocatable, ListedPod
+from rte.model.kubelet import Allocatable, ListedPod, StateFiles
 from tests.checkpoints import sealed
 from tests.unit.kubelet import samples
 
@@ -75,7 +75,7 @@ def test_an_unreadable_file_is_an_error_with_its_path(name: str, state_dir: Path
 
 
 def test_a_directory_without_state_is_an_empty_view(tmp_path: Path) -> None:
-    assert reading.read_state_files(tmp_path) == reading.StateFiles()
+    assert reading.read_state_files(tmp_path) == StateFiles()
 
 
 def test_a_missing_directory_says_what_to_do(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rte import errors
 from rte.model import bits
@@ -15,6 +19,8 @@ from rte.nrt import group_inventory
 from rte.nrt.writer import Options, encode
 from rte.sysfs import read_machine
 from tests.fixture_machines import ROOT
+from tests.unit.placement.groups.nodes import two_sockets
+from tests.unit.placement.groups.test_live import paths, values
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +118,21 @@ def test_every_machine_can_be_published() -> None:
     for folder in sorted(Path(ROOT).iterdir()):
         text = text_of(read_machine(folder / "sys", folder / "proc"))
         assert text is None or group_inventory.decode(text).inventory.pages
+
+
+@given(st.data())
+def test_no_damaged_inventory_crashes_the_reader(data: st.DataObject) -> None:
+    text = group_inventory.encode(group_inventory.Published(inventory=two_sockets()))
+    assert text is not None
+    document: dict[str, Any] = json.loads(text)
+    path = data.draw(st.sampled_from(paths(document)))
+    place: Any = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(values)
+    try:
+        read = group_inventory.decode(json.dumps(document)).inventory
+    except errors.ParseError as error:
+        assert "\n" not in str(error)
+    else:
+        assert read.shape is not None

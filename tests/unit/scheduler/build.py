@@ -163,7 +163,9 @@ class World:
         """Decide and assume; the node or None."""
         decision = self.cycle.decide(pod)
         if decision.node:
-            self.cluster.assume(pod.uid, decision.node)
+            entry = self.cluster.nodes[decision.node]
+            written = self.cycle.profile.annotations(pod, entry, decision.status)
+            self.cluster.assume(pod.uid, decision.node, written)
         return decision.node
 
     def admit(self, pod: PodView, name: str) -> placement.Admission:

@@ -34,6 +34,7 @@ class Desk:
     """
 
     def __init__(self, **options: Any) -> None:
+        self.options = options
         self.machine = Machine("rte-scheduler", **options)
         self.now = 1000.0
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -41,9 +42,23 @@ class Desk:
         self.effects: list[Effect] = []
         self.binds: list[messages.Bind] = []
         self.evictions: list[messages.Evict] = []
+        self.undoing: list[messages.TakeBack] = []
         self.answers = True
         self.version = 1_000_000
         self.handle(messages.Tick())
+        self.handle(messages.Leading(active=True))
+
+    def restart(self) -> None:
+        """The scheduler is killed; another one begins with what the API has."""
+        self.binds.clear()
+        self.evictions.clear()
+        self.machine = Machine("rte-scheduler", **self.options)
+        self.handle(messages.Tick())
+        for (collection, _), obj in list(self.objects.items()):
+            self.handle(messages.Seen(collection, obj))
+        for collection in {kind for kind, _ in self.objects}:
+            keys = frozenset(key for kind, key in self.objects if kind == collection)
+            self.handle(messages.Listed(collection, keys, self.version))
         self.handle(messages.Leading(active=True))
 
     # --- the API ---
@@ -181,13 +196,18 @@ class Desk:
             elif isinstance(effect, messages.Evict):
                 self.evictions.append(effect)
             elif isinstance(effect, messages.TakeBack):
-                self._undo(effect.writes)
-                self._answer(messages.TakenBack(effect.pod.uid))
+                self.undoing.append(effect)
+            elif isinstance(effect, messages.Release):
+                for pod in effect.pods:
+                    if ("pods", pod.uid) in self.objects:
+                        self.begin_to_end(pod.uid)
         if self.answers:
             while self.binds:
                 self.bind(self.binds.pop(0))
             while self.evictions:
                 self.evict(self.evictions.pop(0))
+            while self.undoing:
+                self.take_back(self.undoing.pop(0))
 
     def bind(self, effect: messages.Bind, *, answer: bool = True) -> None:
         """The API binds the pod, if it can; the answer may be lost."""
@@ -202,7 +222,17 @@ class Desk:
         assert not at, f"{uid} was bound twice"
         if answer:
             self._answer(Bound(uid, Outcome.BOUND))
-        self.put("pods", uid, {**obj, "spec": {**obj["spec"], "nodeName": effect.node}})
+        metadata = obj["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **effect.annotations}
+        self.put(
+            "pods",
+            uid,
+            {
+                **obj,
+                "metadata": {**metadata, "annotations": annotations},
+                "spec": {**obj["spec"], "nodeName": effect.node},
+            },
+        )
 
     def _write(self, effect: messages.Bind) -> str:
         """Carry out what stands before the bind; why it cannot be, then all is undone."""
@@ -214,6 +244,11 @@ class Desk:
                     return step.why
                 self._apply(write.target, step)
         return ""
+
+    def take_back(self, effect: messages.TakeBack) -> None:
+        """What a pod holds of an attempt before is undone."""
+        self._undo(effect.writes)
+        self._answer(messages.TakenBack(effect.pod.uid))
 
     def _undo(self, writes: Iterable[Write]) -> None:
         for write in writes:

@@ -21,8 +21,8 @@ LASTING: dict[str, Any] = {
 class Site(Desk):
     """A desk with GPUs."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.put("device-classes", "gpu", gpu_class())
 
     def gpus(self, name: str, *zones: int | None, **more: Any) -> None:
@@ -244,11 +244,12 @@ def test_a_claim_that_was_allocated_binds_the_pod_to_its_node(site: Site) -> Non
     assert site.devices("p") == ["gpu-1"]
 
 
-def test_what_an_attempt_before_has_left_is_freed_where_it_stands_in_the_way(site: Site) -> None:
+def left_over(site: Site, node: str) -> None:
+    """An attempt before has given the claim of pod ``p`` a device of that node."""
     site.claim("p")
     obj = site.objects["device-claims", "default/p"]
-    result = {"request": "gpus", "driver": "gpu.example.com", "pool": "gone", "device": "gpu-1"}
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gone"]}]}
+    result = {"request": "gpus", "driver": "gpu.example.com", "pool": node, "device": "gpu-1"}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     status = {
         "allocation": {
             "devices": {"results": [result]},
@@ -257,8 +258,36 @@ def test_what_an_attempt_before_has_left_is_freed_where_it_stands_in_the_way(sit
         "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
     }
     site.put("device-claims", "default/p", {**obj, "status": status})
+
+
+def test_what_an_attempt_before_has_left_is_finished(site: Site) -> None:
+    site.node("m", state(machine(zones=2, cpus=8)))
+    site.gpus("m")
+    left_over(site, "m")
+    assert site.where(site.user("p")) == "m"
+    assert site.devices("p") == ["gpu-1"]
+
+
+def test_what_an_attempt_before_has_left_is_freed_where_it_stands_in_the_way(site: Site) -> None:
+    left_over(site, "gone")
     assert site.where(site.user("p")) == "n"
     assert site.devices("p") == ["gpu-0"]
+
+
+def test_what_is_being_freed_is_not_built_on(site: Site) -> None:
+    left_over(site, "m")
+    site.answers = False
+    uid = site.user("p")
+    (effect,) = site.undoing
+    site.node("m", state(machine(zones=2, cpus=8)))
+    site.gpus("m")
+    assert site.binds == []
+    site.undoing.clear()
+    site.answers = True
+    site.take_back(effect)
+    site.pass_time(1)
+    assert site.where(uid)
+    assert consumers(site.objects["device-claims", "default/p"]) == ["p"]
 
 
 def test_a_claim_that_somebody_else_allocates_meanwhile_is_a_conflict(site: Site) -> None:
@@ -278,6 +307,31 @@ def test_a_claim_that_somebody_else_allocates_meanwhile_is_a_conflict(site: Site
     site.pass_time(5)
     assert site.where(uid) == "n"
     assert site.devices("p") == ["gpu-3"]
+
+
+def test_a_pod_waits_a_while_for_a_node_where_it_is_aligned() -> None:
+    site = Site(patience=10.0)
+    site.node("n", state(machine(zones=2, cpus=8)))
+    site.gpus("n", 1)
+    site.claim("p")
+    uid = site.user("p")
+    assert "without free devices in the zones" in site.waits(uid)
+    site.pass_time(9)
+    assert not site.where(uid)
+    site.pass_time(2)
+    assert site.where(uid) == "n"
+
+
+def test_a_place_where_it_is_aligned_is_taken_at_once() -> None:
+    site = Site(patience=10.0)
+    site.node("n", state(machine(zones=2, cpus=8)))
+    site.gpus("n", 1)
+    site.claim("p")
+    uid = site.user("p")
+    site.pass_time(1)
+    site.gpus("n", 1, 0)
+    assert site.where(uid) == "n"
+    assert site.devices("p") == ["gpu-1"]
 
 
 def test_a_device_class_serves_an_extended_resource(site: Site) -> None:

@@ -40,6 +40,12 @@ async def test_bind_goes_through_and_a_second_one_meets_what_the_first_took(call
     assert call.town.where("second") == ""
 
 
+async def test_pods_of_other_schedulers_are_not_bound(call: Caller) -> None:
+    call.town.pod("other", "1", schedulerName="somebody-else")
+    assert "somebody-else" in await call.bind(call.town.get("other"), "a")
+    assert call.town.where("other") == ""
+
+
 async def test_a_waiting_pod_is_woken_when_a_place_appears(call: Caller) -> None:
     first, second = call.pod("first", "7"), call.pod("second", "7")
     assert await call.bind(first, "b") == ""

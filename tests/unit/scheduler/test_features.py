@@ -51,11 +51,9 @@ def test_the_table_in_the_documentation_is_what_the_plugins_declare() -> None:
 @pytest.mark.parametrize(
     ("part", "named"),
     [
-        ({"schedulingGroup": {"podGroupName": "g"}}, "schedulingGroup"),
-        ({"workloadRef": {"name": "w", "podGroup": "g"}}, "workloadRef"),
-        ({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, "scheduler-plugins"),
-        ({"labels": {"pod-group.scheduling.sigs.k8s.io": "g"}}, "scheduler-plugins"),
-        ({"annotations": {"gang.scheduling.koordinator.sh/name": "g"}}, "Koordinator"),
+        ({"workloadRef": {"name": "w"}}, "workloadRef"),
+        ({"labels": {"pod-group.scheduling.sigs.k8s.io/name": "g"}}, "scheduler-plugins"),
+        ({"annotations": {"gang.scheduling.koordinator.sh/name": "g"}}, "min-available"),
         ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, "Volcano"),
     ],
 )

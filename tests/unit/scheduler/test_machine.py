@@ -26,8 +26,13 @@ from tests.unit.scheduler.desk import Desk
 if TYPE_CHECKING:
     from random import Random
 
+    from rte.model.gang import GangKey
+
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
-COLLECTIONS = ("pods", "nodes", "reports")
+COLLECTIONS = ("pods", "nodes", "reports", "podgroups")
+
+#: Seconds after which a gang in part is released.
+GANG_TIMEOUT_S = 60.0
 
 
 class Storm(Desk):
@@ -43,6 +48,22 @@ class Storm(Desk):
 
     def tell(self, event: messages.Seen | messages.Gone) -> None:
         self.backlog[event.collection].append(event)
+
+    def _carry_out(self, effects: list[messages.Effect]) -> None:
+        super()._carry_out(effects)
+        for effect in effects:
+            if isinstance(effect, messages.Bind) and effect.pod.gang is not None:
+                self.check_whole(effect.pod.gang)
+
+    def check_whole(self, key: GangKey) -> None:
+        """Binds of a gang are for as many pods as it needs, as far as the machine knows."""
+        cluster = self.machine.cluster
+        pods, gang = cluster.gangs.pods.get(key, {}).values(), cluster.gangs.gang(key)
+        if isinstance(gang, str):
+            return
+        placed = [pod for pod in pods if pod.uid in cluster.assumed or pod.node]
+        ended = cluster.gangs.ended.get(key, ())
+        assert len(placed) + len(ended) >= (gang.min_count or 0)
 
     def deliver(self, collection: str) -> None:
         event = self.last[collection] = self.backlog[collection].popleft()
@@ -74,8 +95,11 @@ class Weather(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Storm(reserve_after=30.0)
+        self.desk = Storm(reserve_after=30.0, gang_timeout=GANG_TIMEOUT_S)
         self.number = 0
+        self.gangs: dict[str, int] = {}
+        self.whole: set[str] = set()
+        self.kills = 0
         self.nodes = 0
         self.by_us: set[str] = set()
         self.ended: dict[str, str] = {}
@@ -121,6 +145,46 @@ class Weather(RuleBasedStateMachine):
         guaranteed = kind not in ("shared", "near")
         self.desk.pod(f"p{self.number}", cpu, guaranteed=guaranteed, mem="64Mi", **options)
 
+    @rule(
+        cpus=st.lists(st.sampled_from(["1", "2", "3", "5"]), min_size=1, max_size=4),
+        few=st.booleans(),
+        late=st.booleans(),
+    )
+    def users_create_a_gang(self, cpus: list[str], few: bool, late: bool) -> None:
+        """All of its pods are needed, or one less; the PodGroup may come last."""
+        name = f"g{len(self.gangs)}"
+        self.gangs[name] = max(1, len(cpus) - few)
+        if not late:
+            self.describe(name)
+        for cpu in cpus:
+            self.join(name, cpu)
+        if late:
+            self.describe(name)
+
+    def describe(self, name: str) -> None:
+        policy = {"gang": {"minCount": self.gangs[name]}}
+        metadata = {"name": name, "namespace": "default"}
+        group = {"metadata": metadata, "spec": {"schedulingPolicy": policy}}
+        self.desk.put("podgroups", f"default/{name}", group)
+
+    def join(self, name: str, cpu: str) -> None:
+        self.number += 1
+        group = {"podGroupName": name}
+        self.desk.pod(f"p{self.number}", cpu, mem="64Mi", schedulingGroup=group)
+
+    @precondition(lambda self: self.gangs)
+    @rule(rng=st.randoms(use_true_random=False), cpu=st.sampled_from(["1", "3"]))
+    def a_gang_gets_another_pod(self, rng: Random, cpu: str) -> None:
+        self.join(rng.choice(sorted(self.gangs)), cpu)
+
+    def members(self, name: str) -> list[str]:
+        return [
+            key
+            for (kind, key), obj in self.desk.objects.items()
+            if kind == "pods"
+            and (obj["spec"].get("schedulingGroup") or {}).get("podGroupName") == name
+        ]
+
     def unmet(self) -> list[str]:
         """Bound pods that their kubelet has not seen yet."""
         desk = self.desk
@@ -145,7 +209,7 @@ class Weather(RuleBasedStateMachine):
         assert admission.verdict == "admitted", (uid, name, admission.reason)
         admitted = admission.state.admitted | {uid}
         desk.kubelets[name] = replace(admission.state, admitted=admitted)
-        desk.change(uid, phase="Running")
+        desk.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
 
     def shape_of(self, obj: dict[str, Any]) -> Any:
         return self.desk.machine.cluster.shapes.of(copy.deepcopy(obj))
@@ -279,7 +343,33 @@ class Weather(RuleBasedStateMachine):
         self.desk.relist("pods")
         self.desk.handle(messages.Leading(active=True))
 
+    @rule(rng=st.randoms(use_true_random=False))
+    def kill_the_scheduler(self, rng: Random) -> None:
+        """Some of the binds that were under way have come through."""
+        self.kills += 1
+        for effect in self.desk.binds:
+            obj = self.desk.objects.get(("pods", effect.pod.uid))
+            if obj is not None and not obj["spec"].get("nodeName") and rng.random() < 0.5:
+                spec = {**obj["spec"], "nodeName": effect.node}
+                self.desk.put("pods", effect.pod.uid, {**obj, "spec": spec})
+        for backlog in self.desk.backlog.values():
+            backlog.clear()
+        self.desk.last.clear()
+        self.desk.restart()
+
     # --- what must hold ---
+
+    @invariant()
+    def gangs_become_whole(self) -> None:
+        self.note_whole()
+
+    def note_whole(self) -> None:
+        desk = self.desk
+        for name, count in self.gangs.items():
+            members = self.members(name)
+            pods = [desk.objects["pods", uid] for uid in members]
+            if sum(1 for pod in pods if pod["status"].get("startTime")) >= count:
+                self.whole.add(name)
 
     @invariant()
     def promises_have_a_reason(self) -> None:
@@ -326,18 +416,24 @@ class Weather(RuleBasedStateMachine):
                 assert admission.verdict == "admitted", (uid, admission.reason)
                 admitted = admission.state.admitted | {uid}
                 desk.kubelets[desk.where(uid)] = replace(admission.state, admitted=admitted)
-                desk.change(uid, phase="Running")
+                desk.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
+            self.note_whole()
             for name in desk.kubelets:
                 desk.report(name)
             desk.calm()
             desk.pass_time(20.0)
             self.reread()
-            if not any((desk.binds, desk.evictions, self.unmet(), *desk.backlog.values())):
+            busy = (desk.binds, desk.evictions, self.unmet(), *desk.backlog.values())
+            # A gang in part is released when its time is over.
+            if not any(busy) and not desk.machine._gangs._in_part:
                 break
         # The longest hold-off, reservation and back-off are over.
         machine = desk.machine
         waiting = [record.pod for record in machine.queue]
         for pod in waiting:
+            if pod.gang is not None:
+                assert not machine._gangs.decide(pod), pod.name
+                continue
             problem = machine.cycle.problem(pod).reason
             around = machine.cycle.around(pod)
             fits = [
@@ -354,6 +450,12 @@ class Weather(RuleBasedStateMachine):
             assert set(entry.pods) <= set(machine.cluster.pods)
             assert set(entry.nominated) <= {pod.uid for pod in waiting}
             assert set(entry.awaited) <= {pod.kubelet_uid for pod in entry.pods.values()}
+        for name, count in self.gangs.items():
+            bound = [uid for uid in desk.bound() if uid in set(self.members(name))]
+            due = [uid for uid in self.members(name) if uid not in bound]
+            if due or not self.kills:
+                # Of who is gone before a restart nothing is known after it.
+                assert not bound or len(bound) >= count or name in self.whole, (name, bound)
 
 
 Weather.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)

@@ -148,9 +148,9 @@ def test_a_thousand_malformed_pod_annotations() -> None:
         decision = world.cycle.decide(pod)
         assert decision.node is not None or counts[""] == 0
         if decision.node is not None:
-            world.cluster.assume(pod.uid, decision.node, decision.status.resource_status)
+            world.place(pod)
         try:
-            koordinator.read(pod.resource_status)
+            koordinator.read(pod.annotations.get(objects.RESOURCE_STATUS, ""))
         except errors.ParseError as error:
             assert str(error)
         world.cluster.remove_pod(pod.uid, 0.0)

@@ -49,7 +49,7 @@ def test_cpus_are_given_where_no_cpu_manager_gives_them() -> None:
         written = json.loads(decision.status.resource_status)
         assert written["cpuset"] not in taken
         taken.add(written["cpuset"])
-        world.cluster.assume(pod.uid, "n", decision.status.resource_status)
+        world.place(pod)
     last = world.pod(cpu="4", labels=LSR)
     assert world.place(last) is None
     assert next(iter(world.why(last))).startswith(("not enough cpus", "Insufficient cpu"))

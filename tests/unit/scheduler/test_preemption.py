@@ -229,11 +229,12 @@ def test_nobody_is_evicted_while_a_place_is_there_or_about_to_be() -> None:
     for name in ("full", "half"):
         world.node(name)
     running(world, "full", 7, 8)
-    running(world, "half", 4)
+    _, ended = running(world, "half", 4, 1)
     high = world.pod(cpu="6", priority=10)
     assert best(world, high) is None
-    # It goes to zone 0 by prediction, and to zone 1 if the kubelet is freer than we know.
+    # It is in zone 0 by prediction, and in zone 1 if the kubelet admitted it before that ending.
     world.pod(cpu="3", node_name="half")
+    world.end(ended, "half")
     assert world.cycle.decide(high).waits
     assert best(world, high) is None
 

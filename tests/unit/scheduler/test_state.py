@@ -159,6 +159,20 @@ def test_a_second_pod_in_flight_waits_where_the_first_might_take_its_zone() -> N
     assert world.place(third) is None
 
 
+def test_a_pod_in_flight_that_is_sure_of_its_zone_stands_in_nobodys_way() -> None:
+    world = World()
+    world.node("n")
+    held, first, second = world.pod(cpu="1"), world.pod(cpu="6"), world.pod(cpu="8")
+    world.place(held)
+    world.admit(held, "n")
+    world.report("n")
+    assert world.place(first) == "n"
+    assert world.place(second) == "n"
+    world.end(held, "n")
+    assert world.admit(second, "n").admitted
+    assert world.admit(first, "n").admitted
+
+
 def test_what_waits_for_a_confirmation_goes_on_when_it_comes() -> None:
     world = World()
     world.node("n")
@@ -167,6 +181,8 @@ def test_what_waits_for_a_confirmation_goes_on_when_it_comes() -> None:
     world.admit(held, "n")
     world.report("n")
     assert world.place(first) == "n"
+    # The kubelet may have admitted the first one before this: to which zone, nobody knows.
+    world.end(held, "n")
     decision = world.cycle.decide(second)
     assert decision.node is None
     assert decision.waits

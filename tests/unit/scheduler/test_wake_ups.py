@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rte.scheduler.loop import messages
+from rte.telemetry.effects import Measured
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -39,7 +39,7 @@ def desk() -> Desk:
 
 
 def attempts(desk: Desk) -> int:
-    return sum(1 for e in desk.told(messages.Measured) if e.metric == "attempts")
+    return sum(1 for e in desk.told(Measured) if e.metric == "attempts")
 
 
 def test_a_pod_that_wants_company_wakes_when_its_partner_is_placed(desk: Desk) -> None:

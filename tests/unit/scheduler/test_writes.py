@@ -10,7 +10,7 @@ import pytest
 
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.framework.plugin import Reserve
+from rte.scheduler.framework.plugin import Annotate, Reserve
 from rte.scheduler.framework.writes import Impossible, Reserved, Step, Target, Wait
 from rte.scheduler.loop.messages import Bound, Gone, Outcome, Seen
 from rte.scheduler.shell.writer import Writer
@@ -19,11 +19,12 @@ from tests.unit.scheduler.desk import Desk
 from tests.unit.scheduler.town import Town, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.writes import Found
 
 TAKEN_BY = "example.com/taken-by"
@@ -190,8 +191,8 @@ async def test_only_the_active_replica_writes(bench: Bench) -> None:
     assert bench.holder("a") is None
 
 
-class Taking(Reserve):
-    """Takes the node for the pod before the bind."""
+class Taking(Reserve, Annotate):
+    """Takes the node for the pod before the bind, and says on the pod which one."""
 
     name = "Taking"
 
@@ -201,19 +202,20 @@ class Taking(Reserve):
     def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
         self.promises.append(pod.name)
         found = {"metadata": {"name": node.name}}
-        return Reserved(
-            [Taken(node.name, pod.name, found)], {"example.com/on": node.name}, pod.name
-        )
+        return Reserved([Taken(node.name, pod.name, found)], pod.name)
 
     def unreserve(self, reserved: Reserved) -> None:
         self.promises.remove(reserved.promise)
+
+    def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
+        return {"example.com/on": node.name}
 
 
 async def test_a_plugin_writes_before_the_bind(bench: Bench) -> None:
     town, plugin = bench.town, Taking()
     await town.node("n")
     async with town.scheduler() as scheduler:
-        scheduler.cycle.profile.reserves = (plugin,)
+        scheduler.cycle.profile.reserves = scheduler.cycle.profile.annotators = (plugin,)
         town.pod("p")
         await until(lambda: town.where("p") == "n")
         assert bench.holder("n") == "p"
@@ -225,7 +227,7 @@ async def test_a_bind_that_the_api_refuses_takes_the_writes_back(bench: Bench) -
     town, plugin = bench.town, Taking()
     await town.node("n")
     async with town.scheduler() as scheduler:
-        scheduler.cycle.profile.reserves = (plugin,)
+        scheduler.cycle.profile.reserves = scheduler.cycle.profile.annotators = (plugin,)
         town.server.faults.fail_next(1000, code=403, method="POST", path="/binding")
         town.pod("p")
         await until(
@@ -240,7 +242,7 @@ def test_what_was_written_is_known_before_its_promise_ends() -> None:
     desk.answers = False
     desk.node("n")
     plugin = Taking()
-    desk.machine.cycle.profile.reserves = (plugin,)
+    desk.machine.cycle.profile.reserves = desk.machine.cycle.profile.annotators = (plugin,)
     uid = desk.pod("p")
     (bind,) = desk.binds
     assert bind.annotations == {"example.com/on": "n"}

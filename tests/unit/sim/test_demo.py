@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -17,9 +21,6 @@ from rte.sim.demo.cluster import crd
 from rte.sim.demo.snapshot import Observer
 from rte.sim.fleet import Fleet
 from rte.sim.kubelet import Timing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -40,7 +41,60 @@ def test_the_tour_places_pods_and_leaves_nothing(
     assert list(temp_dir.iterdir()) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50), (40, 12)])
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
+def test_the_tour_ends_well_under_every_policy(
+    policy: str, temp_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--once", "--nodes", "1", "--shape", "2x8", "--policy", policy]) == 0
+    assert "refused by a kubelet: 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shape", ["1x1", "1x2", "2x4,memory=1Gi", "1x3,threads=1"])
+def test_the_tour_ends_well_on_every_shape(
+    shape: str, temp_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--once", "--nodes", "2", "--shape", shape]) == 0
+    assert "refused by a kubelet: 0" in capsys.readouterr().out
+
+
+def test_a_shape_on_which_no_kubelet_starts_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "--once", "--shape", "2x4,memory=256Mi"]) == 2
+    assert "512 MiB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--once"], ["--rate", "0.1"]])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_nothing_is_left_whatever_signal_ends_it(number: str, words: list[str]) -> None:
+    tmp_path = Path(tempfile.mkdtemp(prefix="rte-t"))  # sockets need short paths
+    command = [sys.executable, "-m", "rte", "demo", "--nodes", "2", "--shape", "1x4", *words]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()  # it has begun
+        process.send_signal(getattr(signal, number))
+        rest = process.communicate(timeout=20)[0]
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.rmdir()
+    if words != ["--once"]:
+        assert "pods were created" in rest
+
+
+async def test_pods_of_the_default_scheduler_are_served(temp_dir: Path) -> None:
+    async with demo.Cluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+        container = {"name": "c", "image": "i"}
+        cluster.api.create(
+            "pods", {"metadata": {"name": "run"}, "spec": {"containers": [container]}}, "default"
+        )
+        async with asyncio.timeout(10):
+            async for _, obj in cluster.api.watch("pods"):
+                if obj["status"].get("phase") == "Running":
+                    break
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30), (160, 50), (40, 12)])
 async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
     async with demo.Cluster(demo.Settings(nodes=2, shapes=("2x8", "1x4"))) as cluster:
         observer = Observer(cluster)

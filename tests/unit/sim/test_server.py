@@ -121,7 +121,7 @@ async def test_warnings_travel_in_a_header(http: aiohttp.ClientSession) -> None:
 
 async def test_discovery_in_both_forms(http: aiohttp.ClientSession) -> None:
     _, plain = await read(http, "/apis/topology.node.k8s.io/v1alpha2")
-    assert plain["resources"][0]["shortNames"] == ["node-res-topo"]
+    assert plain["resources"][0]["shortNames"] == ["node-res-topo", "nrt"]
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with http.get("/apis", headers={"Accept": accept}) as answer:
         document = await answer.json(content_type=None)

@@ -6,6 +6,7 @@ Source: NHD ``NHDScheduler.py`` ``ClaimPodResources``.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rte.placement.groups.inventory import Inventory
-    from rte.placement.groups.request import Group
+    from rte.placement.groups.nhd.triad import Triad
+    from rte.placement.groups.request import Group, Request
 
 #: The pod's annotation with the file.
 ANNOTATION = "sigproc.viasat.io/nhd_config"
@@ -28,19 +30,35 @@ class AdoptionError(errors.RteError):
     """The file names something that the node does not have."""
 
 
-def adopt(text: str, inventory: Inventory) -> Allocation:
-    """The allocation of a pod.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A file as NHD has written it, and the request in it."""
 
-    Args:
-        text: the file as NHD has written it.
-        inventory: the node's; GPUs are found by their index, NICs by their MAC.
+    imported: Triad
+    request: Request
+
+
+def read_placed(text: str) -> Placed:
+    """Read such a file.
 
     Raises:
         RequestError: the file has a fault.
-        AdoptionError: it names a GPU or a NIC that is not there.
     """
     imported = triad.read(text)
-    request = parse_request(json.dumps(dict(imported.document)))
+    return Placed(imported, parse_request(json.dumps(dict(imported.document))))
+
+
+def adopt(placed: Placed, inventory: Inventory) -> Allocation:
+    """The allocation of a pod.
+
+    Args:
+        placed: the file as NHD has written it.
+        inventory: the node's; GPUs are found by their index, NICs by their MAC.
+
+    Raises:
+        AdoptionError: it names a GPU or a NIC that is not there.
+    """
+    imported, request = placed.imported, placed.request
     ids = {what: triad.value_at(imported.settings, path) for path, what in imported.fields.items()}
     network: Any = imported.settings.get(NETWORK_CONFIG, ())
     return Allocation(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.placement.groups.document import Place, RequestError
 from rte.placement.groups.nhd import libconfig
-from rte.placement.groups.parsing import MAX_GBPS, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,20 +79,13 @@ def value_at(settings: Mapping[str, Value], path: str) -> Any:
     return place
 
 
-@dataclass(slots=True)
-class _Place:
-    """A value of the file and where it stands."""
-
-    path: str
-    value: Any
-
-    def fail(self, code: str, message: str) -> NoReturn:
-        raise RequestError(code, self.path, message)
+class _Place(Place):
+    """A value of the file."""
 
     def child(self, name: str, code: str = "missing") -> _Place:
         """A setting of a group; ``code`` is the fault where it is not there."""
         group = self.group()
-        place = _Place(f"{self.path}.{name}" if self.path else name, group.get(name))
+        place = self.at(name)
         if name not in group:
             place.fail(code, "is missing")
         return place
@@ -106,35 +98,10 @@ class _Place:
             self.fail("type", "must be a group { }")
         return self.value
 
-    def members(self) -> list[_Place]:
-        """The members of a list or an array."""
-        if not isinstance(self.value, list | tuple):
-            self.fail("type", "must be a list")
-        return [_Place(f"{self.path}[{i}]", value) for i, value in enumerate(self.value)]
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            self.fail("type", "must be a text")
-        return self.value
-
-    def truth(self) -> bool:
-        if not isinstance(self.value, bool):
-            self.fail("type", "must be true or false")
-        return self.value
-
-    def whole(self) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            self.fail("type", "must be a whole number")
-        return self.value
-
     def gbps(self) -> int | float:
         """A rate as a JSON number."""
-        if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
-            self.fail("type", "must be a number")
-        rate = Decimal(self.value)
-        if not 0 <= rate <= MAX_GBPS or rate != round(rate, 3):
-            self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
-        return int(rate) if rate == int(rate) else float(rate)
+        whole, rest = divmod(self.mbps(), 1000)
+        return whole + rest / 1000 if rest else whole
 
     def smt(self) -> str:
         return "share" if self.truth() else "isolate"

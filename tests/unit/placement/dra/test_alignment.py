@@ -151,7 +151,7 @@ def test_devices_that_are_only_watched_may_be_anywhere() -> None:
 
 
 def test_the_score_falls_where_devices_are_left_without_cpus() -> None:
-    state = nodes.node(nodes.topology(2, 1, 4, 2))
+    state = nodes.node(nodes.topology(2, 1, 4, 2), "none")
     places = Places.of(state.topology, None)
     supply = supply_of(EIGHT)
     full = alignment_of.score(state, supply, places)
@@ -163,6 +163,19 @@ def test_the_score_falls_where_devices_are_left_without_cpus() -> None:
     held = claim_of(name="other", status=allocation(*(f"gpu-{n}" for n in range(4, 8))))
     assert alignment_of.score(spent, supply_of(EIGHT, held=(held,)), places) == 100
     assert alignment_of.score(state, supply_of(), places) == 100
+
+
+def test_the_score_rises_when_a_lower_zone_is_closed_to_pods() -> None:
+    """While the kubelet chooses zone 0, nobody gets the devices of zone 1."""
+    state = nodes.node(nodes.topology(2, 1, 4, 2), "single-numa-node")
+    places = Places.of(state.topology, None)
+    held = claim_of(name="other", status=allocation(*(f"gpu-{n}" for n in range(4))))
+    supply = supply_of(EIGHT, held=(held,))
+    zone_0 = state.topology.zone_cpus[0]
+    closed = replace(state, shared=state.shared & ~zone_0)
+
+    assert alignment_of.score(closed, supply, places) == 100
+    assert alignment_of.score(state, supply, places) < 60
 
 
 def test_the_truth_about_running_pods() -> None:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rte.placement.groups import cluster as clusters
+from rte.placement.groups import answers
 from rte.placement.groups.check import violations
 from rte.placement.groups.cluster import Cluster
 from rte.placement.groups.inventory import NOTHING_USED, NodeFacts, Policy
@@ -151,8 +151,9 @@ def test_a_device_that_is_gone_is_given_to_nobody_and_comes_back() -> None:
 
 
 def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "MAX_STATES", 3)
-    monkeypatch.setattr(clusters, "MAX_REQUESTS", 2)
+    for name in ("MAX_GROUNDS", "MAX_SUPPLIES", "MAX_ANSWERS"):
+        monkeypatch.setattr(answers, name, 3)
+    monkeypatch.setattr(answers, "MAX_REQUESTS", 2)
     cluster = a_cluster("a", "b", "c")
     wishes = [request({"workers": count}) for count in (1, 2, 3, 4)]
     for number, wish in enumerate(wishes * 3):
@@ -164,7 +165,7 @@ def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.M
 
 
 def test_searches_that_are_cut_off_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "SHORT_SEARCH", 0)
+    monkeypatch.setattr(answers, "SHORT_SEARCH", 0)
     names = [f"n{i}" for i in range(6)]
     cluster = Cluster()
     for i, name in enumerate(names):

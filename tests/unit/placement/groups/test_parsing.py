@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rte.placement.groups.document import RequestError
 from rte.placement.groups.models import matches
-from rte.placement.groups.parsing import RequestError, check_pages, parse_request
+from rte.placement.groups.parsing import check_pages, parse_request
 from rte.placement.groups.request import NICWish, Queue
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import placement
-from rte.placement.inflight import futures
+from rte.placement.inflight import futures, zones
 from tests.unit.placement import build
 from tests.unit.placement.build import GIB, GPU, container, pod, pool, simple
 
@@ -36,7 +36,7 @@ def test_monotone_admissions_stand_whatever_has_ended(used, each, data):
     answer = placement.admit(state, each)
     if not answer.admitted or not active:
         return
-    if futures.is_monotone(state, each, answer) or futures.finds_zones(state, each, active):
+    if futures.is_monotone(state, each, answer) or zones.find_zones(state, [each], active):
         gone = data.draw(st.sets(st.sampled_from(active)))
         assert admitted_after(state, each, *sorted(gone))
 
@@ -206,7 +206,7 @@ def test_reuse_depends_on_picks():
     life = pod("a", container("i", "init", cpus=2, memory=1), container("m", cpus=2, memory=1))
     state = build.filled(build.node(policy="none"), simple("h"))
     assert not futures.is_monotone(state, life, placement.admit(state, life))
-    assert not futures.finds_zones(build.node(), life, [])
+    assert not zones.find_zones(build.node(), [life], [])
     assert placement.certain_under_endings(state, life, ["h"])
 
 
@@ -214,7 +214,7 @@ def test_pod_scope_decides_once():
     two = pod("a", container("x", cpus=2, memory=1), container("y", cpus=2, memory=1))
     state = build.filled(build.node(topology_scope="pod"), simple("h"))
     assert futures.is_monotone(state, two, placement.admit(state, two))
-    assert futures.finds_zones(state, two, ["h"])
+    assert zones.find_zones(state, [two], ["h"])
 
 
 # Games
@@ -222,57 +222,57 @@ def test_pod_scope_decides_once():
 
 def test_two_containers_in_turn():
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert futures.finds_zones(state, pair("cpus", 3, 6), ["h"])
+    assert zones.find_zones(state, [pair("cpus", 3, 6)], ["h"])
     # x fits zone 1 only, until h ends; y must then find room beside it, in either zone.
-    assert not futures.finds_zones(state, pair("cpus", 4, 8), ["h"])
-    assert not futures.finds_zones(state, simple("a", cpus=9), [])
+    assert not zones.find_zones(state, [pair("cpus", 4, 8)], ["h"])
+    assert not zones.find_zones(state, [simple("a", cpus=9)], [])
 
 
 def test_without_endings_the_game_is_the_prediction():
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert futures.finds_zones(state, pair("cpus", 8, 3), [])
+    assert zones.find_zones(state, [pair("cpus", 8, 3)], [])
 
 
 def test_the_game_is_given_up_when_it_gets_long(monkeypatch):
-    monkeypatch.setattr(futures, "MAX_MOVES", 1)
+    monkeypatch.setattr(zones, "MAX_MOVES", 1)
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert not futures.finds_zones(state, pair("cpus", 3, 3), ["h"])
+    assert not zones.find_zones(state, [pair("cpus", 3, 3)], ["h"])
 
 
 def test_zones_are_not_in_order_with_distances():
     options = {"prefer-closest-numa-nodes": "true"}
     state = build.node(policy="restricted", topology_options=options)
-    assert futures.finds_zones(state, simple("a", cpus=3), [])
-    assert not futures.finds_zones(state, pair("cpus", 7, 8), [])
+    assert zones.find_zones(state, [simple("a", cpus=3)], [])
+    assert not zones.find_zones(state, [pair("cpus", 7, 8)], [])
 
 
 def test_devices_take_part():
     state = build.node(devices={GPU: pool(0, 1, (), unhealthy="1")})
-    assert futures.finds_zones(state, simple("a", gpus=1), [])
-    assert not futures.finds_zones(state, pair("gpus", 1, 1), [])
+    assert zones.find_zones(state, [simple("a", gpus=1)], [])
+    assert not zones.find_zones(state, [pair("gpus", 1, 1)], [])
     shared = build.node(devices={GPU: pool((0, 1))})
-    assert not futures.finds_zones(shared, simple("a", gpus=1), [])
+    assert not zones.find_zones(shared, [simple("a", gpus=1)], [])
     loose = build.node(devices={GPU: pool(None, None)})
     only = dataclasses.replace(container(), limits={GPU: 1}, requests={GPU: 1})
-    assert futures.finds_zones(loose, pod("a", only, qos="Burstable"), [])
-    assert not futures.finds_zones(loose, simple("a", gpus=3), [])
+    assert zones.find_zones(loose, [pod("a", only, qos="Burstable")], [])
+    assert not zones.find_zones(loose, [simple("a", gpus=3)], [])
     far = build.node(devices={GPU: pool(7, 0)})
-    assert futures.finds_zones(far, simple("a", gpus=1), [])
+    assert zones.find_zones(far, [simple("a", gpus=1)], [])
 
 
 def test_wide_groups_and_foreign_policies_are_no_game():
-    assert not futures.finds_zones(build.node(policy="none"), simple("a"), [])
+    assert not zones.find_zones(build.node(policy="none"), [simple("a")], [])
     wide = build.filled(build.node(policy="restricted"), simple("h", cpus=0.5, memory=20))
-    assert not futures.finds_zones(wide, simple("a"), [])
+    assert not zones.find_zones(wide, [simple("a")], [])
     aligned = build.node(policy="restricted", cpu_options={"align-by-socket": "true"})
-    assert not futures.finds_zones(aligned, simple("a"), [])
+    assert not zones.find_zones(aligned, [simple("a")], [])
     sidecar = pod(
         "a",
         container("side", "sidecar", cpus=1, memory=1, hugepages=1),
         container("main", cpus=1, memory=1),
     )
     pages = build.node(build.topology(hugepages={2**21: 64}), topology_scope="pod")
-    assert not futures.finds_zones(pages, sidecar, [])
+    assert not zones.find_zones(pages, [sidecar], [])
 
 
 # Outcomes
@@ -330,6 +330,39 @@ def pair_of(cpus):
     return pod(f"p{cpus}", container("x", cpus=cpus, memory=1), container("y", cpus=cpus, memory=1))
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    used=build.used_nodes(),
+    flying=st.lists(build.pods(), min_size=2, max_size=3),
+    before=st.booleans(),
+    data=st.data(),
+)
+def test_several_pods_find_zones_whatever_ends_before_or_between_them(used, flying, before, data):
+    state, active = used
+    flying = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(flying)]
+    if not all(placement.admit(state, each).admitted for each in flying):
+        return
+    if not zones.find_zones(state, flying, active, in_order=not before):
+        return
+    held = list(active)
+    for number, each in enumerate(data.draw(st.permutations(flying))):
+        if held and (number or not before):
+            for uid in data.draw(st.sets(st.sampled_from(held))):
+                state = placement.remove(state, uid)
+                held.remove(uid)
+        answer = placement.execute(state, each)
+        assert answer.admitted
+        state = answer.state
+
+
+def test_pods_that_fill_the_last_zones_come_in_any_order_beside_pods_that_may_end():
+    state = build.filled(build.node(), simple("h", cpus=4))
+    two = [simple("small", cpus=3), simple("large", cpus=8)]
+    assert placement.fit_together(state, two, fuller=False)
+    # While the node was fuller the small one may have taken the free zone.
+    assert not placement.fit_together(state, two)
+
+
 @settings(max_examples=60, deadline=None)
 @given(state=build.nodes(), flying=st.lists(build.pods(), min_size=3, max_size=3), data=st.data())
 def test_three_pods_that_fit_together_do_so_in_any_order_started_or_not(state, flying, data):
@@ -347,15 +380,15 @@ def test_three_pods_that_fit_together_do_so_in_any_order_started_or_not(state, f
 
 @settings(max_examples=300, deadline=None)
 @given(used=build.used_nodes(longest=4), flying=st.lists(build.pods(), min_size=2, max_size=3))
-def test_what_sums_say_of_pods_in_flight_is_what_admissions_say(used, flying):
+def test_pods_in_flight_that_fit_by_sums_fit_by_admissions(used, flying):
     state, _ = used
     state = dataclasses.replace(
         state, config=dataclasses.replace(state.config, topology_policy="single-numa-node")
     )
     flying = [dataclasses.replace(each, uid=f"f{number}") for number, each in enumerate(flying)]
-    said = futures._fit_by_room(state, flying)
-    if said is not None:
-        assert said == futures._fit_by_admissions(state, flying)
+    if futures._fit_by_room(state, flying):
+        assert all(placement.admit(state, each).admitted for each in flying)
+        assert futures._fit_by_rule(state, flying)
 
 
 @settings(max_examples=60, deadline=None)
@@ -372,7 +405,9 @@ def test_whatever_is_refused_in_an_order_does_not_fit_together(state, flying):
             now = answer.state
 
 
-def test_many_pods_in_flight_are_not_looked_at():
-    assert not placement.fit_together(build.node(), [simple(str(n), cpus=1) for n in range(9)])
+def test_many_pods_in_flight_are_only_followed_where_each_belongs_into_one_zone():
+    many = [simple(str(n), cpus=1) for n in range(9)]
+    assert placement.fit_together(build.node(), many)
+    assert not placement.fit_together(build.node(policy="none"), many)
     unknown = dataclasses.replace(build.node(), kubelet_version="v1.50.0")
     assert not placement.fit_together(unknown, [simple("a")])

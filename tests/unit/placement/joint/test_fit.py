@@ -56,10 +56,16 @@ def test_nodes_that_are_alike_are_predicted_once():
     assert table.count(Member(pod=life), steps=0).total == 50 * alone.total
 
 
+#: A pod that is not followed zone by zone.
+WITH_INIT = build.pod(
+    "x", build.container("i", "init", cpus=1, memory=1), build.container("m", cpus=1, memory=1)
+)
+
+
 def test_where_the_budget_ends_more_may_fit():
-    found = count([node("a", build.node(policy="best-effort"))], simple("x", 1), steps=3)
+    found = count([node("a", build.node(policy="best-effort"))], WITH_INIT, steps=3)
     assert found.unsure == {"a"}
-    assert found.total == 3
+    assert found.total < 16
 
 
 def test_what_a_pick_decides_is_unsure():

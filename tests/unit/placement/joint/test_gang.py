@@ -107,7 +107,7 @@ def test_members_go_where_other_rules_allow():
 
 
 def test_what_is_cut_off_does_not_say_that_it_does_not_fit():
-    nodes = [node(f"n{n}", build.node()) for n in range(3)]
+    nodes = [node(f"n{n}", build.node(policy="none")) for n in range(3)]
     answer = place_together(nodes, members(*[simple("a", 3)] * 4), steps=2)
     assert answer.verdict is Verdict.CUT_OFF
     assert answer.most is None

@@ -137,6 +137,32 @@ def test_finished_init_containers_may_lack_their_devices_until_the_plugins_are_b
     assert not placement.restart(build.filled(state, without), [without]).doubtful
 
 
+def test_chance_decides_about_a_start_where_a_group_of_zones_and_one_of_its_zones_are_held():
+    """Seen on real kubelets: the last block that is looked at says what group a zone is of."""
+    state = build.node(build.topology(zones=2), policy="best-effort")
+    in_a_group, *others = (
+        simple("a", 4, memory=30),
+        simple("b", 4, memory=14),
+        simple("c", 8, memory=10),
+        simple("d", 8, memory=1),
+    )
+    pods = [in_a_group, *others]
+    state = build.filled(state, *pods)
+    zones = [state.holdings[each.uid]["main"].memory[0].zones for each in pods]
+    assert zones == [0b11, 0b100, 0b1000, 0b10]
+    again = placement.restart(state, pods)
+    assert again.start_doubtful
+    assert not again.is_harmless
+    without = placement.remove(state, "a")
+    assert not placement.restart(without, others).start_doubtful
+    other_name = dataclasses.replace(
+        state, holdings={("z" if uid == "a" else uid): held for uid, held in state.holdings.items()}
+    )
+    again = placement.restart(other_name, others)
+    assert "expected machine state is different" in again.start_error
+    assert again.start_doubtful
+
+
 def test_nobody_knows_what_an_unknown_kubelet_does():
     state = dataclasses.replace(build.node(), kubelet_version="v1.38.0")
     again = placement.restart(state, [simple("a")])

@@ -1,0 +1,223 @@
+"""What the observer is told, and what it wants done.
+
+What was read carries the epoch, which start of the kubelet it was read from: an answer of a kubelet
+that is no longer there is never taken for one of its successor.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rte.telemetry.effects import Condition, Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rte import errors
+    from rte.model.kubelet import KubeletView, StateFiles
+    from rte.model.machine import Machine
+    from rte.model.node import KubeletConfig, NodeState
+
+
+class Change(enum.Flag):
+    """What may have changed."""
+
+    NOTHING = 0
+    FILES = enum.auto()  #: a state file of the kubelet
+    DEVICES = enum.auto()  #: the device manager's checkpoint: plugins come and go, health
+    SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
+    PODS = enum.auto()  #: a pod of this node began or ended in the API
+    MACHINE = enum.auto()  #: CPUs came on-line or went off-line, huge pages were made or freed
+    LEARNT = enum.auto()  #: the kubelet's configuration and its Node are known anew
+    POLL = enum.auto()  #: nothing known; look again at what has no notification
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What the Node object says; empty where the API is not asked.
+
+    ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
+    reported (Unix time).
+    """
+
+    uid: str = ""
+    version: str = ""
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    heard: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """An NRT object to publish, and when its cause was noticed."""
+
+    object: dict[str, Any]
+    noticed: float
+
+
+# --- events ---
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something may have changed; ``at`` is when the first of it was noticed."""
+
+    changes: Change
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRead:
+    """:class:`ReadMachine` was carried out; None: it cannot be read, because of ``problem``."""
+
+    machine: Machine | None
+    problem: errors.RteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRead:
+    """:class:`ReadFiles` was carried out.
+
+    ``files`` is None where no files are read, or because of ``problem``. ``epoch`` was told after
+    the files were read, ``age_s`` is how long ago that kubelet was started (None: unknown).
+    """
+
+    files: StateFiles | None
+    epoch: str
+    age_s: float | None = None
+    problem: errors.RteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """:class:`Ask` was carried out: podresources, and the files read around it.
+
+    ``epoch`` is that of before and after the question; if those differ, that is the ``problem``.
+    """
+
+    epoch: str
+    view: KubeletView | None
+    files: StateFiles | None = None
+    problem: errors.RteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """:class:`Learn` was carried out; ``epoch`` is that of the question.
+
+    ``config`` is None where nobody can tell and that is accepted. ``heard_s`` is how long ago the
+    kubelet reported last (None: unknown).
+    """
+
+    epoch: str
+    config: KubeletConfig | None = None
+    node: NodeFacts = NodeFacts()
+    heard_s: float | None = None
+    problem: errors.RteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodsListed:
+    """All pods of this node, as the API shows them."""
+
+    items: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod of this node is new or another."""
+
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """A pod of this node was deleted."""
+
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodsUnknown:
+    """The API tells no longer of pods; what it told is getting old."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSeen:
+    """The UID of the Node as it is now."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A deadline is due."""
+
+
+PodsEvent: TypeAlias = PodsListed | PodSeen | PodGone | PodsUnknown
+Event: TypeAlias = (
+    Noticed | MachineRead | FilesRead | Answered | Learnt | PodsEvent | OwnerSeen | Tick
+)
+
+# --- effects ---
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMachine:
+    """Read the hardware; answered by :class:`MachineRead`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """Read the state files, unchanged ones not again; answered by :class:`FilesRead`."""
+
+    previous: StateFiles | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask podresources; answered by :class:`Answered`."""
+
+    previous: StateFiles | None
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Ask for configuration and Node, once; answered by :class:`Learnt`.
+
+    ``patient``: a kubelet that does not answer yet is a failure, and no reason to be content with a
+    weaker source.
+    """
+
+    epoch: str
+    memory_bytes: int
+    patient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Hand the object on; ``left_out``: whether an annotation would make it too large."""
+
+    observation: Observation
+    left_out: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No reading: ``torn``, the kubelet is between two writes, or ``failed``."""
+
+    result: str
+    error: errors.RteError
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """The node has this state now: compare admissions with their predictions."""
+
+    state: NodeState
+
+
+Effect: TypeAlias = (
+    ReadMachine | ReadFiles | Ask | Learn | Publish | Failed | Compare | Measured | Said | Condition
+)

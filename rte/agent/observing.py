@@ -1,0 +1,156 @@
+"""Feeds the observer: carries out what it wants read, and tells it what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from rte.agent.observer import messages
+from rte.telemetry.effects import Condition, Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rte.agent.drift import DriftCheck
+    from rte.agent.follow import Signals
+    from rte.agent.observer.machine import Observer
+    from rte.agent.observer.messages import Event, Observation
+    from rte.agent.sources import Sources
+    from rte.model.node import NodeState
+    from rte.telemetry.health import Readiness
+    from rte.telemetry.metrics import AgentMetrics
+
+logger = logging.getLogger(__name__)
+
+#: After a new state was handed on, before the next look: its write goes first.
+_BREATH_S = 0.002
+
+
+class Sink(Protocol):
+    """Where states go."""
+
+    def offer(self, observation: Observation) -> None:
+        """This is the latest state."""
+
+    def trust(self, until: float) -> None:
+        """What was offered last is to be trusted until then (``time.monotonic``)."""
+
+
+class Observing:
+    """An observer at work; :meth:`run` works until cancelled.
+
+    Args:
+        observer: what decides.
+        sources: where to read.
+        signals: what tells of changes.
+        sink: takes each new state.
+        drift: compares admissions with their predictions; None: nobody does.
+        rest: called when a state was handed on and is on its way.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        sources: Sources,
+        signals: Signals,
+        sink: Sink,
+        *,
+        metrics: AgentMetrics,
+        readiness: Readiness,
+        drift: DriftCheck | None = None,
+        rest: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._observer = observer
+        self._sources = sources
+        self._signals = signals
+        self._sink = sink
+        self._metrics = metrics
+        self._readiness = readiness
+        self._drift = drift
+        self._rest = rest
+        self._tasks: asyncio.TaskGroup | None = None
+        self._has_published = False
+        self._state: NodeState | None = None
+
+    async def run(self) -> None:
+        """Observe until cancelled.
+
+        Raises:
+            ExceptionGroup: of errors.RteError; there is no hardware to be read.
+        """
+        async with asyncio.TaskGroup() as self._tasks:
+            self.feed(await self._sources.first_machine())
+            while True:
+                await self._turn()
+
+    def feed(self, event: Event) -> None:
+        """Tell the observer, and see to what it wants done."""
+        trusted = self._observer.trusted_until()
+        for effect in self._observer.handle(event, time.monotonic()):
+            match effect:
+                case messages.ReadFiles():
+                    self.feed(self._sources.read_files(effect))
+                case messages.ReadMachine():
+                    self._start(self._sources.read_machine())
+                case messages.Ask():
+                    self._start(self._sources.ask(effect))
+                case messages.Learn():
+                    self._start(self._sources.learn(effect))
+                case messages.Publish():
+                    self._hand_on(effect)
+                case messages.Failed():
+                    self._metrics.readings.labels(effect.result).inc()
+                case messages.Compare():
+                    self._state = effect.state
+                case _:
+                    self._note(effect)
+        if self._observer.trusted_until() != trusted:
+            self._sink.trust(self._observer.trusted_until())
+
+    def _note(self, effect: Measured | Said | Condition) -> None:
+        match effect:
+            case Measured():
+                effect.note(self._metrics)
+            case Said():
+                getattr(logger, effect.level)("%s", effect.text)
+            case Condition():
+                self._readiness.set(effect)
+
+    async def _turn(self) -> None:
+        """Wait for what happens next, and tell the observer of it."""
+        wait = self._observer.deadline() - time.monotonic()
+        await self._signals.wait(None if wait == math.inf else max(0.0, wait))
+        began = time.monotonic()
+        for event in self._signals.take_events():
+            self.feed(event)
+        changes, noticed = self._signals.take()
+        if changes:
+            self.feed(messages.Noticed(changes, noticed))
+        if self._observer.deadline() <= time.monotonic():
+            self.feed(messages.Tick())
+        if self._state is not None:
+            self._metrics.reading_seconds.observe(time.monotonic() - began)
+        if self._has_published:
+            self._has_published = False
+            await asyncio.sleep(_BREATH_S)
+            self._rest()
+        if self._state is not None and self._drift is not None:
+            self._drift.observe(self._state)
+        self._state = None
+
+    def _hand_on(self, effect: messages.Publish) -> None:
+        for name, is_left_out in effect.left_out.items():
+            self._metrics.left_out.labels(name).set(is_left_out)
+        self._has_published = True
+        self._sink.offer(effect.observation)
+
+    def _start(self, work: Awaitable[Event]) -> None:
+        if self._tasks is None:
+            raise RuntimeError("not running")
+        self._tasks.create_task(self._answer(work))
+
+    async def _answer(self, work: Awaitable[Event]) -> None:
+        self._signals.give(await work)

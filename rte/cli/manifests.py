@@ -1,0 +1,134 @@
+"""Pods of manifests that no server has seen: checked and completed as the API server does."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.cli import inputs
+from rte.sim.apiserver import meta, pods, status, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: More copies of one template than this are a slip of the finger.
+_MOST_REPLICAS = 100_000
+
+#: Containers that name no image are as good as any here: nothing is started.
+_IMAGE = "none"
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The pods of a file, those of workloads included, as the API server would store them.
+
+    Raises:
+        errors.UsageError: the file cannot be read, holds no pod, or one that the API server would
+            refuse; the message names file, pod and field.
+    """
+    found = pods_of(inputs.load_objects([file]), file)
+    if not found:
+        raise errors.UsageError(f"{file} holds no pod")
+    return [checked(item, file) for item in found]
+
+
+def pods_of(items: Iterable[dict[str, Any]], file: Path) -> list[dict[str, Any]]:
+    """Pods among the items; the template of a workload counts as often as it has replicas.
+
+    Raises:
+        errors.UsageError: a number of replicas is none.
+    """
+    out: list[dict[str, Any]] = []
+    for item in items:
+        spec = item.get("spec")
+        if item["kind"] == "Pod":
+            out.append(item)
+        elif isinstance(spec, dict) and isinstance(spec.get("template"), dict):
+            out += _copies(item, spec, file)
+    return out
+
+
+def _copies(item: dict[str, Any], spec: dict[str, Any], file: Path) -> list[dict[str, Any]]:
+    metadata = _object(item.get("metadata"))
+    name = str(metadata.get("name") or "pod")
+    count = spec.get("replicas", spec.get("parallelism", 1))
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_REPLICAS:
+        raise errors.UsageError(
+            f"{file}: {item['kind']} {name}: {count!r} is no number of pods up to {_MOST_REPLICAS}"
+        )
+    template = spec["template"]
+    namespace = metadata.get("namespace", "default")
+    return [
+        {
+            "kind": "Pod",
+            "metadata": {
+                **_object(template.get("metadata")),
+                "name": f"{name}-{number}",
+                "namespace": namespace,
+            },
+            "spec": copy.deepcopy(template.get("spec")),
+        }
+        for number in range(count)
+    ]
+
+
+def checked(item: dict[str, Any], file: Path) -> dict[str, Any]:
+    """One pod as the API server would store it.
+
+    Raises:
+        errors.UsageError: it would refuse the pod.
+    """
+    item = copy.deepcopy(item)
+    metadata = _object(item.get("metadata"))
+    name = metadata.get("name") or metadata.get("generateName") or "?"
+    where = f"{file}: pod {name}"
+    for container in _containers(item.get("spec")):
+        container.setdefault("image", _IMAGE)
+    try:
+        pod, unknown = typed.decode("core/v1.Pod", item)
+        if unknown:
+            raise errors.UsageError(f"{where}: {unknown[0]}: the API knows no such field")
+        if "name" not in pod["metadata"] and "generateName" in pod["metadata"]:
+            pod["metadata"]["name"] = pod["metadata"]["generateName"] + "0"
+        pod.setdefault("spec", {})
+        pods.set_defaults(pod)
+        pod["metadata"].setdefault("namespace", "default")
+        causes = meta.validate(pod["metadata"], namespaced=True, check_name=meta.subdomain)
+        causes += pods.validate_create(pod)
+    except status.DecodeError as error:
+        raise errors.UsageError(f"{where}: {_malformed_amount(item)}{error}") from None
+    if causes:
+        raise errors.UsageError(f"{where}: {causes[0].field}: {causes[0].text}")
+    return {"kind": "Pod", **pod}
+
+
+def _malformed_amount(item: dict[str, Any]) -> str:
+    """The field of the first amount that is none, which the API server's message leaves out."""
+    spec = _object(item.get("spec"))
+    for field in ("containers", "initContainers"):
+        items = spec.get(field)
+        for index, container in enumerate(items if isinstance(items, list) else ()):
+            resources = _object(_object(container).get("resources"))
+            for kind in ("limits", "requests"):
+                for name, amount in _object(resources.get(kind)).items():
+                    try:
+                        typed.canonical_quantity(str(amount))
+                    except (errors.ParseError, status.DecodeError):
+                        return f"spec.{field}[{index}].resources.{kind}[{name}]: "
+    return ""
+
+
+def _containers(spec: object) -> list[dict[str, Any]]:
+    lists = [_object(spec).get(field) for field in ("containers", "initContainers")]
+    return [
+        each
+        for items in lists
+        if isinstance(items, list)
+        for each in items
+        if isinstance(each, dict)
+    ]
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,81 @@
+"""Parsing of command lines: what is wrong is told in one line, with the name that was meant."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: What names a machine, in every command that takes one (:mod:`rte.cli.naming`).
+MACHINE = (
+    "a shape (2x32), a fixture, a folder with sys/ and proc/, an archive of rte snapshot, a file "
+    "of NodeResourceTopologies, or a node of the cluster"
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What ``--help`` says of a command.
+
+    Attributes:
+        help: one line.
+        example: how it is typed.
+        fails: when it exits with 1 although nothing went wrong; empty where it never does.
+    """
+
+    help: str
+    example: str
+    fails: str = ""
+
+    @property
+    def epilog(self) -> str:
+        """Example and exit codes."""
+        failed = f"{self.fails}, or it failed" if self.fails else "it failed"
+        return (
+            f"example: {self.example}\n"
+            f"exit code: 0 done; 1 {failed} (one line on stderr says why); 2 wrong usage"
+        )
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser without abbreviations, whose errors are exceptions."""
+
+    def __init__(self, **keywords: Any) -> None:
+        keywords.setdefault("formatter_class", _Formatter)
+        super().__init__(allow_abbrev=False, **keywords)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise errors.UsageError(f"{message} ({self.prog} --help tells what there is)")
+
+    def parse_words(
+        self, words: Sequence[str], known: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse all words, into ``known`` if that is given.
+
+        Raises:
+            errors.UsageError: one of them is wrong; unknown flags come with the nearest one.
+        """
+        args, unknown = self.parse_known_args(words, known)
+        if unknown:
+            self.error("; ".join(f"unknown argument {word}{self._meant(word)}" for word in unknown))
+        return args
+
+    def _meant(self, word: str) -> str:
+        return errors.meant(word.partition("=")[0], self._option_string_actions)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Shows the default of every option that has one and does not tell it itself."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = action.help or ""
+        has_none = action.default in (None, False, argparse.SUPPRESS, "") or action.default == []
+        if has_none or "default" in told:
+            return told
+        return f"{told} (default: %(default)s)".lstrip()

@@ -1,0 +1,59 @@
+"""``rte view``: the zones of a cluster in a browser, for operators; it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from rte import config
+from rte.cli import live
+from rte.view.follow import Follower
+from rte.view.serve import serve
+from rte.view.source import Source
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags."""
+    parser.add_argument(
+        "--listen",
+        default="127.0.0.1:8090",
+        metavar="HOST:PORT",
+        help="address of the page; who reaches it sees the cluster's pods (default: %(default)s)",
+    )
+    config.add_arguments(parser, "view")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until SIGINT or SIGTERM."""
+    asyncio.run(_serve(args))
+    return 0
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    namespace = config.load("view", vars(args), os.environ).scheduler.agent_namespace
+    host = args.listen.rpartition(":")[0] or "localhost"
+
+    def started(port: int) -> None:
+        print(f"http://{host}:{port}/view  (Ctrl-C ends)", file=sys.stderr, flush=True)
+
+    async with live.connect(args) as client:
+        follower = Follower(client, namespace)
+        source = Source(follower)
+        work = (follower.run(), source.run(), serve(args.listen, source, started=started))
+        tasks = [asyncio.create_task(each) for each in (*work, stop.wait())]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()

@@ -1,0 +1,100 @@
+"""One value of a document and where it stands, so that every fault has a code and a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from typing import Self
+
+MAX_GBPS = 10_000
+
+
+class RequestError(errors.RteError):
+    """The request cannot be honoured on any node; ``str(error)`` is ``<path>: <message>``.
+
+    Attributes:
+        code: ``syntax``, ``version``, ``missing``, ``type``, ``value``, ``unknown-field``,
+            ``duplicate``, ``reference``, ``empty``, ``limit``, ``length`` or ``mismatch``.
+        path: the place in the document, e.g. ``groups[0].nics[1].kind``; ``""`` = all of it.
+        message: what is wrong there.
+    """
+
+    def __init__(self, code: str, path: str, message: str) -> None:
+        self.code, self.path, self.message = code, path, message
+        super().__init__(f"{path}: {message}" if path else message)
+
+
+@dataclass(slots=True)
+class Place:
+    """A value and its path from the root. Its methods read it, or say what is wrong with it."""
+
+    path: str
+    value: Any
+
+    def fail(self, code: str, message: str) -> NoReturn:
+        """Refuse the document for this value."""
+        raise RequestError(code, self.path, message)
+
+    def at(self, key: str) -> Self:
+        """The value of a field, None where it is not there; this is known to be an object."""
+        path = f"{self.path}.{key}" if self.path else key
+        return type(self)(path, self.value.get(key))
+
+    def members(self) -> list[Self]:
+        """The members of a list."""
+        if not isinstance(self.value, list | tuple):
+            self.fail("type", "must be a list")
+        return [type(self)(f"{self.path}[{i}]", value) for i, value in enumerate(self.value)]
+
+    def text(self) -> str:
+        """A text."""
+        if not isinstance(self.value, str):
+            self.fail("type", "must be a text")
+        return self.value
+
+    def truth(self) -> bool:
+        """A truth value."""
+        if not isinstance(self.value, bool):
+            self.fail("type", "must be true or false")
+        return self.value
+
+    def whole(self, low: int | None = None, high: int | None = None) -> int:
+        """A whole number between bounds."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            self.fail("type", "must be a whole number")
+        if low is not None and high is not None and not low <= self.value <= high:
+            self.fail("value", f"must be {low} to {high}")
+        return self.value
+
+    def one_of(self, names: tuple[str, ...]) -> str:
+        """One of these texts."""
+        text = self.text()
+        if text not in names:
+            self.fail("value", f"must be one of {', '.join(names)}")
+        return text
+
+    def mbps(self) -> int:
+        """A rate in Gb/s with at most three decimals as whole Mb/s."""
+        if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
+            self.fail("type", "must be a number")
+        rate = _exact_mbps(Decimal(self.value))
+        if rate is None:
+            self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")
+        return rate
+
+
+def _exact_mbps(gbps: Decimal) -> int | None:
+    """Whole Mb/s; None for what is out of range or no whole number of them."""
+    if not gbps.is_finite() or not 0 <= gbps <= MAX_GBPS:
+        return None
+    _, digits, exponent = gbps.as_tuple()
+    significant = "".join(map(str, digits)).rstrip("0")
+    shift = cast("int", exponent) + len(digits) - len(significant) + 3
+    if not significant:
+        return 0
+    return int(significant) * int(10**shift) if shift >= 0 else None

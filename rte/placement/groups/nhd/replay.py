@@ -1,0 +1,205 @@
+"""NHD's recorded placements against ours, each difference explained.
+
+Pod by pod in the order in which they started: on the node as NHD's records of the pods before it
+leave it, where would this pod go here, and why not to NHD's place?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rte import errors
+from rte.placement.groups.check import preference, violations
+from rte.placement.groups.cluster import Cluster
+from rte.placement.groups.inventory import DEFAULT_POLICY
+from rte.placement.groups.nhd.adopt import adopt, read_placed
+from rte.placement.groups.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rte.placement.groups.allocation import Allocation, GroupAllocation
+    from rte.placement.groups.cluster import Choice
+    from rte.placement.groups.inventory import Inventory, Policy, Used
+    from rte.placement.groups.nhd.labels import LabelledNode
+    from rte.placement.groups.request import Request
+
+#: What the numbers of the preference count, in their order.
+_PREFERENCES = (
+    "fewer zones",
+    "fewer zones with groups",
+    "fewer pages outside of the pod's zones",
+    "more GPUs beside the NICs of their group",
+    "fewer NIC functions",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedPod:
+    """A pod that NHD has placed.
+
+    Attributes:
+        file: the configuration file as NHD has written it.
+        node_groups: the pod's, ``("default",)`` where it names none.
+        started: sorts by time.
+    """
+
+    name: str
+    node: str
+    file: str
+    node_groups: tuple[str, ...] = ("default",)
+    started: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """One pod, there and here.
+
+    Attributes:
+        node: NHD's choice.
+        ours: our choice, None where there is no place.
+        kind: ``same``, ``other-ids``, ``other-node``, ``no-place``, ``unreadable``.
+        why: every reason for the difference; empty for ``same``.
+    """
+
+    name: str
+    node: str
+    ours: str | None
+    kind: str
+    why: tuple[str, ...] = ()
+
+
+def replay(
+    nodes: Mapping[str, LabelledNode],
+    pods: Iterable[RecordedPod],
+    policy: Policy = DEFAULT_POLICY,
+) -> list[Compared]:
+    """Compare the placements of pods on nodes as NHD knew them.
+
+    Times are not recorded, so there is no cool-down; nor is the CPU architecture of nodes, so every
+    node has the one that a pod asks for.
+    """
+    cluster = Cluster()
+    for name, known in nodes.items():
+        cluster.set_node(name, known.inventory, known.facts, policy)
+    compared = []
+    for pod in sorted(pods, key=lambda it: (it.started, it.name)):
+        node = nodes.get(pod.node)
+        if node is None:
+            compared.append(_unreadable(pod, f"there is no usable node {pod.node}"))
+            continue
+        try:
+            placed = read_placed(pod.file)
+            theirs = adopt(placed, node.inventory)
+        except errors.RteError as error:
+            compared.append(_unreadable(pod, str(error)))
+            continue
+        request = replace(placed.request, node_groups=pod.node_groups, cpu_arch=("any",))
+        used = cluster.used(pod.node)
+        whole = _completed(theirs, request, node.inventory, used)
+        faults = violations(request, whole, node.inventory, used, policy)
+        choice = cluster.choose(request, 0.0)
+        compared.append(_compare(pod, request, whole, faults, choice, cluster))
+        cluster.hold(pod.name, pod.node, Record(pod=pod.name, node=pod.node, allocation=theirs))
+    return compared
+
+
+def _unreadable(pod: RecordedPod, why: str) -> Compared:
+    return Compared(name=pod.name, node=pod.node, ours=None, kind="unreadable", why=(why,))
+
+
+def _compare(
+    pod: RecordedPod,
+    request: Request,
+    theirs: Allocation,
+    faults: Sequence[str],
+    choice: Choice,
+    cluster: Cluster,
+) -> Compared:
+    why = [f"NHD's place breaks a rule: {fault}" for fault in faults]
+    ours = choice.decision.allocation if choice.decision else None
+    if choice.node is None or ours is None:
+        reasons = ", ".join(choice.refusals[pod.node])
+        why.append(f"{pod.node} does not take it: {reasons}")
+        return Compared(name=pod.name, node=pod.node, ours=None, kind="no-place", why=tuple(why))
+    if choice.node != pod.node:
+        if pod.node in choice.refusals:
+            why.append(f"{pod.node} does not take it: {', '.join(choice.refusals[pod.node])}")
+        else:
+            why.append(_why_that_node(request, pod.node, choice.node, cluster))
+        return Compared(
+            name=pod.name, node=pod.node, ours=choice.node, kind="other-node", why=tuple(why)
+        )
+    if _ids(theirs) == _ids(ours):
+        return Compared(name=pod.name, node=pod.node, ours=choice.node, kind="same")
+    if not faults:
+        why.append(_why_those_ids(request, theirs, ours, cluster.inventory(pod.node)))
+    return Compared(
+        name=pod.name, node=pod.node, ours=choice.node, kind="other-ids", why=tuple(why)
+    )
+
+
+def _why_that_node(request: Request, theirs: str, ours: str, cluster: Cluster) -> str:
+    avoided, free = cluster.rank(request, ours)
+    avoided_there, free_there = cluster.rank(request, theirs)
+    if avoided != avoided_there:
+        return f"a pod without GPUs goes to {ours}, which has none"
+    if free != free_there:
+        return f"{ours} comes first: {abs(free)} free cores, {theirs} has {abs(free_there)}"
+    return f"{ours} and {theirs} are alike; the name decides"
+
+
+def _why_those_ids(
+    request: Request, theirs: Allocation, ours: Allocation, inventory: Inventory
+) -> str:
+    there, here = (preference(request, it, inventory) for it in (theirs, ours))
+    for number, told in enumerate(_PREFERENCES):
+        if here[number] < there[number]:
+            return f"{told}: {here[number]}, NHD's place has {there[number]}"
+        if here[number] > there[number]:
+            return "NHD's place is better; the search for a better one was cut off"
+    return "alike by every preference; the lowest zone, address and CPU is taken here"
+
+
+def _ids(allocation: Allocation) -> object:
+    """All ids that the application sees."""
+    return (
+        [
+            (group.feeders, group.queues, group.workers, group.helpers, group.gpus,
+             [nic.addresses() for nic in group.nics])
+            for group in allocation.groups
+        ],
+        allocation.misc,
+    )  # fmt: skip
+
+
+def _completed(
+    allocation: Allocation, request: Request, inventory: Inventory, used: Used
+) -> Allocation:
+    """The allocation with what NHD does not record: zones, and where the pages come from."""
+    groups = tuple(replace(group, zone=_zone_of(group, inventory)) for group in allocation.groups)
+    misc_zone = _zone_of_cpus(allocation.misc, inventory)
+    near = {misc_zone, *(group.zone for group in groups)}
+    pages: dict[str, dict[int, int]] = {}
+    for size, count in request.hugepages.items():
+        left = count
+        for zone in sorted(inventory.pages, key=lambda zone: (zone not in near, zone)):
+            free = inventory.pages[zone].get(size, 0) - used.pages.get(zone, {}).get(size, 0)
+            taken = min(left, max(free, 0))
+            if taken:
+                pages.setdefault(size, {})[zone] = taken
+            left -= taken
+    return replace(allocation, groups=groups, misc_zone=misc_zone, pages=pages)
+
+
+def _zone_of(group: GroupAllocation, inventory: Inventory) -> int | None:
+    if (zone := _zone_of_cpus(group.cpus(), inventory)) is not None:
+        return zone
+    addresses = {*group.gpus, *(address for nic in group.nics for address in nic.addresses())}
+    devices = [it for it in (*inventory.gpus, *inventory.nics) if it.address in addresses]
+    return inventory.zone_of(devices[0]) if devices else None
+
+
+def _zone_of_cpus(cpus: Sequence[int], inventory: Inventory) -> int | None:
+    return next((core.zone for core in inventory.cores if cpus and cpus[0] in core.cpus), None)

@@ -1,0 +1,363 @@
+"""Pods that each belong into single zones, on a node that may be freer than known: the worst case.
+
+Where the topology manager gives a unit (a container, or a pod under pod scope) to one zone, it goes
+to the lowest zone that holds it: at the latest to the first that *surely* does, which is one with
+room in the state as we know it. So all that can happen is followed zone by zone, as a game against
+a kubelet that knows of endings and chooses the order of the pods, and no admission is predicted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from rte.model import bits
+from rte.model.pod import ContainerKind
+from rte.placement.kubelet import demand, devices, layout, memory, merge
+from rte.placement.kubelet.admission import settle
+from rte.placement.kubelet.rules import rules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from rte.model.node import NodeState
+    from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.rules import Rules
+
+#: Zones that are followed before a game counts as lost.
+MAX_MOVES = 4096
+
+#: Amounts by resource, in one fixed order.
+_Amounts: TypeAlias = tuple[int, ...]
+#: Zone -> what the pods so far hold of it.
+_Loads: TypeAlias = tuple[_Amounts, ...]
+#: What a pod's containers ask of zones, in the order in which they are served.
+_Units: TypeAlias = tuple[_Amounts, ...]
+
+
+def find_zones(
+    state: NodeState, pods: Sequence[Pod], endable: Collection[str], *, in_order: bool = True
+) -> bool:
+    """Whether each container finds a zone, in whatever order the pods come, and whichever endable
+    pods end before, between or during their admissions.
+
+    False where this reasoning does not apply, or takes too many moves.
+
+    Args:
+        state: of the node, without the pods.
+        pods: that come.
+        endable: UIDs of held pods.
+        in_order: they go to the lowest zone that holds them; False: some came while the node was
+            fuller, so nobody knows where they are.
+    """
+    rules = rules_of(state.config, state.kubelet_version)
+    if not goes_to_one_zone(state, rules):
+        return False
+    if not in_order and rules.policy == merge.BEST_EFFORT:
+        # On a fuller node they may have spread over zones.
+        return False
+    wanted = []
+    for pod in pods:
+        units = _units(state, pod, rules)
+        if units is None:
+            return False
+        wanted.append(units)
+    *room, anywhere = room_of(state)
+    everything = sum_of(unit for units in wanted for unit in units)
+    for name, pool in state.devices.items():
+        if not devices.has_zones(pool) and everything.get(name, 0) > anywhere.get(name, 0):
+            return False
+    present = frozenset(state.holdings) | state.admitted
+    freest = room_of(settle(state, present.difference(endable)))[:-1]
+    names = [name for name in everything if name in room[0]]
+    kinds = Counter(tuple(_row(unit, names) for unit in units) for units in wanted)
+    game = _Game(
+        tuple(kinds),
+        [_row(row, names) for row in room],
+        [_row(row, names) for row in freest],
+        in_order=in_order and not rules.prefer_closest,
+    )
+    return game.is_won(tuple(kinds.values()), ((0,) * len(names),) * len(room))
+
+
+class ZoneWalk:
+    """Pods in any order on a node where nothing ends: their zones, and no admission is predicted.
+
+    The same question as :class:`rte.placement.inflight.orders.Orders` answers, for pods that each
+    belong into single zones. What a set of pods may lead to is remembered.
+
+    Args:
+        state: of the node; nothing on it ends.
+        kinds: one pod of each kind.
+    """
+
+    def __init__(self, state: NodeState, kinds: Sequence[Pod]) -> None:
+        rules = rules_of(state.config, state.kubelet_version)
+        follows = goes_to_one_zone(state, rules) and not rules.prefer_closest
+        units = [_units(state, pod, rules) if follows else None for pod in kinds]
+        *room, self._anywhere = room_of(state)
+        empty = room_of(settle(state, frozenset()))[:-1]
+        names = sorted({name for each in units for unit in each or () for name in unit})
+        zonal = [name for name in names if room and name in room[0]]
+        self._loose = [name for name in names if name not in zonal]
+        self._wanted = [sum_of(each) if each is not None else {} for each in units]
+        self._units = [
+            None if each is None else tuple(_row(unit, zonal) for unit in each) for each in units
+        ]
+        self._room = [_row(row, zonal) for row in room]
+        # What would fit into an empty zone has no wider place that restricted takes.
+        rows = [_row(row, zonal) for row in empty]
+        none = (0,) * len(zonal)
+        self._is_final = [
+            rules.policy == merge.SINGLE_NUMA_NODE
+            or (
+                rules.policy == merge.RESTRICTED
+                and all(any(_holds(row, none, unit) for row in rows) for unit in each or ())
+            )
+            for each in self._units
+        ]
+        self._known: dict[tuple[int, ...], frozenset[_Loads] | None] = {
+            (): frozenset({(none,) * len(room)})
+        }
+
+    def admits(self, bundle: tuple[int, ...]) -> bool | None:
+        """Whether these pods (numbers of kinds, ascending) are admitted in every order; None:
+        that cannot be told here.
+        """
+        if any(self._units[kind] is None for kind in bundle):
+            return None
+        for name in self._loose:
+            wanted = sum(self._wanted[kind].get(name, 0) for kind in bundle)
+            if wanted > self._anywhere.get(name, 0):
+                return None
+        if self._reach(bundle) is not None:
+            return True
+        return False if all(self._is_final[kind] for kind in bundle) else None
+
+    def _reach(self, bundle: tuple[int, ...]) -> frozenset[_Loads] | None:
+        """Every load that the pods may lead to; None: some order is refused."""
+        if bundle not in self._known:
+            self._known[bundle] = self._follow(bundle)
+        return self._known[bundle]
+
+    def _follow(self, bundle: tuple[int, ...]) -> frozenset[_Loads] | None:
+        reached: set[_Loads] = set()
+        last = -1
+        for place, kind in enumerate(bundle):
+            if kind == last:
+                continue
+            last = kind
+            before = self._reach(bundle[:place] + bundle[place + 1 :])
+            if before is None:
+                return None
+            for loads in before:
+                after = self._place(self._units[kind] or (), loads)
+                if after is None:
+                    return None
+                reached.add(after)
+        return frozenset(reached)
+
+    def _place(self, units: _Units, loads: _Loads) -> _Loads | None:
+        for unit in units:
+            if not any(unit):
+                continue
+            zone = next(
+                (z for z, free in enumerate(self._room) if _holds(free, loads[z], unit)), None
+            )
+            if zone is None:
+                return None
+            load = tuple(a + b for a, b in zip(loads[zone], unit, strict=True))
+            loads = (*loads[:zone], load, *loads[zone + 1 :])
+        return loads
+
+
+def _units(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] | None:
+    """What belongs into one zone each; None where that is not how the pod is served."""
+    if demand.is_pod_level(pod, rules):
+        return None
+    asking = asking_containers(state, pod, rules)
+    if any(container.kind is ContainerKind.INIT for container in asking):
+        return None
+    units = [zonal_demand(state, pod, container, rules) for container in asking]
+    if not rules.pod_scope:
+        return units
+    return [sum_of(units)] if merge_sees_all(pod) else None
+
+
+def _row(amounts: Mapping[str, int], names: Sequence[str]) -> _Amounts:
+    return tuple(amounts.get(name, 0) for name in names)
+
+
+class _Game:
+    """Pods in any order against a kubelet that may be freer than known."""
+
+    def __init__(
+        self,
+        kinds: Sequence[_Units],
+        room: Sequence[_Amounts],
+        freest: Sequence[_Amounts],
+        *,
+        in_order: bool,
+    ) -> None:
+        self._kinds = kinds
+        self._room = room
+        self._freest = freest
+        self._in_order = in_order
+        self._moves = MAX_MOVES
+        self._won: set[tuple[tuple[int, ...], _Loads]] = set()
+
+    def is_won(self, left: tuple[int, ...], loads: _Loads) -> bool:
+        """Whether so many pods of each kind find their zones beside these loads."""
+        if not any(left) or (left, loads) in self._won:
+            return True
+        for kind, count in enumerate(left):
+            if not count:
+                continue
+            rest = (*left[:kind], count - 1, *left[kind + 1 :])
+            after = self._places(self._kinds[kind], loads)
+            if after is None or not all(self.is_won(rest, each) for each in after):
+                return False
+        self._won.add((left, loads))
+        return True
+
+    def _places(self, units: _Units, loads: _Loads) -> set[_Loads] | None:
+        """All that a pod may lead to; None: some container may find no zone, or moves ran out."""
+        reached = {loads}
+        for unit in units:
+            if not any(unit):
+                continue
+            after: set[_Loads] = set()
+            for before in reached:
+                found = self._zones(unit, before)
+                if not found:
+                    return None
+                for zone in found:
+                    load = tuple(a + b for a, b in zip(before[zone], unit, strict=True))
+                    after.add((*before[:zone], load, *before[zone + 1 :]))
+            reached = after
+        return reached
+
+    def _zones(self, unit: _Amounts, loads: _Loads) -> list[int]:
+        """Where a unit may go; nowhere: it does not surely find a zone."""
+        sure = next((z for z, free in enumerate(self._room) if _holds(free, loads[z], unit)), None)
+        if sure is None:
+            return []
+        last = sure + 1 if self._in_order else len(self._room)
+        self._moves -= last
+        if self._moves < 0:
+            return []
+        return [z for z in range(last) if _holds(self._freest[z], loads[z], unit)]
+
+
+def _holds(free: _Amounts, load: _Amounts, unit: _Amounts) -> bool:
+    return all(a - b >= c for a, b, c in zip(free, load, unit, strict=True))
+
+
+def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
+    """Whether a unit that some zone holds gets its resources from exactly one zone."""
+    return (
+        rules.policy != merge.NONE
+        and bool(state.topology.zones)
+        and not (rules.cpu is not None and rules.cpu.align_by_socket)
+        and picks_always_succeed(state, rules, alone=False)
+        and all(row.group == 1 << zone for zone, row in state.memory.items())
+        and not any(
+            zones is not None and zones & (zones - 1)
+            for pool in state.devices.values()
+            for zones in pool.zones
+        )
+    )
+
+
+def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
+    """Whether one merge places all that the pod asks for."""
+    if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
+        return False
+    asking = asking_containers(state, pod, rules)
+    if rules.pod_scope:
+        return merge_sees_all(pod)
+    return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
+
+
+def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
+    """Whether enough CPUs are all that a pick needs."""
+    if rules.cpu is None:
+        return True
+    machine = layout.of(state.topology)
+    if not machine.is_regular:
+        return False
+    if rules.cpu.across_numa and len(machine.zones) > 4:
+        # Slice sharing can make the kubelet use zones that lack the CPUs.
+        return False
+    if rules.cpu.full_pcpus_only and (rules.cpu.across_numa or not alone):
+        return all(
+            machine.siblings(part) == part
+            for part in (
+                state.reserved,
+                state.shared,
+                *(state.held_cpus(uid) for uid in state.holdings),
+            )
+        )
+    return True
+
+
+def merge_sees_all(pod: Pod) -> bool:
+    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
+    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
+    return asked <= memory.pod_requested(pod).keys()
+
+
+def asking_containers(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
+    """Containers for which the managers have anything to do."""
+    asks_memory = rules.memory and demand.is_served(pod, rules)
+    return [
+        container
+        for container in pod.containers
+        if devices.requested(container, state.devices)
+        or asks_memory
+        or demand.cpus_of(pod, container, rules)
+    ]
+
+
+def zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
+    """What a container asks the managers for: CPUs, bytes and devices."""
+    wanted = {
+        **devices.requested(container, state.devices),
+        **demand.memory_of(pod, container, rules),
+        "cpu": demand.cpus_of(pod, container, rules),
+    }
+    return {name: amount for name, amount in wanted.items() if amount}
+
+
+def room_of(state: NodeState) -> list[dict[str, int]]:
+    """What is free in each zone; last, devices that belong to none."""
+    assignable = state.shared & ~state.reserved
+    rows = []
+    for zone in state.topology.zones:
+        amounts = state.memory[zone.id].amounts if state.memory else {}
+        row = {name: part.free for name, part in amounts.items()}
+        row["cpu"] = (state.topology.zone_cpus[zone.id] & assignable).bit_count()
+        rows.append(row)
+    rows.append({})
+    places = {zone.id: row for zone, row in zip(state.topology.zones, rows, strict=False)}
+    for name, pool in state.devices.items():
+        unused = pool.healthy & ~devices.held(state, name)
+        if not devices.has_zones(pool):
+            rows[-1][name] = unused.bit_count()
+            continue
+        for row in places.values():
+            row[name] = 0
+        for place in bits.members(unused):
+            home = bits.lowest(pool.zones[place] or 0)
+            if home in places:
+                places[home][name] += 1
+    return rows
+
+
+def sum_of(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Amounts added up by resource."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total

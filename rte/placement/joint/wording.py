@@ -1,0 +1,28 @@
+"""What is missing, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.model.quantity import format_bytes
+
+if TYPE_CHECKING:
+    from rte.placement.joint.fit import Missing
+
+
+def missing_words(missing: Missing) -> str:
+    """``node-1 of n2 is short of 3 CPUs (TopologyAffinityError)``."""
+    where = missing.node if missing.zone is None else f"node-{missing.zone} of {missing.node}"
+    if not missing.short:
+        return f"{where} says {missing.reason}"
+    in_zone = missing.zone is not None
+    parts = [_amount(name, amount, in_zone=in_zone) for name, amount in missing.short.items()]
+    return f"{where} is short of {', '.join(parts)} ({missing.reason})"
+
+
+def _amount(name: str, value: int, *, in_zone: bool) -> str:
+    if name == "memory" or name.startswith("hugepages-"):
+        return f"{format_bytes(value)} of {name}"
+    if name == "cpu":
+        return f"{value if in_zone else value / 1000:g} CPUs"
+    return f"{value} {name}"

@@ -1,0 +1,1 @@
+"""Generated from nhd_stats.proto; the command is in its header."""

@@ -1,0 +1,1 @@
+"""Pods that are placed together or not at all: decided and watched over as one (pure)."""

@@ -1,0 +1,166 @@
+"""One decision about pods that are placed together: places for enough of them, or why not.
+
+The joint solver finds the places; then each pod is tried there in thought, one after the other, so
+that the rules between pods (affinity, spread, ports, volumes) hold among the pods of the gang too.
+Where that fails, or where zones are not known, the pods are placed in turn without looking back, as
+kube-scheduler does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rte.placement.joint.gang import Answer, Verdict, place_together
+from rte.scheduler.loop.cycle import Decision
+from rte.scheduler.loop.gangs.ground import members_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rte.placement.joint.node import Node
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.loop.gangs.ground import Ground
+    from rte.scheduler.loop.gangs.unit import Wanted
+
+Places: TypeAlias = "list[tuple[PodView, Decision]]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What came of a decision.
+
+    Attributes:
+        places: of enough pods; empty: there are none.
+        wanted: what was asked for.
+        answer: of the solver; None where it was not asked.
+    """
+
+    places: Places
+    wanted: Wanted
+    answer: Answer | None
+
+
+class Decider:
+    """Decides about gangs.
+
+    Args:
+        cluster: what is known.
+        cycle: the rules.
+        ground: the nodes.
+        reserve: takes what a pod needs beside a node's room; None: it is not there.
+        unreserve: gives it back.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cycle: Cycle,
+        ground: Ground,
+        reserve: Callable[[PodView, NodeEntry], Any],
+        unreserve: Callable[[Any], None],
+    ) -> None:
+        self._cluster, self._cycle, self._ground = cluster, cycle, ground
+        self._reserve, self._unreserve = reserve, unreserve
+
+    def decide(self, wanted: Wanted) -> Attempt:
+        """Places for at least as many pods as are needed, or none."""
+        nodes = [node for node in self._ground.nodes(wanted.pods[0]) if _is_of(node, wanted)]
+        answer = self.solve(wanted, nodes)
+        places: Places = []
+        if answer.verdict is Verdict.FITS:
+            places = self._try_in_turn(wanted, self._where(answer))
+        if not places and (answer.verdict is Verdict.FITS or not self._ground.is_exact()):
+            places = self._greedily(wanted)
+        return Attempt(places=places, wanted=wanted, answer=answer)
+
+    def solve(self, wanted: Wanted, nodes: Sequence[Node]) -> Answer:
+        """What the solver says of these nodes."""
+        return place_together(
+            nodes,
+            members_of(self._cluster, self._cycle, wanted.pods),
+            min_count=wanted.need,
+            topology_key=wanted.topology_key,
+        )
+
+    def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
+        """Whether one node takes all these pods."""
+        members = members_of(self._cluster, self._cycle, pods)
+        return place_together([node], members).verdict is Verdict.FITS
+
+    def _where(self, answer: Answer) -> Callable[[PodView], Decision | None]:
+        def choose(pod: PodView) -> Decision | None:
+            entry = self._cluster.nodes.get(answer.places.get(pod.uid, ""))
+            return self._check(pod, entry) if entry is not None else None
+
+        return choose
+
+    def _check(self, pod: PodView, entry: NodeEntry) -> Decision | None:
+        status = self._cycle.check(entry, pod, self._cycle.around(pod))
+        return None if status.reason else Decision(node=entry.name, status=status)
+
+    def _greedily(self, wanted: Wanted) -> Places:
+        entries = self._ground.entries(wanted.pods)
+        if not wanted.topology_key:
+            if len(entries) == len(self._cluster.nodes):
+                return self._try_in_turn(wanted, self._freely)
+            return self._try_in_turn(wanted, self._first_of(entries))
+        domains: dict[str, list[NodeEntry]] = {}
+        for entry in entries:
+            value = entry.info.labels.get(wanted.topology_key) if entry.info else None
+            if value is not None and wanted.value in ("", value):
+                domains.setdefault(value, []).append(entry)
+        found = (self._try_in_turn(wanted, self._first_of(each)) for each in domains.values())
+        return next((places for places in found if places), [])
+
+    def _freely(self, pod: PodView) -> Decision | None:
+        decision = self._cycle.decide(pod)
+        # A last resort is no place for a gang: one refusal would leave it in part.
+        return None if decision.node is None or decision.status.uncertain else decision
+
+    def _first_of(self, entries: Sequence[NodeEntry]) -> Callable[[PodView], Decision | None]:
+        def choose(pod: PodView) -> Decision | None:
+            found = (self._check(pod, entry) for entry in entries)
+            return next((each for each in found if each is not None), None)
+
+        return choose
+
+    def _try_in_turn(self, wanted: Wanted, choose: Callable[[PodView], Decision | None]) -> Places:
+        """Place the pods in thought, each beside those before it; empty where too few find room.
+
+        The cluster is afterwards as it was before.
+        """
+        cluster = self._cluster
+        mark = len(cluster.events)
+        done: Places = []
+        held: list[Any] = []
+        try:
+            for left, pod in zip(range(len(wanted.pods), 0, -1), wanted.pods, strict=True):
+                if len(done) + left < wanted.need:
+                    return []
+                decision = choose(pod)
+                entry = cluster.nodes.get((decision and decision.node) or "")
+                if decision is None or entry is None:
+                    continue
+                taken = self._reserve(pod, entry)
+                if taken is None:
+                    continue
+                held.append(taken)
+                done.append((pod, decision))
+                written = self._cycle.profile.annotations(pod, entry, decision.status)
+                cluster.assume(pod.uid, entry.name, written)
+            return done if len(done) >= wanted.need else []
+        finally:
+            for taken in reversed(held):
+                self._unreserve(taken)
+            for pod, _ in reversed(done):
+                cluster.forget(pod.uid)
+            # Nothing has happened that others should hear of.
+            del cluster.events[mark:]
+
+
+def _is_of(node: Node, wanted: Wanted) -> bool:
+    return not wanted.value or node.labels.get(wanted.topology_key) == wanted.value

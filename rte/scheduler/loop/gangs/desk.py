@@ -1,0 +1,81 @@
+"""Does it fit? Questions about the cluster as it is now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte import errors
+from rte.placement.joint.fit import FitTable
+from rte.placement.joint.gang import place_together
+from rte.scheduler.loop.gangs.ground import members_of, node_of, problem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rte.placement.joint.fit import Fit
+    from rte.placement.joint.gang import Answer
+    from rte.placement.joint.node import Member, Node
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+
+
+class FitDesk:
+    """Answers questions about a cluster that changes; what has not changed is not read anew."""
+
+    def __init__(self, cluster: Cluster, cycle: Cycle) -> None:
+        self._cluster, self._cycle = cluster, cycle
+        self._table = FitTable()
+        self._nodes: dict[str, Node] = {}
+        self._read = 0
+
+    def count(self, pod: PodView) -> Fit:
+        """How many copies fit, node by node.
+
+        Raises:
+            errors.UsageError: the pod can be placed nowhere, whatever the nodes.
+        """
+        (member,) = self._members([pod])
+        self._refresh()
+        return self._table.count(member)
+
+    def place(
+        self, pods: Sequence[PodView], *, min_count: int | None = None, topology_key: str = ""
+    ) -> Answer:
+        """Whether so many of the pods fit together.
+
+        Raises:
+            errors.UsageError: a pod can be placed nowhere, whatever the nodes.
+        """
+        members = self._members(pods)
+        self._refresh()
+        nodes = sorted(self._nodes.values(), key=lambda node: node.name)
+        return place_together(nodes, members, min_count=min_count, topology_key=topology_key)
+
+    def left_out(self) -> int:
+        """Nodes whose zones are not known exactly: they are not counted."""
+        self._refresh()
+        return sum(1 for e in self._cluster.nodes.values() if e.info) - len(self._nodes)
+
+    def _members(self, pods: Sequence[PodView]) -> list[Member]:
+        for pod in pods:
+            problem = problem_of(self._cycle, pod)
+            if problem:
+                raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
+        return members_of(self._cluster, self._cycle, pods)
+
+    def _refresh(self) -> None:
+        changed = self._cluster.changed_since(self._read)
+        self._read = self._cluster.sequence
+        for entry in changed:
+            node = node_of(entry)
+            if node is not None:
+                self._nodes[entry.name] = node
+                self._table.put(node)
+            else:
+                self._nodes.pop(entry.name, None)
+        gone = self._nodes.keys() - self._cluster.nodes.keys()
+        for name in gone:
+            del self._nodes[name]
+        if gone or len(self._table) != len(self._nodes):
+            self._table = FitTable(self._nodes.values())

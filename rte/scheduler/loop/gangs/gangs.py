@@ -1,0 +1,344 @@
+"""Gangs from their first pod to their last: when they are tried, what is told, what is repaired.
+
+A gang waits as one group of the queue. When enough of its pods are there it is decided about as a
+whole, and all binds go out at once. A gang of which a bind fails, or which a kubelet refuses in
+part, is completed first of all; if that is not possible for a time, its other pods are released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rte.scheduler.framework.events import ANY, Kind
+from rte.scheduler.loop.gangs import unit as units
+from rte.scheduler.loop.gangs import words
+from rte.scheduler.loop.gangs.decide import Decider
+from rte.scheduler.loop.gangs.ground import Ground
+from rte.scheduler.loop.gangs.room import GangRoom
+from rte.scheduler.loop.messages import GroupCondition, Release
+from rte.telemetry.effects import Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rte.model.gang import GangKey
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.loop.gangs.decide import Attempt, Places
+    from rte.scheduler.loop.gangs.unit import Tally
+    from rte.scheduler.loop.messages import Effect
+    from rte.scheduler.queue.queue import Group, Queue
+
+
+#: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
+HELPED_BY = ANY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What can be set for gangs.
+
+    Attributes:
+        timeout: seconds after which a gang that stays in part is released; 0: never.
+        preempts: whether pods of lower priority may be evicted for a gang.
+        reserve_after: seconds after which a waiting gang gets nodes reserved; 0: never.
+    """
+
+    timeout: float
+    preempts: bool
+    reserve_after: float
+
+
+class Gangs:
+    """Watches over the gangs of one scheduler.
+
+    Args:
+        cluster: what is known.
+        cycle: the rules.
+        queue: who waits.
+        waits: whether a pod waits for us.
+        reserve: takes what a pod needs beside a node's room; None: it is not there.
+        unreserve: gives it back.
+        options: what can be set.
+
+    Attributes:
+        room: evictions and reservations.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cycle: Cycle,
+        queue: Queue,
+        waits: Callable[[PodView], bool],
+        reserve: Callable[[PodView, NodeEntry], Any],
+        unreserve: Callable[[Any], None],
+        options: Options,
+    ) -> None:
+        self._cluster, self._cycle, self._queue, self._waits = cluster, cycle, queue, waits
+        self._timeout = options.timeout
+        self._ground = Ground(cluster)
+        self._decider = Decider(cluster, cycle, self._ground, reserve, unreserve)
+        self.room = GangRoom(
+            cluster,
+            queue,
+            self._ground,
+            self._decider,
+            preempts=options.preempts,
+            reserve_after=options.reserve_after,
+        )
+        self._attempts: dict[GangKey, Attempt] = {}
+        self._in_part: dict[GangKey, float] = {}
+        self._needs: dict[GangKey, int] = {}
+        self._said: dict[GangKey, tuple[str, str]] = {}
+
+    def key(self, pod: PodView) -> bytes | None:
+        """The key of the group in which the pod waits; None: it waits alone."""
+        if pod.gang is None or not units.is_placed_as_one(self._cluster, pod):
+            return None
+        return units.queue_key(pod.gang)
+
+    # --- what watches tell -----------------------------------------------------------------------
+
+    def look(self, before: PodView | None, after: PodView | None, now: float) -> list[Effect]:
+        """A pod has come, changed or gone, and the queue knows of it."""
+        key = pod.gang if (pod := after or before) else None
+        if key is None:
+            return []
+        if before is None and after is not None and not after.node:
+            self._rouse(key)
+        return self._judge(key, now)
+
+    def described(self) -> set[str]:
+        """Descriptions have changed: who waits in those gangs looks again.
+
+        Returns: UIDs of waiting pods whose group in the queue may be another now.
+        """
+        changed, self._cluster.gangs.changed = self._cluster.gangs.changed, set()
+        uids: set[str] = set()
+        for key in changed:
+            self._rouse(key)
+            uids |= {uid for uid in self._cluster.gangs.pods.get(key, ()) if uid in self._queue}
+        return uids
+
+    def _rouse(self, key: GangKey) -> None:
+        """The pods that are placed together with that gang's have another try."""
+        partners = {key, *units.unit_of(self._cluster, key)}
+        partners |= {
+            each
+            for each in self._cluster.gangs.grouped
+            if key in units.unit_of(self._cluster, each)
+        }
+        for each in partners:
+            for uid in self._cluster.gangs.pods.get(each, ()):
+                self._queue.rouse(uid)
+
+    def _judge(self, key: GangKey, now: float) -> list[Effect]:
+        """Whether the gang is whole, in part, or has not begun."""
+        book = self._cluster.gangs
+        if units.has_run_whole(self._cluster, key):
+            book.whole.add(key)
+        count = units.tally(self._cluster, key)
+        if isinstance(count, str) or not count.is_in_part or key in book.whole:
+            self._in_part.pop(key, None)
+        elif key not in self._in_part:
+            self._in_part[key] = now
+        if key not in book.pods:
+            self._said.pop(key, None)
+            self._needs.pop(key, None)
+        elif not isinstance(count, str) and self._needs.get(key) != count.need:
+            self._needs[key] = count.need
+            self._rouse(key)
+        return self._tell_bound(count) if not isinstance(count, str) else []
+
+    def _tally(self, key: GangKey) -> Tally | str:
+        return units.tally(self._cluster, key, self._waits_now)
+
+    def _waits_now(self, pod: PodView) -> bool:
+        return (
+            self._waits(pod)
+            and self._queue.group_of(pod.uid) is not None
+            and not self._cycle.problem(pod).reason
+        )
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def urgent(self) -> Group | None:
+        """The group of a gang that is in part and can be tried: it comes before all others."""
+        for key in self._in_part:
+            for uid in self._cluster.gangs.pods.get(key, ()):
+                group = self._queue.group_of(uid)
+                if group is not None and not group.sleeping:
+                    return group
+        return None
+
+    def decide(self, pod: PodView) -> Places:
+        """Places for the gang of the pod, and for all that are placed with it."""
+        if pod.gang is None:
+            return []
+        tallies = self._tallies(units.unit_of(self._cluster, pod.gang))
+        if isinstance(tallies, str):
+            return []
+        before = self._set_aside(pod.uid for each in tallies for pod in each.waiting)
+        for wanted in units.wanted(self._cluster, tallies):
+            attempt = self._decider.decide(wanted)
+            if attempt.places:
+                self._attempts.pop(pod.gang, None)
+                self.room.placed(pod.gang)
+                return attempt.places
+            self._attempts[pod.gang] = attempt
+        self._take_up(before)
+        return []
+
+    def refused(self, pod: PodView, now: float) -> list[Effect]:
+        """The gang of the pod fits nowhere: room may be made for it."""
+        attempt = self._attempts.get(pod.gang) if pod.gang else None
+        tallies = self._tallies(units.unit_of(self._cluster, pod.gang)) if pod.gang else ""
+        if pod.gang is None or attempt is None or isinstance(tallies, str):
+            return []
+        if not any(each.need for each in tallies):
+            # Extra pods make do with the room that there is.
+            return []
+        return self.room.refused(pod.gang, attempt.wanted, now)
+
+    def _tallies(self, unit: Iterable[GangKey]) -> list[Tally] | str:
+        """How the gangs of a unit stand; a text where they cannot be placed yet."""
+        found = []
+        for key in unit:
+            count = self._tally(key)
+            if isinstance(count, str):
+                return f"waits: {count}"
+            if count.lacking:
+                return words.lacking(count)
+            found.append(count)
+        return found if any(each.waiting for each in found) else "no pod of the gang waits"
+
+    def _set_aside(self, uids: Iterable[str]) -> list[tuple[str, str, bool]]:
+        """What was promised to these pods does not stand in their own way."""
+        cluster, promised = self._cluster, []
+        mark = len(cluster.events)
+        for uid in uids:
+            node = cluster.nominations.get(uid)
+            if node is not None:
+                nomination = cluster.nodes[node].nominated[uid]
+                promised.append((uid, node, nomination.reserved))
+                cluster.unnominate(uid)
+        del cluster.events[mark:]
+        return promised
+
+    def _take_up(self, promised: Iterable[tuple[str, str, bool]]) -> None:
+        for uid, node, reserved in promised:
+            self._cluster.nominate(uid, node, reserved=reserved)
+
+    def helps(self, event: ClusterEvent, pod: PodView) -> bool | None:
+        """Whether an event can help the gang of the pod; None: look at all nodes."""
+        waiting = {id(each.shape): each for each in self._partners(pod) if each.uid in self._queue}
+        if any(each.shape.company or each.shape.spread for each in waiting.values()):
+            return None
+        if event.kind in (Kind.POD_PLACED, Kind.NODE_GONE):
+            return False
+        if not event.node:
+            return None
+        entry = self._cluster.nodes.get(event.node)
+        if entry is None or entry.info is None:
+            return False
+        if any(each.uid in entry.nominated for each in self._partners(pod)):
+            # Its pods stand in each other's way there, until they are placed together.
+            return None
+        fits = any(not self._cycle.check(entry, each).reason for each in waiting.values())
+        return None if fits else False
+
+    def _partners(self, pod: PodView) -> Iterator[PodView]:
+        """All pods of the gangs that are placed together with that pod's."""
+        unit = units.unit_of(self._cluster, pod.gang) if pod.gang else ()
+        for key in unit:
+            yield from self._cluster.gangs.pods.get(key, {}).values()
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def why(self, pod: PodView) -> str:
+        """Why the gang of the pod waits, in one line."""
+        problem = self._cycle.problem(pod).reason
+        if problem or pod.gang is None:
+            return problem
+        unit = units.unit_of(self._cluster, pod.gang)
+        tallies = self._tallies(unit)
+        if isinstance(tallies, str):
+            return tallies
+        attempt = self._attempts.get(pod.gang)
+        if attempt is None:
+            return f"gang {words.names(unit)} has not been tried yet"
+        nodes = self._ground.nodes(pod)
+        return words.unplaced(unit, attempt, nodes, self._cluster, self._cycle)
+
+    def told(self, pod: PodView, text: str) -> list[Effect]:
+        """Users are told why a pod waits: its PodGroup says so as well."""
+        key = pod.gang
+        if key is None or key in self._cluster.gangs.whole:
+            return []
+        return self._say(key, "False", "Unschedulable", text)
+
+    def _tell_bound(self, count: Tally) -> list[Effect]:
+        bound = [pod for pod in count.placed if pod.node]
+        if not bound or count.need or len(bound) < (count.gang.min_count or 1):
+            return []
+        text = f"{len(bound)} pods are bound, {count.gang.min_count or 1} are needed"
+        return self._say(count.gang.key, "True", "Scheduled", text, once=True)
+
+    def _say(
+        self, key: GangKey, status: str, reason: str, text: str, *, once: bool = False
+    ) -> list[Effect]:
+        kind = self._cluster.gangs.condition(key)
+        said = self._said.get(key, ("", ""))
+        if (
+            not kind
+            or said == (status, text)
+            or said[0] == "True"
+            or (once and key in self._cluster.gangs.whole and not said[0])
+        ):
+            return []
+        self._said[key] = status, text
+        return [GroupCondition(key, kind, status, reason, text)]
+
+    # --- repair ----------------------------------------------------------------------------------
+
+    def second(self, now: float) -> list[Effect]:
+        """Release gangs that have been in part for too long; to be called each second."""
+        effects = self.room.second(now)
+        for key, since in list(self._in_part.items()):
+            count = units.tally(self._cluster, key)
+            if isinstance(count, str) or not count.is_in_part:
+                del self._in_part[key]
+                continue
+            timeout = count.gang.timeout_s or self._timeout
+            if not timeout or not count.gang.gives_up or now - since < timeout:
+                continue
+            self._in_part[key] = now
+            effects += _release(count)
+        effects.append(Measured("gangs_in_part", float(len(self._in_part)), how="set"))
+        return effects
+
+    def minute(self) -> None:
+        """Forget what nobody needs."""
+        self._ground.forget()
+        known = self._cluster.gangs.pods
+        self._attempts = {key: kept for key, kept in self._attempts.items() if key in known}
+
+
+def _release(count: Tally) -> list[Effect]:
+    going = tuple(pod for pod in count.placed if pod.node and not pod.deleting and not pod.mirror)
+    if not going:
+        return []
+    name = words.names([count.gang.key])
+    text = (
+        f"gang {name} could not be completed: {count.need} more pods are needed and find no place"
+    )
+    return [
+        Measured("gang_releases"),
+        Said("warning", f"{text}; its {len(going)} bound pods are released"),
+        Release(going, text),
+    ]

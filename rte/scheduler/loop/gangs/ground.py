@@ -1,0 +1,163 @@
+"""The cluster as the joint solver sees it (:mod:`rte.placement.joint`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rte.placement.joint.node import Member, Node
+from rte.scheduler.plugins.gang_scheduling import GangScheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+
+
+def snapshot(cluster: Cluster) -> tuple[list[Node], dict[str, str]]:
+    """The nodes whose zones are known exactly, and why the others are left out, by name.
+
+    Pods in flight are on their node, in an order that nobody knows.
+    """
+    nodes: list[Node] = []
+    left_out: dict[str, str] = {}
+    for name, entry in sorted(cluster.nodes.items()):
+        if entry.info is None:
+            continue
+        node = node_of(entry)
+        if node is None:
+            left_out[name] = entry.distrust() or "node(s) without a report of rte's agent"
+        else:
+            nodes.append(node)
+    return nodes, left_out
+
+
+def node_of(entry: NodeEntry) -> Node | None:
+    """One node, None where its zones are not known exactly."""
+    outlook = entry.outlook()
+    if entry.info is None or outlook is None or entry.distrust():
+        return None
+    return Node(
+        name=entry.name,
+        state=outlook.base,
+        allocatable=entry.info.allocatable,
+        used=dict(entry.used),
+        labels=entry.info.labels,
+        arriving=outlook.in_flight,
+    )
+
+
+class Ground:
+    """The nodes on which gangs may be placed, kept from one decision to the next.
+
+    What runs there may end before the kubelet meets the pods, so places must stand whatever ends.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, tuple[int, Node | None]] = {}
+
+    def nodes(
+        self, pod: PodView, vacate: Callable[[NodeEntry], frozenset[str]] | None = None
+    ) -> list[Node]:
+        """The nodes, with what was promised there to others that are not less important.
+
+        Args:
+            pod: of the gang.
+            vacate: UIDs of pods of a node that are looked at as if they had ended.
+        """
+        return self.nodes_of(self._cluster.nodes.values(), pod, vacate)
+
+    def nodes_of(
+        self,
+        entries: Iterable[NodeEntry],
+        pod: PodView,
+        vacate: Callable[[NodeEntry], frozenset[str]] | None = None,
+    ) -> list[Node]:
+        """Likewise some of the nodes."""
+        found = (
+            self._node(entry, pod, vacate(entry) if vacate else frozenset()) for entry in entries
+        )
+        return sorted((node for node in found if node), key=lambda node: node.name)
+
+    def is_exact(self) -> bool:
+        """Whether the zones of all nodes are known exactly."""
+        known = (e.knowledge() for e in self._cluster.nodes.values() if e.info is not None)
+        return all(each in ("exact", "distrusted") for each in known)
+
+    def entries(self, pods: Iterable[PodView]) -> list[NodeEntry]:
+        """The nodes on which pods may be placed without the solver.
+
+        Where some nodes publish their zones, those that do not are no place for a gang that needs
+        zones: they may just not have done so yet, and one refusal would leave it in part.
+        """
+        entries = [entry for entry in self._cluster.nodes.values() if entry.info is not None]
+        if not any(pod.shape.may_need_zone for pod in pods):
+            return entries
+        known = [entry for entry in entries if entry.report is not None]
+        return known or entries
+
+    def _node(self, entry: NodeEntry, pod: PodView, ended: frozenset[str]) -> Node | None:
+        if entry.held_off:
+            return None
+        ahead = entry.ahead_of(pod)
+        if not ahead and not ended:
+            known = self._known.get(entry.name)
+            if known is None or known[0] != entry.changed:
+                known = self._known[entry.name] = entry.changed, _with_endings(entry)
+            return known[1]
+        twin = entry.without(ended) if ended else entry
+        return _with_endings(twin.beside(ahead) if ahead else twin)
+
+    def forget(self) -> None:
+        """Drop nodes that are gone."""
+        self._known = {n: known for n, known in self._known.items() if n in self._cluster.nodes}
+
+
+def _with_endings(entry: NodeEntry) -> Node | None:
+    node, outlook = node_of(entry), entry.outlook()
+    if node is None or outlook is None or outlook.doubtful:
+        return None
+    return replace(node, lasting=outlook.steady, overtaken=outlook.overtaken, ending=outlook.ending)
+
+
+def problem_of(cycle: Cycle, pod: PodView) -> str:
+    """Why the pod can go nowhere, whatever the node; gangs are what the solver is for."""
+    found = cycle.problem(pod)
+    return "" if found.plugin == GangScheduling.name else found.reason
+
+
+def allowed_nodes(cluster: Cluster, cycle: Cycle, pod: PodView) -> frozenset[str]:
+    """Names of the nodes that all rules but zones and totals allow.
+
+    Rules between pods (affinity, spread, host ports) are those against the pods that run now.
+    """
+    if problem_of(cycle, pod):
+        return frozenset()
+    around = cycle.around(pod)
+    return frozenset(
+        name
+        for name, entry in cluster.nodes.items()
+        if cycle.profile.allows(pod.shape, entry)
+        and not cycle.profile.refused_around(around, pod, entry).reason
+    )
+
+
+def member_of(cluster: Cluster, cycle: Cycle, pod: PodView) -> Member:
+    """A pod that wants a place."""
+    return Member(pod=pod.shape.as_pod(pod.kubelet_uid), nodes=allowed_nodes(cluster, cycle, pod))
+
+
+def members_of(cluster: Cluster, cycle: Cycle, pods: Iterable[PodView]) -> list[Member]:
+    """Pods that want places; those of one shape may go to the same nodes."""
+    known: dict[int, Member] = {}
+    found = []
+    for pod in pods:
+        first = known.get(id(pod.shape))
+        if first is None:
+            first = known[id(pod.shape)] = member_of(cluster, cycle, pod)
+        found.append(replace(first, pod=pod.shape.as_pod(pod.uid)))
+    return found

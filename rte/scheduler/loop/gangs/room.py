@@ -1,0 +1,298 @@
+"""Room for gangs that fit nowhere: evictions and reservations for all of their pods at once (pure).
+
+Places are looked for as if the pods that may go had gone; of these, as many stay as the places
+allow, the most important first. What is promised is promised to each pod on its node, so everybody
+else keeps away from it as from any nomination.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rte.placement.joint.gang import Verdict
+from rte.scheduler.loop import reservation
+from rte.scheduler.loop.gangs import words
+from rte.scheduler.loop.messages import Evict, Nominate, Post
+from rte.scheduler.plugins import default_preemption
+from rte.scheduler.queue.waiting import Nominated
+from rte.telemetry.effects import Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rte.model.gang import GangKey
+    from rte.placement.joint.gang import Answer
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.gangs.decide import Decider
+    from rte.scheduler.loop.gangs.ground import Ground
+    from rte.scheduler.loop.gangs.unit import Wanted
+    from rte.scheduler.loop.messages import Effect, Evicted
+    from rte.scheduler.queue.queue import Queue
+
+#: Seconds beyond its grace period that a victim may take to end.
+_LATE_S = 10.0
+#: Nobody is evicted for so long after victims that did not end.
+_AVOID_S = 300.0
+#: An eviction that failed is planned afresh after so long.
+_AGAIN_S = 1.0
+
+
+@dataclass
+class _Promise:
+    """What nodes keep free for a gang.
+
+    Attributes:
+        places: UID -> node, of its pods.
+        until: the moment after which it is given up.
+        reserved: the nodes drain by themselves; else ``victims`` are waited for.
+    """
+
+    places: Mapping[str, str]
+    until: float
+    reserved: bool
+    victims: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Waits:
+    """A gang whose pods are all there and find no place.
+
+    Attributes:
+        since: when, or since its last reservation came to nothing.
+        turns: reservations that came to nothing.
+        preempt_after: until then nobody is evicted for it.
+    """
+
+    wanted: Wanted
+    since: float
+    turns: int = 0
+    preempt_after: float = 0.0
+
+
+class GangRoom:
+    """Plans evictions and reservations for gangs, and watches over them.
+
+    Args:
+        cluster: what is known.
+        queue: who waits.
+        ground: the nodes.
+        decider: asks the solver.
+        preempts: whether evictions are allowed.
+        reserve_after: seconds of waiting after which nodes are reserved; 0: never.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: Queue,
+        ground: Ground,
+        decider: Decider,
+        *,
+        preempts: bool,
+        reserve_after: float,
+    ) -> None:
+        self._cluster, self._queue, self._ground, self._decider = cluster, queue, ground, decider
+        self._preempts, self._reserve_after = preempts, reserve_after
+        self._promises: dict[GangKey, _Promise] = {}
+        self._waiting: dict[GangKey, _Waits] = {}
+
+    def placed(self, key: GangKey) -> None:
+        """The gang has its places."""
+        self._waiting.pop(key, None)
+        self._withdraw(key)
+
+    def refused(self, key: GangKey, wanted: Wanted, now: float) -> list[Effect]:
+        """Enough pods are there, and too few fit: whom to evict for them, if that helps."""
+        waits = self._waiting.setdefault(key, _Waits(wanted, now))
+        waits.wanted = wanted
+        head = wanted.pods[0]
+        if (
+            not self._preempts
+            or key in self._promises
+            or now < waits.preempt_after
+            or not all(pod.preempts for pod in wanted.pods)
+            or not self._cluster.has_lower(head.priority)
+        ):
+            return []
+        priority = min(pod.priority for pod in wanted.pods)
+        effects: list[Effect] = [Measured("preemption_attempts")]
+        for going in (_leaving, self._unprotected(priority), self._lower(priority)):
+            answer = self._solve(wanted, going)
+            if answer.verdict is Verdict.FITS:
+                return effects + self._evict(key, wanted, answer, going, now)
+        return effects
+
+    # --- evictions -------------------------------------------------------------------------------
+
+    def _lower(self, priority: int) -> Callable[[NodeEntry], frozenset[str]]:
+        """Pods of lower priority, whose gangs may be broken up or go as a whole."""
+
+        def going(entry: NodeEntry) -> frozenset[str]:
+            if not default_preemption.is_settled(entry):
+                return _leaving(entry)
+            lower = (pod for pod in entry.pods.values() if not pod.mirror)
+            return _leaving(entry) | {
+                pod.uid
+                for pod in lower
+                if all(each.priority < priority for each in self._cluster.gangs.companions(pod))
+            }
+
+        return going
+
+    def _unprotected(self, priority: int) -> Callable[[NodeEntry], frozenset[str]]:
+        lower = self._lower(priority)
+        budgets = [b for b in self._cluster.budgets.values() if b.left <= 0]
+
+        def going(entry: NodeEntry) -> frozenset[str]:
+            return frozenset(
+                uid
+                for uid in lower(entry)
+                if uid in entry.leaving or not any(b.covers(entry.pods[uid]) for b in budgets)
+            )
+
+        return going
+
+    def _solve(self, wanted: Wanted, going: Callable[[NodeEntry], frozenset[str]]) -> Answer:
+        nodes = [
+            node
+            for node in self._ground.nodes(wanted.pods[0], going)
+            if not wanted.value or node.labels.get(wanted.topology_key) == wanted.value
+        ]
+        return self._decider.solve(wanted, nodes)
+
+    def _evict(
+        self,
+        key: GangKey,
+        wanted: Wanted,
+        answer: Answer,
+        going: Callable[[NodeEntry], frozenset[str]],
+        now: float,
+    ) -> list[Effect]:
+        victims: dict[str, PodView] = {}
+        leaving: set[str] = set()
+        for name in dict.fromkeys(answer.places.values()):
+            entry = self._cluster.nodes[name]
+            members = [pod for pod in wanted.pods if answer.places.get(pod.uid) == name]
+            leaving |= entry.leaving
+            for uid in self._needed(entry, members, going(entry) - entry.leaving):
+                for each in self._cluster.gangs.companions(entry.pods[uid]):
+                    victims[each.uid] = each
+        uids = frozenset(victims) | leaving
+        graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
+        until = now + max(graces, default=0) + _LATE_S
+        effects = self._promise(key, _Promise(answer.places, until, reserved=False, victims=uids))
+        if not victims:
+            return effects
+        for uid in victims:
+            self._cluster.evicting(uid)
+        effects.append(Measured("preemption_victims", float(len(victims)), how="observe"))
+        effects.append(Evict(wanted.pods[0], words.names([key]), tuple(victims.values())))
+        return effects
+
+    def _needed(
+        self, entry: NodeEntry, members: Sequence[PodView], going: frozenset[str]
+    ) -> frozenset[str]:
+        """Who has to go so that the node takes the members; the most important are spared first."""
+        order = sorted(going, key=lambda uid: (-entry.pods[uid].priority, entry.pods[uid].started))
+        for uid in order:
+            if self._takes(entry, members, going - {uid}):
+                going -= {uid}
+        return going
+
+    def _takes(self, entry: NodeEntry, members: Sequence[PodView], going: frozenset[str]) -> bool:
+        (node,) = self._ground.nodes_of([entry], members[0], lambda _: going | entry.leaving) or (
+            None,
+        )
+        return node is not None and self._decider.fits_on(node, members)
+
+    def evicted(self, key: GangKey, event: Evicted, now: float) -> float | None:
+        """What became of evictions; the moment at which to try again, if they failed."""
+        if event.complete:
+            return None
+        self._withdraw(key)
+        if key in self._waiting:
+            self._waiting[key].preempt_after = now + _AGAIN_S
+        return now + _AGAIN_S
+
+    # --- reservations ----------------------------------------------------------------------------
+
+    def second(self, now: float) -> list[Effect]:
+        """Give up promises whose time is over, and reserve for who has waited long."""
+        for key, promise in list(self._promises.items()):
+            if not any(uid in self._queue for uid in promise.places):
+                self._withdraw(key)
+            elif now >= promise.until:
+                self._withdraw(key)
+                waits = self._waiting.get(key)
+                if waits is not None and promise.reserved:
+                    waits.since, waits.turns = now, waits.turns + 1
+                elif waits is not None:
+                    waits.preempt_after = now + _AVOID_S
+                for uid in promise.places:
+                    self._queue.rouse(uid)
+        for key in [key for key in self._waiting if not self._cluster.gangs.pods.get(key)]:
+            del self._waiting[key]
+        if not self._reserve_after or any(each.reserved for each in self._promises.values()):
+            return []
+        due = [
+            (waits.turns, waits.since, key)
+            for key, waits in self._waiting.items()
+            if key not in self._promises and now - waits.since >= self._reserve_after
+        ]
+        return self._reserve(min(due)[2], now) if due else []
+
+    def _reserve(self, key: GangKey, now: float) -> list[Effect]:
+        waits = self._waiting[key]
+        pods = [pod for pod in waits.wanted.pods if pod.uid in self._queue]
+        answer = self._solve(waits.wanted, _passing) if pods else None
+        if answer is None or answer.verdict is not Verdict.FITS:
+            # Whoever gets nothing now comes again after those who have not had a look yet.
+            waits.since, waits.turns = now, waits.turns + 1
+            return []
+        until = now + reservation.PATIENCE * self._reserve_after
+        nodes = sorted(set(answer.places.values()))
+        text = f"nodes {', '.join(nodes)} are kept for gang {words.names([key])}"
+        return [
+            *self._promise(key, _Promise(answer.places, until, reserved=True)),
+            Said("info", f"{text}, which has waited long"),
+            Post(pods[0], "Normal", "NodeReserved", f"{text}: they drain towards it"),
+        ]
+
+    # --- promises --------------------------------------------------------------------------------
+
+    def _promise(self, key: GangKey, promise: _Promise) -> list[Effect]:
+        self._promises[key] = promise
+        effects: list[Effect] = []
+        for uid, node in promise.places.items():
+            record = self._queue.records.get(uid)
+            if record is None:
+                continue
+            record.nominated = Nominated(
+                node, promise.until, reserved=promise.reserved, victims=promise.victims
+            )
+            self._cluster.nominate(uid, node, reserved=promise.reserved)
+            if not promise.reserved:
+                effects.append(Nominate(record.pod, node))
+        return effects
+
+    def _withdraw(self, key: GangKey) -> None:
+        promise = self._promises.pop(key, None)
+        for uid in promise.places if promise else ():
+            record = self._queue.records.get(uid)
+            if record is not None:
+                record.nominated = None
+            self._cluster.unnominate(uid)
+
+
+def _leaving(entry: NodeEntry) -> frozenset[str]:
+    return frozenset(entry.leaving)
+
+
+def _passing(entry: NodeEntry) -> frozenset[str]:
+    """Pods that end by themselves."""
+    return frozenset(
+        uid for uid, pod in entry.pods.items() if pod.deleting or not (pod.mirror or pod.lasting)
+    )

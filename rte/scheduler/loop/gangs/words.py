@@ -1,0 +1,81 @@
+"""Why a gang waits, in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.placement.joint.fit import FitTable
+from rte.placement.joint.gang import Verdict
+from rte.placement.joint.wording import missing_words
+from rte.scheduler.loop.gangs.ground import member_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rte.model.gang import GangKey
+    from rte.placement.joint.node import Node
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.loop.gangs.decide import Attempt
+    from rte.scheduler.loop.gangs.unit import Tally
+
+
+def names(unit: Iterable[GangKey]) -> str:
+    """``namespace/name`` of each gang."""
+    return " and ".join(f"{key.namespace}/{key.name}" for key in unit)
+
+
+def lacking(count: Tally) -> str:
+    """Pods of the gang are missing."""
+    there = len(count.waiting) + len(count.placed) + count.ended
+    pods = "pod" if count.lacking == 1 else "pods"
+    return (
+        f"waits for {count.lacking} more {pods} of gang {names([count.gang.key])}: "
+        f"{there} of {count.gang.min_count} are there"
+    )
+
+
+def unplaced(
+    unit: Sequence[GangKey],
+    attempt: Attempt,
+    nodes: Sequence[Node],
+    cluster: Cluster,
+    cycle: Cycle,
+) -> str:
+    """Too few of the gang's pods find a place."""
+    wanted, answer = attempt.wanted, attempt.answer
+    head = f"{wanted.need} pods of gang {names(unit)} need a place at once"
+    if answer is None or answer.verdict is Verdict.FITS:
+        return f"{head}: rules between its pods leave fewer than that"
+    if answer.verdict is Verdict.CUT_OFF:
+        text = f"{head}: {len(answer.places)} were found when the search was cut off"
+    else:
+        text = f"{head}, {len(answer.places)} find one; to blame: {answer.blame or 'not known'}"
+    for short in answer.shortages[:2]:
+        text += f"; of {len(short.pods)} like {_named(cluster, short.pods[0])} at most "
+        text += f"{short.places} find a place"
+    missing = _missing(wanted.pods, attempt, nodes, cluster, cycle)
+    return f"{text}; {missing}" if missing else text
+
+
+def _missing(
+    pods: Sequence[PodView],
+    attempt: Attempt,
+    nodes: Sequence[Node],
+    cluster: Cluster,
+    cycle: Cycle,
+) -> str:
+    """What the nearest zone lacks for one pod more than were placed."""
+    answer = attempt.answer
+    placed = answer.places if answer else {}
+    left = [pod for pod in pods if pod.uid not in placed]
+    if not left:
+        return ""
+    member = member_of(cluster, cycle, left[0])
+    short = FitTable(nodes).count(member).missing
+    return f"one more like {left[0].key}: {missing_words(short)}" if short else ""
+
+
+def _named(cluster: Cluster, uid: str) -> str:
+    return cluster.pods[uid].key if uid in cluster.pods else uid

@@ -1,0 +1,145 @@
+"""What is known of pods' requests and of nodes, for the rules of processing groups (pure).
+
+What is made of a node is kept on its entry until the entry changes, so it always follows from what
+the API shows and from our own decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rte.model import quantity
+from rte.placement.groups import allocation, facts, holdings, request
+from rte.placement.groups.answers import Answers
+from rte.placement.groups.document import RequestError
+from rte.placement.groups.live import Held, Holder, held_by
+from rte.placement.groups.nhd import adopt
+from rte.placement.groups.nhd.triadset import NHD_SCHEDULER
+from rte.placement.groups.parsing import check_pages, parse_request
+
+if TYPE_CHECKING:
+    from rte.placement.groups.answers import Ground, Wish
+    from rte.placement.groups.inventory import NodeFacts
+    from rte.placement.groups.policies import Policies
+    from rte.placement.groups.request import Request
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.shape import Shape
+
+_DERIVED = "ProcessingGroups"
+_HUGEPAGES = "hugepages-"
+_MOST_SHAPES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class OnNode:
+    """A node as processing groups see it."""
+
+    ground: Ground
+    facts: NodeFacts
+    held: Held
+
+
+class Books:
+    """Requests by shape, nodes by entry, and the answers that were given before."""
+
+    def __init__(self, policies: Policies) -> None:
+        self.policies = policies
+        self.answers = Answers()
+        self._wishes: dict[bytes, Wish | RequestError] = {}
+
+    def wish(self, shape: Shape) -> Wish | RequestError | None:
+        """What pods of the shape ask for, or what is wrong with it; None: they ask for nothing."""
+        text = shape.annotations.get(request.ANNOTATION)
+        if text is None:
+            return None
+        known = self._wishes.get(shape.key)
+        if known is None:
+            if len(self._wishes) >= _MOST_SHAPES:
+                self._wishes.clear()
+            try:
+                known = self.answers.wish(_request(text, shape))
+            except RequestError as error:
+                known = error
+            self._wishes[shape.key] = known
+        return known
+
+    def valid(self, shape: Shape) -> Wish | None:
+        """What pods of the shape ask for; None also where that is invalid."""
+        wish = self.wish(shape)
+        return None if isinstance(wish, RequestError) else wish
+
+    def on(self, entry: NodeEntry) -> OnNode | None:
+        """The node; None where its agent publishes no inventory."""
+        if _DERIVED not in entry.derived:
+            entry.derived[_DERIVED] = self._read(entry)
+        known: OnNode | None = entry.derived[_DERIVED]
+        return known
+
+    def _read(self, entry: NodeEntry) -> OnNode | None:
+        published = entry.report.inventory if entry.report else None
+        if published is None or entry.info is None:
+            return None
+        labels = entry.info.labels
+        held = held_by(
+            (holder(pod) for pod in entry.pods.values() if pod.annotations and pod.node),
+            published.inventory,
+        )
+        known = OnNode(
+            ground=self.answers.ground(
+                published.inventory, self.policies.of(labels), holdings.used_by(held.allocations)
+            ),
+            facts=facts.node_facts(
+                labels, unschedulable=entry.info.unschedulable, cpu_arch=published.cpu_arch
+            ),
+            held=held,
+        )
+        for pod in entry.pods.values():
+            # Pods that the node makes room for have no allocation yet: they get theirs first.
+            if not pod.node:
+                known = self._beside(known, pod)
+        return known
+
+    def _beside(self, known: OnNode, pod: PodView) -> OnNode:
+        """The node with what a pod would get there held as well."""
+        wish = self.valid(pod.shape)
+        if wish is None:
+            return known
+        given = self.answers.place(wish, known.ground).allocation
+        if given is None:
+            return known
+        allocations = {**known.held.allocations, pod.uid: given}
+        ground = known.ground
+        used = holdings.used_by(allocations)
+        return replace(
+            known,
+            ground=self.answers.ground(ground.inventory, ground.policy, used),
+            held=replace(known.held, allocations=allocations),
+        )
+
+
+def holder(pod: PodView) -> Holder:
+    """What a pod says that it holds."""
+    return Holder(
+        uid=pod.uid,
+        node=pod.node,
+        record=pod.annotations.get(allocation.ANNOTATION, ""),
+        nhd=pod.annotations.get(adopt.ANNOTATION, "") if pod.scheduler == NHD_SCHEDULER else "",
+    )
+
+
+def _request(text: str, shape: Shape) -> Request:
+    """The request, checked against the huge pages that the containers ask for.
+
+    Raises:
+        RequestError: it is invalid.
+    """
+    found = parse_request(text)
+    asked = {
+        name.removeprefix(_HUGEPAGES): amount // quantity.parse(name.removeprefix(_HUGEPAGES))
+        for name, amount in shape.totals.items()
+        if name.startswith(_HUGEPAGES)
+    }
+    check_pages(found, asked)
+    return found

@@ -1,0 +1,44 @@
+"""What a machine without I/O wants noted: values for metrics, and lines for the log (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value for a metric, named by the attribute of the program's metrics that holds it.
+
+    ``how``: ``inc``, ``set`` or ``observe``.
+    """
+
+    metric: str
+    value: float = 1.0
+    labels: tuple[str, ...] = ()
+    how: str = "inc"
+
+    def note(self, metrics: object) -> None:
+        """Give the value to that metric."""
+        metric = getattr(metrics, self.metric)
+        getattr(metric.labels(*self.labels) if self.labels else metric, self.how)(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A line for the log. ``level`` is the logger's method."""
+
+    level: str
+    text: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of readiness, and why it does not hold; without a reason it does."""
+
+    name: str
+    reason: str = ""

@@ -1,0 +1,226 @@
+"""What the page shows, as JSON values: a pure function of what is known of the cluster.
+
+Amounts of CPUs are whole exclusive CPUs, all others base units; sets of CPUs are lists as the
+kernel writes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from rte.model import bits
+from rte.placement.explain import zones_of
+from rte.placement.fleet import scores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rte.model.node import Holding, NodeState, Topology
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+
+#: Labels by which clouds and tools name pools of like nodes, the most telling first.
+POOL_LABELS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "node.kubernetes.io/instance-type",
+)
+
+
+def node(entry: NodeEntry) -> dict[str, Any] | None:
+    """One node; None while there is no Node object.
+
+    ``trust`` says why what is published cannot be built on, empty when it can; without a report of
+    rte's agent there are no ``zones``.
+    """
+    if entry.info is None:
+        return None
+    outlook = entry.outlook()
+    document: dict[str, Any] = {
+        "name": entry.name,
+        "pool": pool_of(entry.info.labels, outlook.predicted.topology if outlook else None),
+        "trust": entry.distrust() or ("" if outlook else "no report of rte's agent"),
+        "unschedulable": entry.info.unschedulable,
+        "zones": [],
+        "pods": [_pod(pod, None, confirmed=True) for pod in _others(entry, None)],
+    }
+    if outlook is None:
+        return document
+    state = outlook.predicted
+    confirmed = outlook.base.admitted
+    held = state.holdings.keys() | state.pod_holdings.keys()
+    views = {pod.kubelet_uid: pod for pod in entry.pods.values()}
+    return document | {
+        "policy": state.config.topology_policy,
+        "scope": state.config.topology_scope,
+        "kubelet": state.kubelet_version,
+        "managers": {"cpu": state.config.cpu_policy, "memory": state.config.memory_policy},
+        "machine": machine_key(state.topology),
+        "reserved": bits.format_list(state.reserved),
+        "zones": _zones(state),
+        "pods": [
+            *(
+                _pod(views.get(uid), state, confirmed=uid in confirmed, uid=uid)
+                for uid in sorted(held)
+            ),
+            *(_pod(pod, None, confirmed=True) for pod in _others(entry, state)),
+        ],
+    }
+
+
+def pool_of(labels: Mapping[str, str], topology: Topology | None) -> str:
+    """The pool that the labels name; else nodes of equal hardware are one."""
+    for label in POOL_LABELS:
+        if labels.get(label):
+            return labels[label]
+    if topology is None:
+        return "other nodes"
+    sizes = [cpus.bit_count() for cpus in topology.zone_cpus.values()]
+    size = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
+    plural = "s" if len(sizes) > 1 else ""
+    return f"{len(sizes)} zone{plural} of {size} CPUs"
+
+
+def machine_key(topology: Topology) -> str:
+    """A name for equal hardware; :func:`machine` tells what it is."""
+    cpus = [(info.cpu, info.core, info.socket, info.zone) for info in topology.cpus]
+    zones = [(zone.id, zone.distances) for zone in topology.zones]
+    return hashlib.sha256(repr((cpus, zones)).encode()).hexdigest()[:12]
+
+
+def machine(topology: Topology) -> dict[str, Any]:
+    """The hardware that many nodes share: zones with their cores, and the distances."""
+    cores: dict[int, dict[int, list[int]]] = {zone: {} for zone in topology.zone_cpus}
+    sockets: dict[int, set[int]] = {zone: set() for zone in topology.zone_cpus}
+    for info in topology.cpus:
+        cores[info.zone].setdefault(info.core, []).append(info.cpu)
+        sockets[info.zone].add(info.socket)
+    return {
+        "zones": [
+            {"id": zone, "sockets": sorted(sockets[zone]), "cores": list(threads.values())}
+            for zone, threads in cores.items()
+        ],
+        "distances": [list(zone.distances) for zone in topology.zones],
+    }
+
+
+def waiting(pod: PodView) -> dict[str, Any]:
+    """A pod that has no node, since when, and why in its scheduler's words."""
+    return {
+        "uid": pod.uid,
+        "pod": pod.key,
+        "since": pod.unschedulable[1] or pod.created,
+        "scheduler": pod.scheduler,
+        "reason": pod.unschedulable[0],
+        "cpus": sum(pod.shape.exclusive_cpus),
+    }
+
+
+def sample(nodes: Iterable[Mapping[str, Any]], waits: int) -> dict[str, Any]:
+    """One point of the curves.
+
+    ``free`` CPUs of all zones, the ``largest`` free zone, and ``stranded``: free CPUs that are not
+    in their node's emptiest zone, which no pod that must lie in one zone can have with the others.
+    """
+    free = largest = stranded = 0
+    for each in nodes:
+        zones = [zone["free"] for zone in each["zones"]]
+        if zones:
+            free += sum(zones)
+            largest = max(largest, *zones)
+            stranded += sum(zones) - max(zones)
+    return {"free": free, "largest": largest, "stranded": stranded, "waiting": waits}
+
+
+def _others(entry: NodeEntry, state: NodeState | None) -> list[PodView]:
+    """Pods that hold nothing of their own, in the order of their names."""
+    held = state.holdings.keys() | state.pod_holdings.keys() if state else frozenset()
+    pods = (pod for pod in entry.pods.values() if pod.kubelet_uid not in held)
+    return sorted(pods, key=lambda pod: pod.key)
+
+
+def _pod(
+    view: PodView | None, state: NodeState | None, *, confirmed: bool, uid: str = ""
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "uid": view.uid if view else uid,
+        "pod": view.key if view else uid,
+        "cpus": "",
+        "confirmed": confirmed,
+    }
+    if state is None:
+        return document
+    held = [*state.holdings.get(uid, {}).items()]
+    if uid in state.pod_holdings:  # what containers hold are parts of it
+        held = [("", state.pod_holdings[uid]), *held]
+    mask = 0
+    for _, holding in held:
+        mask |= zones_of(state, holding)
+    return document | {
+        "cpus": bits.format_list(state.held_cpus(uid)),
+        "zones": list(bits.members(mask)),
+        "aligned": mask.bit_count() <= 1,
+        "containers": [_container(name, holding, state) for name, holding in held],
+    }
+
+
+def _container(name: str, holding: Holding, state: NodeState) -> dict[str, Any]:
+    return {
+        "name": name,
+        "cpus": bits.format_list(holding.cpus),
+        "memory": [
+            [each.resource, bits.format_list(each.zones), each.size] for each in holding.memory
+        ],
+        "devices": [
+            [
+                resource,
+                [
+                    [
+                        pool.ids[i],
+                        None if pool.zones[i] is None else bits.format_list(pool.zones[i] or 0),
+                    ]
+                    for i in bits.members(mask)
+                ],
+            ]
+            for resource, mask in sorted(holding.devices.items())
+            for pool in [state.devices[resource]]
+        ],
+    }
+
+
+def _zones(state: NodeState) -> list[dict[str, Any]]:
+    out = []
+    for free in scores.free_by_zone(state):
+        row = state.memory.get(free.zone)
+        cpus = state.topology.zone_cpus[free.zone] & ~state.reserved
+        out.append(
+            {
+                "id": free.zone,
+                "free": free.cpus,
+                "cpus": cpus.bit_count(),
+                "memory": {
+                    name: [amounts.free, amounts.allocatable]
+                    for name, amounts in sorted(row.amounts.items())
+                    if amounts.allocatable or name == "memory"
+                }
+                if row
+                else {},
+                "devices": _devices(state, free.zone, free.others),
+            }
+        )
+    return out
+
+
+def _devices(state: NodeState, zone: int, free: Mapping[str, int]) -> dict[str, list[int]]:
+    """Resource -> free and healthy devices of the zone."""
+    out = {}
+    for resource, pool in sorted(state.devices.items()):
+        total = sum(
+            (zones or 0) >> zone & pool.healthy >> i & 1 for i, zones in enumerate(pool.zones)
+        )
+        if total:
+            out[resource] = [free.get(resource, 0), total]
+    return out

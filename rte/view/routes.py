@@ -1,0 +1,107 @@
+"""The page over HTTP: itself, its data, changes as server-sent events, and questions. Read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import web
+
+from rte import errors
+from rte.scheduler.front import answers
+from rte.view import page, tries
+
+if TYPE_CHECKING:
+    from rte.view.source import Source
+
+#: Browsers and proxies give up on a silent stream; a comment keeps it open.
+_HEARTBEAT_S = 15.0
+
+
+def routes(source: Source) -> list[web.RouteDef]:
+    """``/view`` is the page; below it ``data``, ``events``, ``at``, ``explain`` and ``try``."""
+    answering = _Answers(source)
+    return [
+        web.get("/view", answering.document),
+        web.get("/view/data", answering.data),
+        web.get("/view/at", answering.at),
+        web.get("/view/events", answering.events),
+        web.get("/view/explain", answering.explain),
+        web.post("/view/try", answering.attempt),
+    ]
+
+
+class _Answers:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def document(self, _: web.Request) -> web.Response:
+        response = web.Response(body=page.assemble(), content_type="text/html", charset="utf-8")
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.enable_compression()
+        return response
+
+    async def data(self, _: web.Request) -> web.Response:
+        self._source.look()
+        return _json(self._source.snapshot())
+
+    async def at(self, request: web.Request) -> web.Response:
+        try:
+            moment = float(request.query.get("t", ""))
+        except ValueError:
+            moment = math.nan
+        if not math.isfinite(moment):
+            return _json({"error": "t: expected seconds since 1970"}, status=400)
+        return _json({"at": moment, **self._source.history.at(moment)})
+
+    async def explain(self, request: web.Request) -> web.Response:
+        wanted = request.query.get("pod", "")
+        cluster, cycle = self._source.known.cluster, self._source.known.cycle
+        pod = cluster.pods.get(wanted) or next(
+            (each for each in cluster.pods.values() if each.key == wanted), None
+        )
+        if pod is None:
+            return _json({"error": f"there is no pod {wanted} any more"}, status=404)
+        return _json(answers.explain_pod(cluster, cycle, pod).as_json())
+
+    async def attempt(self, request: web.Request) -> web.Response:
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge as error:  # 1 MiB, unless the application says else
+            return _json({"error": f"the manifest is too long: {error.text}"}, status=413)
+        try:
+            return _json(tries.attempt(self._source.known, body.decode()))
+        except UnicodeDecodeError:
+            return _json({"error": "the manifest is not text"}, status=400)
+        except errors.RteError as error:
+            return _json({"error": str(error)}, status=400)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        async with self._source.listen() as changes:
+            await response.prepare(request)
+            await _send(response, {"hello": True})
+            while True:
+                try:
+                    async with asyncio.timeout(_HEARTBEAT_S):
+                        change = await changes.get()
+                except TimeoutError:
+                    await response.write(b": still here\n\n")
+                    continue
+                await _send(response, change)
+
+
+async def _send(response: web.StreamResponse, change: dict[str, Any]) -> None:
+    await response.write(b"data: " + orjson.dumps(change) + b"\n\n")
+
+
+def _json(body: Any, status: int = 200) -> web.Response:
+    response = web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+    response.headers["Cache-Control"] = "no-store"
+    response.enable_compression()
+    return response

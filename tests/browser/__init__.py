@@ -1,0 +1,1 @@
+"""The page in a real Chromium, against clusters made of the pure steps and against the demo."""

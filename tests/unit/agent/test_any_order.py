@@ -1,0 +1,142 @@
+"""Whatever happens: no report that is synced and wrong, no Lease renewed without a living source.
+
+Observer and publisher are played against a made-up node (:mod:`tests.unit.agent.world`): restarts,
+silence, half an answer, torn files, endings, second writers, outages of the API, late answers. Then
+everything heals, and what is published has to be exact.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rte.agent.observer import messages as seen
+from rte.agent.observer.messages import Change
+from tests.unit.agent.world import World
+
+#: Per test; 40 of them make 40,000 steps.
+STEPS = 1000
+
+
+def step(world: World) -> None:
+    """One thing happens."""
+    rng = world.rng
+    chance = rng.random()
+    if chance < 0.45:
+        for _ in range(rng.choice((1, 1, 2, 4, 8))):
+            respond(world)
+    elif chance < 0.6:
+        world.notice()
+        if world.api and rng.random() < 0.8:
+            world.tell_of_pods(rng.randint(1, 3))
+    elif chance < 0.75:
+        world.advance(rng.choice((0.001, 0.01, 0.1, 0.1, 1.0, 10.0)))
+    elif chance < 0.86:
+        world.admit()
+    elif chance < 0.93:
+        world.end()
+    elif chance < 0.96:
+        recover(world)
+    else:
+        disturb(world)
+    world.take_up()
+    world.tick()
+
+
+def respond(world: World) -> None:
+    """Somebody answers the agent, in any order."""
+    rng = world.rng
+    open_reads = [pending for pending in world.reads if pending.answer is None]
+    done = [pending for pending in world.reads if pending.answer is not None]
+    if open_reads and rng.random() < 0.6:
+        world.serve(rng.choice(open_reads))
+    elif done and rng.random() < 0.8:
+        world.deliver(rng.choice(done))
+    elif world.requests:
+        world.answer_request(rng.choice(world.requests))
+
+
+def disturb(world: World) -> None:
+    """Something that does not happen every day."""
+    rng = world.rng
+    match rng.randrange(12):
+        case 0 | 9 | 10 | 11:
+            world.restart()
+        case 1:
+            world.kubelet.up = False
+        case 2:
+            world.damaged = True
+            world.change_files()
+        case 3:
+            world.api_is_up = False
+        case 4:
+            world.write_over()
+        case 5 if world.watched:
+            world.tell_publisher(world.watched.pop(0))
+        case 6 if world.api:
+            world.tell(seen.PodsUnknown())
+        case 7 if world.api:
+            world.relist()
+        case _:
+            world.tell(seen.Noticed(Change.POLL | Change.MACHINE, world.now))
+
+
+def recover(world: World) -> None:
+    """One of the troubles is over."""
+    match world.rng.randrange(4):
+        case 0:
+            world.kubelet.up = True
+        case 1:
+            world.damaged = False
+            world.change_files()
+        case 2:
+            world.api_is_up = True
+        case _ if world.api and not world.observer.pods.listed:
+            world.relist()
+
+
+def heal(world: World) -> None:
+    """Everybody answers at once, and nothing more happens."""
+    world.kubelet.up = world.api_is_up = True
+    world.damaged = False
+    world.change_files()
+    while world.half is not None:
+        world.admit()
+    world.take_up(everybody=True)
+    if world.api:
+        world.relist()
+    for event in world.watched:
+        world.tell_publisher(event)
+    world.watched.clear()
+    for _ in range(80):
+        world.unnoticed |= Change.POLL
+        world.notice()
+        for _ in range(20):
+            for pending in list(world.reads):
+                if pending.answer is None:
+                    world.serve(pending)
+                world.deliver(pending)
+            for pending in list(world.requests):
+                world.answer_request(pending)
+            world.tick()
+        world.advance(5.0)
+
+
+@pytest.mark.parametrize("api", [True, False], ids=["api", "no api"])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: int, api: bool):
+    world = World(random.Random(f"{seed}-{api}"), api=api)
+    if api:
+        world.relist()
+    for _ in range(STEPS):
+        step(world)
+    heal(world)
+    state = world.truth()
+    assert state is not None
+    assert state.synced
+    assert state.epoch == world.kubelet.epoch
+    assert {uid: held["c"].cpus for uid, held in state.holdings.items()} == world.expected()
+    assert state.admitted == world.admitted & world.alive
+    assert world.renewals
+    assert world.synced_reports

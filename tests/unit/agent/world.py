@@ -1,0 +1,492 @@
+"""A node, its kubelet and its API server as values: what an agent's two machines may meet.
+
+Nothing happens by itself. A test chooses what happens next: something in the world, the service of
+an effect (what is read is as of then) or the delivery of its answer, time. So any order of them can
+be played, and every lie or delay is one that a real node could bring about.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rte import accounting, errors, nrt
+from rte.agent.observer import messages as seen
+from rte.agent.observer.machine import Observer, Scope
+from rte.agent.observer.messages import Change, NodeFacts
+from rte.agent.publisher import messages as told
+from rte.agent.publisher.machine import Publisher
+from rte.agent.publisher.renewals import Rhythm
+from rte.model.kubelet import (
+    Allocatable,
+    AllocatedPods,
+    CPUManagerState,
+    ListedContainer,
+    ListedPod,
+    StateFiles,
+    combine,
+)
+from rte.model.node import ConfigSource, KubeletConfig
+from rte.sysfs import read_machine
+from tests.unit.agent.kubelets import FIXTURES
+from tests.unit.agent.test_pods import pod
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from rte.model.machine import Machine
+    from rte.model.node import NodeState
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
+
+@cache
+def machine() -> Machine:
+    """The node's hardware."""
+    return read_machine(FIXTURES / "16-2s-hugepages/sys", FIXTURES / "16-2s-hugepages/proc")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the kubelet's files said at one moment, between two changes of the shared pool."""
+
+    entries: Mapping[str, int]
+    admitted: frozenset[str]
+
+
+@dataclass
+class Kubelet:
+    """One start of the kubelet.
+
+    Attributes:
+        listed: the pods that it knows; after its start none, until it has taken them up.
+        synced: it has known all of its pods since its start.
+    """
+
+    number: int
+    began: float
+    policy: str
+    version: str
+    listed: set[str] = field(default_factory=set)
+    synced: bool = False
+    up: bool = True
+
+    @property
+    def epoch(self) -> str:
+        return f"epoch-{self.number}"
+
+
+@dataclass
+class Pending:
+    """An effect that somebody carries out: not yet (``answer`` is None), or not yet delivered."""
+
+    effect: Any
+    epoch: str
+    answer: Any = None
+
+
+class World:
+    """Everything, and the checks of what the agent does."""
+
+    def __init__(self, rng: random.Random, *, api: bool) -> None:
+        self.rng, self.api = rng, api
+        self.now = 1000.0
+        self.kubelet = Kubelet(1, -1e6, "none", "v1.35.0", synced=True)
+        self.kubelets = {self.kubelet.epoch: self.kubelet}
+        self.entries: dict[str, int] = {}
+        self.admitted: set[str] = set()
+        self.alive: set[str] = set()
+        self.half: tuple[str, int, int] | None = None
+        self.damaged = False
+        self.serial = 0
+        self.history: list[Truth] = []
+        self.oldest = 0
+        self.shown: dict[str, dict[str, Any]] = {}
+        self.untold: list[Any] = []
+        self.unnoticed = Change.NOTHING
+        self.node_uid = "node-1"
+        self.stored: dict[str, Any] | None = None
+        self.version = 1
+        self.watched: list[told.Watched] = []
+        self.api_is_up = True
+        self.last_answer: dict[str, float] = {}
+        self.known_epoch = ""
+        self.renewals = self.synced_reports = 0
+        scope = Scope(
+            node_name="n0", pods=api, publish=nrt.Options(), accounting=accounting.Options()
+        )
+        self.observer = Observer(scope)
+        self.publisher = Publisher(rhythm=Rhythm())
+        self.reads: list[Pending] = []
+        self.requests: list[Pending] = []
+        self.trusted = -math.inf
+        self.remember()
+        self.tell(seen.MachineRead(machine()))
+
+    # --- the agent -------------------------------------------------------------------------------
+
+    def tell(self, event: Any) -> None:
+        """The observer is told; what it wants is taken note of."""
+        for effect in self.observer.handle(event, self.now):
+            match effect:
+                case seen.ReadFiles() | seen.Ask() | seen.Learn() | seen.ReadMachine():
+                    self.reads.append(Pending(effect, self.kubelet.epoch))
+                case seen.Publish():
+                    self.check_report(effect.observation.object)
+                    self.tell_publisher(told.Offered(effect.observation))
+        reading = self.observer.reading
+        if reading is not None and reading.state is not None and reading.state.synced:
+            assert reading.state.epoch == self.known_epoch, "the kubelet is another one by now"
+        if self.observer.trusted_until() != self.trusted:
+            self.trusted = self.observer.trusted_until()
+            self.tell_publisher(told.Trusted(self.trusted))
+
+    def tell_publisher(self, event: Any) -> None:
+        """The publisher is told; what it wants is taken note of."""
+        for effect in self.publisher.handle(event, self.now):
+            match effect:
+                case told.Get() | told.AskOwner() | told.Write():
+                    self.requests.append(Pending(effect, ""))
+                case told.Renew():
+                    self.check_renewal()
+                    self.requests.append(Pending(effect, ""))
+
+    def tick(self) -> None:
+        """What is due now."""
+        if self.observer.deadline() <= self.now:
+            self.tell(seen.Tick())
+        if self.publisher.deadline() <= self.now:
+            self.tell_publisher(told.Tick())
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def check_report(self, obj: dict[str, Any]) -> None:
+        """A report that says that it is synced is true."""
+        state = nrt.decode(obj).state
+        assert state is not None
+        if not state.synced:
+            return
+        self.synced_reports += 1
+        assert state.epoch == self.known_epoch, "of another start than the last one noticed"
+        kubelet = self.kubelets[state.epoch]
+        assert kubelet.synced, "the kubelet has not taken up its pods"
+        assert state.config.topology_policy == kubelet.policy
+        assert state.kubelet_version == kubelet.version
+        matches = [
+            index
+            for index in range(self.oldest, len(self.history))
+            if self._is_true(state, self.history[index])
+        ]
+        assert matches, (state.holdings, state.admitted, self.history[self.oldest :], self.alive)
+        self.oldest = matches[0]
+
+    def _is_true(self, state: NodeState, truth: Truth) -> bool:
+        """What the files said once, less pods that have ended."""
+        held = {uid: containers["c"].cpus for uid, containers in state.holdings.items()}
+        missing = (truth.entries.keys() - held.keys()) | (truth.admitted - state.admitted)
+        union = 0
+        for cpus in held.values():
+            union |= cpus
+        return (
+            all(truth.entries.get(uid) == cpus for uid, cpus in held.items())
+            and state.admitted <= truth.admitted
+            and not missing & self.alive
+            and state.shared == machine().online & ~union
+        )
+
+    def check_renewal(self) -> None:
+        """The Lease is renewed only while the kubelet that is reported of has just answered."""
+        self.renewals += 1
+        assert self.now - self.last_answer.get(self.known_epoch, -math.inf) < 1.2 * 60 + 30
+        state = self.observer.reading and self.observer.reading.state
+        assert state is not None
+        assert state.epoch == self.known_epoch
+        assert self.version > 1, "nothing was published yet"
+
+    # --- the world -------------------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """The files agree with each other, whoever is admitted by now."""
+        entries = dict(self.entries)
+        if self.half is not None:
+            entries[self.half[0]] = self.half[1]
+        self.history.append(Truth(entries, frozenset(self.admitted)))
+
+    def files(self) -> StateFiles:
+        """As they are read now."""
+        default = machine().online
+        entries = dict(self.entries)
+        if self.half is not None and self.half[2] >= 1:
+            default &= ~self.half[1]
+        if self.half is not None and self.half[2] >= 2:
+            entries[self.half[0]] = self.half[1]
+        for cpus in entries.values():
+            default &= ~cpus
+        return StateFiles(
+            cpu=CPUManagerState(
+                policy="static",
+                default=default,
+                entries={uid: {"c": cpus} for uid, cpus in entries.items()},
+            ),
+            allocated=AllocatedPods({uid: frozenset({"c"}) for uid in self.admitted}),
+            signatures=((self.serial, 0, 0), None, (self.serial, 1, 0), None),
+        )
+
+    def change_files(self) -> None:
+        """Something was written; inotify will tell."""
+        self.serial += 1
+        self.unnoticed |= Change.FILES
+
+    def admit(self) -> None:
+        """Begin an admission, or go on with it: shared pool, entry, marker."""
+        if not self.kubelet.up or self.damaged or not self._is_back:
+            return
+        if self.half is None:
+            # What ended pods still hold goes with the next admission, before it takes its own.
+            for uid in self.entries.keys() - self.alive:
+                del self.entries[uid]
+            self.admitted &= self.alive
+            taken = 1
+            for cpus in self.entries.values():
+                taken |= cpus
+            free = [1 << bit for bit in range(16) if not taken >> bit & 1]
+            if not free:
+                return
+            number = self.rng.randint(1, min(3, len(free)))
+            mask = sum(self.rng.sample(free, number))
+            uid = f"p{self.serial}-{len(self.history)}"
+            self.remember()
+            self.half = (uid, mask, 1)
+            self.alive.add(uid)
+            self.show(uid, "Pending")
+        else:
+            uid, mask, stage = self.half
+            if stage == 1:
+                self.half = (uid, mask, 2)
+                self.remember()
+            else:
+                self.half = None
+                self.entries[uid] = mask
+                self.admitted.add(uid)
+                self.kubelet.listed.add(uid)
+                self.remember()
+                self.show(uid, "Running")
+        self.change_files()
+
+    @property
+    def _is_back(self) -> bool:
+        return self.admitted & self.alive <= self.kubelet.listed
+
+    def end(self) -> None:
+        """A pod ends: the kubelet lets go of it, then the API shows it."""
+        running = sorted(self.alive & self.admitted & self.kubelet.listed)
+        if not running or not self.kubelet.up:
+            return
+        uid = self.rng.choice(running)
+        self.alive.discard(uid)
+        self.kubelet.listed.discard(uid)
+        if self.rng.random() < 0.5:
+            self.show(uid, "Succeeded")
+        else:
+            gone = self.shown.pop(uid)
+            self.untold.append(seen.PodGone(gone))
+
+    def show(self, uid: str, phase: str) -> None:
+        """The API shows a pod."""
+        obj = pod(uid, phase=phase)
+        if phase == "Pending":
+            obj["status"].pop("startTime")
+        self.shown[uid] = obj
+        self.untold.append(seen.PodSeen(obj))
+
+    def restart(self) -> None:
+        """Another kubelet, maybe configured otherwise; an admission under way is cut off."""
+        if self.half is not None:
+            uid, _, _ = self.half
+            self.half = None
+            self.alive.discard(uid)
+            self.change_files()
+            self.show(uid, "Failed")
+        self.damaged = False
+        number = self.kubelet.number + 1
+        self.kubelet = Kubelet(
+            number, self.now, self.rng.choice(POLICIES), f"v1.{35 + number % 3}.0"
+        )
+        self.kubelets[self.kubelet.epoch] = self.kubelet
+        self.unnoticed |= Change.SOCKET
+        self.take_up()
+
+    def take_up(self, *, everybody: bool = False) -> None:
+        """The kubelet takes up one of the pods from before its start, or all of them."""
+        waiting = sorted((self.alive & self.admitted) - self.kubelet.listed)
+        if everybody:
+            self.kubelet.listed |= set(waiting)
+        elif self.kubelet.up and waiting and self.rng.random() < 0.05:
+            self.kubelet.listed.add(waiting[0])
+        if self._is_back or self.now - self.kubelet.began > 120:
+            self.kubelet.listed |= set(waiting)
+            self.kubelet.synced = True
+
+    def write_over(self) -> None:
+        """Somebody else writes the object, deletes it, or makes the Node anew."""
+        if self.stored is None:
+            return
+        self.version += 1
+        chance = self.rng.random()
+        if chance < 0.2:
+            self.stored = None
+            self.node_uid = f"node-{self.version}"
+        elif chance < 0.4:
+            self.stored = None
+        else:
+            metadata = {**self.stored["metadata"], "resourceVersion": str(self.version)}
+            part = {"zones": []} if chance < 0.7 else {"foreign": chance}
+            self.stored = {**self.stored, "metadata": metadata, **part}
+        self.watched.append(told.Watched(self.stored, str(self.version)))
+
+    # --- what is read ----------------------------------------------------------------------------
+
+    def serve(self, pending: Pending) -> None:
+        """Carry an effect of the observer out; the answer is as of now."""
+        epoch = self.kubelet.epoch
+        match pending.effect:
+            case seen.ReadMachine():
+                pending.answer = seen.MachineRead(machine())
+            case seen.ReadFiles():
+                age_s = self.now - self.kubelet.began
+                if self.damaged or self.rng.random() < 0.02:
+                    error = errors.ParseError("cpu_manager_state", "{")
+                    pending.answer = seen.FilesRead(None, epoch, age_s, error)
+                else:
+                    pending.answer = seen.FilesRead(self.files(), epoch, age_s)
+            case seen.Ask():
+                pending.answer = self._ask(pending.epoch)
+            case seen.Learn():
+                pending.answer = self._learn(pending.effect)
+
+    def _ask(self, before: str) -> seen.Answered:
+        if before != self.kubelet.epoch or not self.kubelet.up or self.rng.random() < 0.05:
+            return seen.Answered(before, None, problem=errors.KubeletError("no answer"))
+        files = self.files()
+        listed = tuple(
+            ListedPod(
+                namespace="default",
+                name=uid,
+                containers=(ListedContainer(name="c", cpus=self.entries[uid]),),
+            )
+            for uid in sorted(self.kubelet.listed & self.entries.keys())
+        )
+        view = combine(
+            files,
+            pods=listed,
+            allocatable=Allocatable(cpus=machine().online & ~1),
+            coherent=self.half is None,
+        )
+        return seen.Answered(before, view, files)
+
+    def _learn(self, effect: seen.Learn) -> seen.Learnt:
+        if not self.api_is_up or self.rng.random() < 0.1:
+            return seen.Learnt(effect.epoch, problem=errors.KubeError("no answer"))
+        kubelet = self.kubelet
+        config = KubeletConfig(
+            cpu_policy="static",
+            reserved_cpus=1,
+            topology_policy=kubelet.policy,
+            source=ConfigSource.CONFIGZ,
+        )
+        node = NodeFacts(uid=self.node_uid, version=kubelet.version)
+        return seen.Learnt(effect.epoch, config, node, 0.0)
+
+    def deliver(self, pending: Pending) -> None:
+        """The observer learns the answer."""
+        self.reads.remove(pending)
+        answer = pending.answer
+        if isinstance(answer, seen.FilesRead):
+            self.known_epoch = answer.epoch
+        if isinstance(answer, seen.Answered) and answer.view is not None:
+            self.last_answer[answer.epoch] = self.now
+        self.tell(answer)
+
+    # --- the API server --------------------------------------------------------------------------
+
+    def answer_request(self, pending: Pending) -> None:
+        """The API server takes a request, or does not; an answer may be lost."""
+        self.requests.remove(pending)
+        effect = pending.effect
+        is_lost = self.rng.random() < 0.05
+        if not self.api_is_up or self.rng.random() < 0.05:
+            status = self.rng.choice((0, 403, 409, 422, 429, 500))
+            self._refuse(effect, status)
+            return
+        match effect:
+            case told.Renew():
+                self.tell_publisher(told.Renewed())
+            case told.AskOwner():
+                self.tell_publisher(told.OwnerKnown(self.node_uid))
+            case told.Get() if self.stored is None:
+                self._refuse(effect, 404)
+            case told.Get():
+                self.tell_publisher(told.Stored(self.stored))
+            case told.Write():
+                self._write(effect, is_lost=is_lost)
+
+    def _refuse(self, effect: Any, status: int) -> None:
+        error = errors.KubeError("refused", status=status)
+        answer = told.Renewed(error) if isinstance(effect, told.Renew) else told.Refused(error)
+        self.tell_publisher(answer)
+
+    def _write(self, write: told.Write, *, is_lost: bool) -> None:
+        there = self.stored["metadata"]["resourceVersion"] if self.stored else ""
+        if write.operation == "create" and self.stored is not None:
+            self._refuse(write, 409)
+        elif write.operation == "update" and self.stored is None:
+            self._refuse(write, 404)
+        elif write.operation == "update" and write.body["metadata"].get("resourceVersion") != there:
+            self._refuse(write, 409)
+        else:
+            self.version += 1
+            metadata = {**write.body["metadata"], "resourceVersion": str(self.version)}
+            self.stored = {**write.body, "metadata": metadata}
+            self.watched.append(told.Watched(self.stored, str(self.version)))
+            if is_lost:
+                self._refuse(write, 0)
+            else:
+                self.tell_publisher(told.Stored(self.stored))
+
+    def truth(self) -> NodeState | None:
+        """What the API server shows."""
+        return nrt.decode(self.stored).state if self.stored else None
+
+    def expected(self) -> dict[str, int]:
+        """Who holds what at the kubelet's next admission."""
+        return {uid: cpus for uid, cpus in self.entries.items() if uid in self.alive}
+
+    def advance(self, seconds: float) -> None:
+        """Time passes; deadlines on the way are kept."""
+        until = self.now + seconds
+        for _ in range(200):
+            due = min(self.observer.deadline(), self.publisher.deadline())
+            if due > until:
+                break
+            self.now = max(self.now, due)
+            self.tick()
+        self.now = max(self.now, until)
+
+    def notice(self) -> None:
+        """Followers tell what they have noticed."""
+        changes, self.unnoticed = self.unnoticed, Change.NOTHING
+        if changes:
+            self.tell(seen.Noticed(changes, self.now))
+
+    def tell_of_pods(self, number: int) -> None:
+        """The watch of pods tells."""
+        for _ in range(min(number, len(self.untold))):
+            self.tell(self.untold.pop(0))
+
+    def relist(self) -> None:
+        """The watch of pods begins anew."""
+        self.untold.clear()
+        self.tell(seen.PodsListed(tuple(self.shown.values())))

@@ -1,0 +1,277 @@
+"""Whatever is typed: one line that is true, an exit code as documented, never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rte import cli, config
+from rte.cli import COMMANDS
+
+#: Commands that end by themselves whatever they are given.
+OFFLINE = ("topology", "explain", "fit", "defrag", "simulate", "import", "render", "snapshot")
+JUNK = (
+    "",
+    " ",
+    "-",
+    "--",
+    "-1",
+    "0",
+    "1e999",
+    "NaN",
+    "None",
+    "*",
+    "a*b",
+    "/",
+    "../..",
+    "\n",
+    "é",
+    "🦀",
+)
+WORDS = (
+    *JUNK,
+    "2x8",
+    "2x8*2",
+    "2x8,sockets=0",
+    "9x9,threads=7",
+    "default/pod",
+    "nhd",
+    "triad",
+    "labels",
+)
+relaxed = settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch, tmp_path):
+    """No cluster, no settings, an empty folder."""
+    for name in os.environ:
+        if name.startswith(("RTE_", "KUBE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+def typed(words: list[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main(words)
+        except SystemExit as exit_:  # --help and --version of argparse
+            code = int(exit_.code or 0)
+    out.flush()
+    return code, out.buffer.getvalue().decode(), err.getvalue()
+
+
+def flags_of(command: str) -> list[str]:
+    code, out, _ = typed([command, "--help"])
+    assert code == 0
+    return sorted(set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", out)) - {"--help", "-h"})
+
+
+def check(words: list[str]) -> tuple[int, str]:
+    code, _, err = typed(words)
+    assert code in (0, 1, 2), words
+    lines = [line for line in err.splitlines() if ": note: " not in line]
+    if code == 2:
+        assert len(lines) == 1, (words, err)
+        assert lines[0].startswith("rte"), err
+    return code, err
+
+
+FLAGS = {command: flags_of(command) for command in COMMANDS}
+commands = st.sampled_from(list(COMMANDS))
+
+
+@st.composite
+def lines(draw, among=OFFLINE):
+    """A command with flags of its own and junk for values."""
+    command = draw(st.sampled_from(among))
+    left_out = ("--apply", "--from", "--file", "-f")
+    flags = ["-o", *(flag for flag in FLAGS[command] if flag not in left_out)]
+    word = st.sampled_from(WORDS) | st.sampled_from(flags) | st.text("a0/=,:*-é", max_size=6)
+    return [command, *draw(st.lists(word, max_size=6))]
+
+
+@given(lines(among=tuple(COMMANDS)), st.integers(0, 6), st.text("abcdefgh", min_size=3, max_size=9))
+@relaxed
+def test_a_thousand_wrong_command_lines_end_in_one_line(words, place, unknown):
+    place = min(1 + place, len(words))
+    if "--" in words[:place]:
+        place = 1
+    code, err = check([*words[:place], f"--{unknown}{place}", *words[place:]])
+    assert code == 2
+    assert "Traceback" not in err
+
+
+@given(lines())
+@relaxed
+def test_any_words_of_a_command_end_in_a_documented_exit_code(words):
+    assert "Traceback" not in check(words)[1]
+
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-2, 99) | st.sampled_from(["", "a", "1Gi", "x y", "-1"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "name",
+                    "limits",
+                    "requests",
+                    "cpu",
+                    "memory",
+                    "resources",
+                    "image",
+                    "labels",
+                    "items",
+                ]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "kind": st.sampled_from(
+            ["Pod", "Node", "NodeResourceTopology", "Deployment", "List", "Job", "Namespace", ""]
+        )
+        | scalars,
+        "apiVersion": scalars,
+        "metadata": st.fixed_dictionaries(
+            {}, optional={"name": values, "namespace": values, "annotations": values}
+        )
+        | values,
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "containers": values,
+                "replicas": values,
+                "template": values,
+                "nodeName": values,
+                "schedulerName": values,
+            },
+        )
+        | values,
+        "status": values,
+        "zones": values,
+    },
+)
+
+
+@given(
+    st.sampled_from(
+        [
+            ["explain", "-f", "FILE", "--from", "NODES"],
+            ["explain", "--all", "--from", "FILE"],
+            ["explain", "--restart", "--from", "FILE"],
+            ["fit", "-f", "FILE", "--from", "NODES"],
+            ["fit", "-f", "FILE", "--machine", "2x8", "--empty"],
+            ["defrag", "-f", "FILE", "--from", "NODES"],
+            ["defrag", "--from", "FILE"],
+            ["simulate", "-f", "FILE", "--machine", "1x4"],
+            ["simulate", "-f", "FILE", "-f", "NODES"],
+            ["topology", "FILE"],
+            ["import", "nhd", "labels", "-f", "FILE"],
+            ["import", "nhd", "triadset", "-f", "FILE"],
+            ["import", "nhd", "triad", "FILE"],
+            ["render", "template", "FILE", "--allocation", "FILE"],
+            ["render", "triad", "FILE", "--allocation", "FILE"],
+        ]
+    ),
+    st.lists(bodies | values, max_size=2),
+)
+@relaxed
+def test_any_objects_in_files_end_in_a_documented_exit_code(tmp_path, words, documents):
+    file, nodes = tmp_path / "file.yaml", tmp_path / "nodes.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    if not nodes.exists():
+        from tests.unit.cli.objects import node_objects
+
+        nodes.write_text(yaml.safe_dump_all(node_objects("n", (2,))))
+    names = {"FILE": str(file), "NODES": str(nodes)}
+    assert "Traceback" not in check([names.get(word, word) for word in words])[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["\0", "{", "a: [", "- &a [*a]", "\xff", "!!python/object:x {}", "%"]
+)
+@pytest.mark.parametrize("command", ["simulate", "explain", "fit"])
+def test_files_that_are_no_yaml(command, text, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(text.encode("latin-1"))
+    code, err = check(
+        [command, "-f", str(file), *(["--machine", "2x8"] if command != "explain" else [])]
+    )
+    assert code == 2
+    assert str(file) in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["topologi"], "unknown command topologi, did you mean topology?"),
+        (["simulate", "--machin", "2x8"], "unknown argument --machin, did you mean --machine?"),
+        (
+            ["run", "--sysfs-rot=/sys"],
+            "unknown argument --sysfs-rot=/sys, did you mean --sysfs-root?",
+        ),
+        (["fit", "--xyzzy"], "the following arguments are required: -f/--file"),
+        ([], "COMMAND"),
+    ],
+)
+def test_the_nearest_name_is_told(words, told):
+    code, err = check(words)
+    assert code == 2
+    assert told in err
+
+
+def test_unknown_variables_are_told_and_foreign_ones_are_not(monkeypatch):
+    monkeypatch.setenv("RTE_SYSFS_ROT", "/sys")
+    for name in ("RTE_SDK", "RTE_AGENT_SERVICE_HOST", "RTE_AGENT_PORT_9101_TCP_ADDR", "RTE_PORT"):
+        monkeypatch.setenv(name, "x")
+    assert config.unknown_variables(os.environ) == [
+        "RTE_SYSFS_ROT is no setting of rte, did you mean RTE_SYSFS_ROOT?"
+    ]
+    _, _, err = typed(["topology", "2x8"])
+    assert err == (
+        "rte topology: note: RTE_SYSFS_ROT is no setting of rte, did you mean RTE_SYSFS_ROOT?\n"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_the_exit_codes(command):
+    code, out, _ = typed([command, "--help"])
+    assert code == 0
+    assert f"example: rte {command}" in out
+    assert re.search(r"exit code: 0 done; 1 .*; 2 wrong usage", out)
+
+
+@pytest.mark.parametrize(
+    "command", ["topology", "explain", "fit", "defrag", "snapshot", "simulate"]
+)
+def test_settings_of_a_command_have_all_three_ways(command):
+    options = [option for option in config.OPTIONS if command in option.commands]
+    assert options
+    for option in options:
+        assert f"--{option.name}" in FLAGS[command]

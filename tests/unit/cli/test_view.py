@@ -1,0 +1,59 @@
+"""``rte view`` follows a cluster, serves its page, and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from rte.cli import main
+from rte.sim import demo
+
+if TYPE_CHECKING:
+    import pytest
+
+
+async def test_a_running_cluster_is_served_and_left_as_it_is() -> None:
+    async with demo.Cluster(demo.Settings(nodes=2, shapes=("2x8",))) as cluster:
+        await cluster.served()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rte", "view", "--listen", "127.0.0.1:0",
+            "--kubeconfig", str(cluster.kubeconfig),
+            stderr=asyncio.subprocess.PIPE, env=dict(os.environ),
+        )  # fmt: skip
+        assert process.stderr is not None
+        async with asyncio.timeout(20):
+            url = (await process.stderr.readline()).decode().split()[0]
+            async with aiohttp.ClientSession() as session:
+                nodes = []
+                while not all(node["zones"] for node in nodes) or len(nodes) < 2:
+                    async with session.get(f"{url}/data") as answer:
+                        nodes = (await answer.json())["nodes"]
+                async with session.get(url) as answer:
+                    assert "rte view" in await answer.text()
+            assert [node["name"] for node in nodes] == ["node-a", "node-b"]
+            assert nodes[0]["trust"] == ""
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+
+
+def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "users": [{"name": "u", "user": {}}],
+                "current-context": "c",
+            }
+        )
+    )
+    for words in (["--listen", "here"], ["--listen", "203.0.113.1:80"]):
+        assert main(["view", "--kubeconfig", str(kubeconfig), *words]) == 2
+        assert capsys.readouterr().err.startswith("rte view: ")

@@ -1,0 +1,155 @@
+"""Annotations of pods, operators' files: read, or refused in one line, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rte.placement.groups import networks
+from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.document import RequestError
+from rte.placement.groups.holdings import conflicts, used_by
+from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
+from rte.placement.groups.live import Holder, held_by
+from rte.placement.groups.policies import Policies, read_policies
+from rte.placement.groups.record import Record
+from tests.unit.placement.groups.nodes import two_sockets
+
+RECORD = Record(
+    pod="u",
+    node="n",
+    allocation=Allocation(
+        groups=(
+            GroupAllocation(
+                name="g",
+                zone=0,
+                feeders=((2,),),
+                queues=((18, 3),),
+                gpus=("0000:17:10.0",),
+                nics=(GivenNIC("0000:17:20.0", 10, 5, "0000:17:20.1", exclusive=True),),
+                pages={"1Gi": {0: 1}},
+            ),
+        ),
+        misc=(4,),
+    ),
+    devices={"0000:17:20.0": {"name": "e0", "mac": "m"}, "0000:17:20.1": {"name": "e1"}},
+)
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [at] if at else []
+    for key, each in inner:
+        found += paths(each, (*at, key)) if isinstance(each, dict | list) else [(*at, key)]
+    return found
+
+
+@given(st.data())
+def test_no_damaged_record_crashes_anything(data: st.DataObject) -> None:
+    document = json.loads(RECORD.text())
+    path = data.draw(st.sampled_from(paths(document)))
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(values)
+
+    held = held_by([Holder("u", "n", json.dumps(document))], two_sockets())
+
+    assert len(held.allocations) + len(held.unreadable) <= 1
+    used_by(held.allocations)
+    assert list(conflicts(held.allocations)) == []
+    assert all("\n" not in why for why in held.unreadable.values())
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_no_text_crashes_the_reading(record: str, nhd: str) -> None:
+    held = held_by([Holder("a", "n", record), Holder("b", "n", "", nhd)], two_sockets())
+
+    assert not held.allocations
+
+
+def test_a_record_counts_before_what_nhd_wrote() -> None:
+    held = held_by([Holder("u", "n", RECORD.text(), "a =")], two_sockets())
+
+    assert held.allocations == {"u": RECORD.allocation}
+
+
+@pytest.mark.parametrize(
+    ("template", "existing", "wanted"),
+    [
+        ("${name}@${name}", "", "e0@e0,e1@e1"),
+        ("host", "mgmt, kube/ipam@eth1", "mgmt, kube/ipam@eth1,host,host"),
+        ("sys/${name}", '{"name": "a"}',
+         [{"name": "a"}, {"name": "e0", "namespace": "sys"}, {"name": "e1", "namespace": "sys"}]),
+        ('{"name": "nad", "deviceID": "${address}"}', "mgmt",
+         [{"name": "mgmt"}, {"name": "nad", "deviceID": "0000:17:20.0"},
+          {"name": "nad", "deviceID": "0000:17:20.1"}]),
+    ],
+)  # fmt: skip
+def test_networks_are_named_beside_what_is_there(template: str, existing: str, wanted: Any) -> None:
+    got = networks.selection(template, RECORD, existing)
+
+    assert (got if isinstance(wanted, str) else json.loads(got)) == wanted
+
+
+@given(st.text(alphabet='[]{}",:name@/x ', max_size=30))
+def test_no_network_annotation_crashes_the_merge(existing: str) -> None:
+    try:
+        got = networks.selection("${name}@${name}", RECORD, existing)
+    except networks.NetworkError as error:
+        assert "\n" not in str(error)
+    else:
+        assert [it["name"] for it in networks.elements(got)][-2:] == ["e0", "e1"]
+
+
+def test_rules_of_classes_of_nodes() -> None:
+    policies = read_policies(
+        {
+            "nicSharing": "bandwidth",
+            "nicMinGbps": 2.5,
+            "classes": [
+                {"labels": {"pool": "radio"}, "settleFor": ["all"], "strategy": "spread"},
+                {"labels": {"pool": "x", "y": ""}, "networks": "${name}"},
+            ],
+        }
+    )
+
+    default = Policy(nic_sharing="bandwidth", nic_min_mbps=2_500)
+    assert policies.of({}) == policies.of({"pool": "x"}) == default
+    assert policies.of({"pool": "radio"}).settle_for == ("all",)
+    assert policies.of({"pool": "radio"}).nic_min_mbps == 2_500
+    assert policies.of({"pool": "x", "y": ""}).networks == "${name}"
+    assert read_policies(None) == Policies(default=DEFAULT_POLICY)
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ([], "must be an object"),
+        ({"nicSharing": "none"}, "nicSharing: must be one of"),
+        ({"nicHeadroom": 90}, "nicHeadroom: is not known; known are nicHeadroomPercent"),
+        ({"nicHeadroomPercent": 0}, "must be 1 to 100"),
+        ({"settleSeconds": -1}, "settleSeconds: must be 0 to"),
+        ({"settleFor": ["cpu"]}, "settleFor[0]: must be one of"),
+        ({"classes": [{}]}, "classes[0]: needs labels"),
+        ({"classes": [{"labels": {"a": 1}}]}, "classes[0].labels.a: must be a text"),
+        ({"networks": "${mtu}"}, "networks: the allocation has no mtu"),
+        ({"networks": "@x"}, "names no network"),
+        ({"nicMinGbps": 0.0001}, "at most three decimals"),
+        ({"nicMinGbps": float("nan")}, "nicMinGbps"),
+    ],
+)
+def test_a_wrong_rule_is_told_with_its_place(document: Any, why: str) -> None:
+    with pytest.raises(RequestError) as error:
+        read_policies(document)
+    assert why in str(error.value)

@@ -1,0 +1,126 @@
+"""Room for gangs: evictions and reservations as a unit."""
+
+from __future__ import annotations
+
+from rte.scheduler.loop import messages
+from tests.unit.scheduler.gangs.build import Square
+
+
+def victims(desk: Square) -> set[str]:
+    return {pod.uid for effect in desk.told(messages.Evict) for pod in effect.victims}
+
+
+def test_a_gang_evicts_only_what_stands_in_the_way_of_all_its_pods() -> None:
+    desk = Square(2)
+    low = [desk.pod(f"low{n}", "7") for n in range(4)]
+    desk.run_all()
+    desk.group("g", 2)
+    uids = desk.members("g", ["7", "8"], priority=10)
+    assert len(victims(desk)) == 2
+    assert desk.placed(uids) == 0
+    for uid in sorted(victims(desk)):
+        desk.end(uid)
+    assert desk.placed(uids) == 2
+    desk.run_all()
+    assert len(victims(desk) & set(low)) == 2
+
+
+def test_nobody_is_evicted_where_that_does_not_make_room_for_the_whole_gang() -> None:
+    desk = Square(1)
+    desk.pod("low", "7")
+    desk.pod("high", "8", priority=100)
+    desk.run_all()
+    desk.group("g", 2)
+    desk.members("g", ["7", "8"], priority=10)
+    assert victims(desk) == set()
+
+
+def test_the_room_that_was_made_is_kept_for_the_whole_gang() -> None:
+    desk = Square(1)
+    low = [desk.pod(f"low{n}", cpu) for n, cpu in enumerate("78")]
+    desk.run_all()
+    desk.group("g", 2)
+    uids = desk.members("g", ["7", "8"], priority=10)
+    assert victims(desk) == set(low)
+    desk.end(low[0])
+    rival = desk.pod("rival", "2", priority=5)
+    assert not desk.where(rival)
+    desk.end(low[1])
+    assert desk.placed(uids) == 2
+
+
+def test_victims_that_do_not_end_are_not_waited_for_for_ever() -> None:
+    desk = Square(1)
+    low = [desk.pod(f"low{n}", cpu) for n, cpu in enumerate("78")]
+    desk.run_all()
+    desk.group("g", 2)
+    desk.members("g", ["7", "8"], priority=10)
+    desk.end(low[0])
+    rival = desk.pod("rival", "2", priority=5)
+    desk.pass_time(45.0)
+    assert not desk.machine.cluster.nominations
+    assert desk.where(rival)
+
+
+def test_who_evicts_one_pod_of_a_gang_that_is_disrupted_whole_evicts_all() -> None:
+    desk = Square(2)
+    desk.group("g", 2, disruptionMode={"all": {}})
+    gang = desk.members("g", ["7", "7"])
+    desk.run_all()
+    rest = [desk.pod(f"rest{n}", "7", priority=50) for n in range(2)]
+    desk.run_all()
+    assert all(map(desk.where, [*gang, *rest]))
+    desk.pod("large", "6", priority=10)
+    assert victims(desk) == set(gang)
+
+
+def test_a_gang_that_is_disrupted_whole_stays_where_one_of_its_pods_is_too_important() -> None:
+    desk = Square(1)
+    desk.group("g", 2, disruptionMode={"all": {}})
+    one = desk.members("g", ["7"], node_name="n0")
+    two = desk.members("g", ["8"], node_name="n0", priority=100)
+    desk.run_all()
+    desk.group("h", 1)
+    desk.members("h", ["6"], priority=10)
+    assert victims(desk) == set()
+    assert desk.placed([*one, *two]) == 2
+
+
+def test_small_pods_do_not_starve_a_gang_and_it_does_not_starve_them() -> None:
+    desk = Square(1, reserve_after=30.0)
+    desk.group("g", 2)
+    small = [desk.pod(f"s{number}", "5") for number in range(2)]
+    desk.run_all()
+    gang = desk.members("g", ["7", "8"])
+    # One small pod ends whenever the next one is there: never both zones are free by themselves.
+    started = 0.0
+    for number in range(12):
+        small.append(desk.pod(f"t{number}", "5"))
+        desk.pass_time(10.0)
+        gone = next((uid for uid in small if desk.where(uid)), None)
+        if gone is not None:
+            small.remove(gone)
+            desk.end(gone)
+            desk.run_all()
+        if desk.placed(gang) == 2 and not started:
+            started = desk.now
+    assert started
+    # Small pods go on when the gang has ended.
+    for uid in gang:
+        desk.end(uid)
+    desk.pass_time(5.0)
+    assert sum(1 for uid in small if desk.where(uid)) == 2
+
+
+def test_a_reservation_under_which_nothing_ends_gives_way_to_others() -> None:
+    desk = Square(1, reserve_after=30.0)
+    desk.pod("long", "5")
+    desk.run_all()
+    desk.group("g", 2)
+    desk.members("g", ["7", "8"])
+    desk.pass_time(40.0)
+    assert desk.machine.cluster.nominations
+    small = desk.pod("small", "5")
+    assert not desk.where(small)
+    desk.pass_time(70.0)
+    assert desk.where(small)
