@@ -38,6 +38,7 @@ class Driver:
         self.machine.active = True
         self.now = 0.0
         self.longest: dict[str, float] = defaultdict(float)
+        self.first_bind = 0.0
         self.spent = 0.0
 
     def feed(self, event: Event) -> list[Effect]:
@@ -58,6 +59,8 @@ class Driver:
         while self.machine.has_work():
             for effect in self.feed(messages.Turn()):
                 if isinstance(effect, Bind):
+                    if not binds:
+                        self.first_bind = time.perf_counter()
                     binds.append(effect)
                     self.feed(messages.Bound(effect.pod.uid, messages.Outcome.BOUND))
                     confirm(self.machine.cluster, effect.pod)
@@ -152,7 +155,7 @@ def main() -> None:
         start = time.perf_counter()
         driver.feed(Seen("reports", report))
         binds = driver.work()
-        delays.append(time.perf_counter() - start)
+        delays.append(driver.first_bind - start)
         if not binds:
             raise SystemExit("a node has become empty, and nobody was placed there")
     print(f"the pod that a report helps: at most {1e3 * max(delays):.0f} ms until its bind")
