@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,6 @@ from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
-from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
@@ -128,14 +126,7 @@ class Cycle:
         waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
-        for entry, closed in candidates:
-            if closed and found:
-                break
-            if closed and waits_on:
-                # Whether it waits there as well, or is refused, makes no difference now.
-                refused_by.add(NodeResourceTopology.name)
-                waits_on.add(entry.name)
-                continue
+        for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -347,17 +338,14 @@ class Cycle:
 
     def _candidates(
         self, pod: PodView, around: Around, seen: int, refused_by: set[str]
-    ) -> tuple[Iterable[tuple[NodeEntry, bool]], int]:
-        """Nodes in the order in which they are checked, and out of how many the best is chosen.
-
-        With each, whether its managers are known to refuse the pod, so that a check only tells why.
-        """
+    ) -> tuple[Iterable[NodeEntry], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
         cluster = self._cluster
         changed = None
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
             if len(changed) <= _FEW:
-                return ((entry, False) for entry in changed), ENOUGH
+                return changed, ENOUGH
         self._refresh()
         screened = self._table.screen(pod.shape, self.profile.refusals(around))
         if changed is not None:
@@ -370,10 +358,7 @@ class Cycle:
         ]
         asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
-        entries = chain(
-            ((cluster.rows[row], False) for row in screened.best_first(preference)),
-            ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
-        )
+        entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
         decided = bool(concerned) and all(plugin.decides for plugin in concerned)
         enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
