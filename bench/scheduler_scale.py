@@ -176,7 +176,9 @@ def confirm(cluster: Cluster, pod: PodView) -> None:
     entry = cluster.nodes[cluster.assumed[pod.uid]]
     if entry.report is None or entry.report.state is None:
         raise SystemExit("a node has lost its report")
-    after = placement.admit(entry.report.state, pod.shape.as_pod(pod.kubelet_uid))
+    reported = entry.report.state
+    state = placement.settle(reported, reported.admitted - entry.gone.keys())
+    after = placement.admit(state, pod.shape.as_pod(pod.kubelet_uid))
     if after.verdict != "admitted":
         raise SystemExit(f"the kubelet of {entry.name} refuses {pod.key}: {after.message}")
     admitted = after.state.admitted | {pod.kubelet_uid}

@@ -8,7 +8,6 @@ from rte.placement.inflight.futures import (
     fit_together,
     fits_under_every_outcome,
     is_monotone,
-    is_zonewise,
     outcomes,
 )
 from rte.placement.kubelet.admission import (
@@ -38,7 +37,6 @@ __all__ = [
     "fits_under_every_outcome",
     "initial_state",
     "is_monotone",
-    "is_zonewise",
     "outcomes",
     "possible_states",
     "remove",

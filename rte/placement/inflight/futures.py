@@ -50,7 +50,7 @@ MAX_ENDINGS = 64
 #: More pods than this are not looked at together: each costs an admission.
 MOST_TOGETHER = 8
 #: Admissions that following their orders may cost.
-MAX_STEPS = 128
+MAX_STEPS = 512
 
 
 def certain_under_endings(state: NodeState, pod: Pod, endable: Collection[str]) -> bool:
@@ -163,7 +163,7 @@ def fit_together(
             the pods can lead to are walked, where the rules say no.
         fuller: the node may have been fuller when it admitted some of them.
     """
-    zonewise = len(pods) <= MOST_TOGETHER and is_zonewise(state)
+    zonewise = len(pods) <= MOST_TOGETHER and _is_zonewise(state)
     if zonewise and _fit_by_room(state, pods):
         return True
     if not all(admit(state, pod).admitted for pod in pods):
@@ -279,7 +279,7 @@ def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> No
     )
 
 
-def is_zonewise(state: NodeState) -> bool:
+def _is_zonewise(state: NodeState) -> bool:
     """Whether outcomes differ by zone only: a memory manager that may bind zones into groups makes
     outcomes that "every zone" does not cover.
     """

@@ -8,14 +8,14 @@ what it lets through is checked there, best candidates first.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rte.model.pod import QOS, ContainerKind
-from rte.scheduler.framework.node import UNBOUNDED, free_by_zone
+from rte.model.pod import ContainerKind
+from rte.scheduler.framework.node import UNBOUNDED
 from rte.scheduler.plugins import (
     node_affinity,
     node_resources_fit,
@@ -52,19 +52,20 @@ class Screened:
     Attributes:
         rows: their numbers.
         keys: of each, the smaller the better.
-        closed: of each, whether the managers surely refuse the pod, for the sake of pods in flight
-            or for good.
         dropped: names of plugins that ruled others out.
     """
 
     rows: Rows
     keys: Column
-    closed: Mask
     dropped: frozenset[str]
 
+    def among(self, rows: Sequence[int]) -> Screened:
+        """What is left of these rows."""
+        chosen = np.isin(self.rows, rows)
+        return replace(self, rows=self.rows[chosen], keys=self.keys[chosen])
+
     def best_first(self, preference: NDArray[np.float64] | None = None) -> Iterator[int]:
-        """Those that are not closed, in order; ``preference`` (of each of the rows, the higher the
-        better) goes before the keys.
+        """The rows in order; ``preference`` (of each, the higher the better) goes before the keys.
 
         Only the first ones are sorted at once.
         """
@@ -73,7 +74,7 @@ class Screened:
             order = np.lexsort((self.keys, -preference))
             ranks = np.empty(len(order), dtype=np.int64)
             ranks[order] = np.arange(len(order))
-        rows, ranks = self.rows[~self.closed], ranks[~self.closed]
+        rows = self.rows
         if len(rows) > 4 * _SORTED:
             top = np.argpartition(ranks, _SORTED)[:_SORTED]
             top = top[np.argsort(ranks[top], kind="stable")]
@@ -131,11 +132,7 @@ class Table:
         self._cpus = np.zeros((1, 0), dtype=np.int32)
         self._memory = np.zeros((1, 0), dtype=np.int64)
         self._cpus_together = np.zeros(0, dtype=np.int64)
-        # What is left of them if the pods in flight held their share in each zone.
-        self._sure_cpus = np.zeros((1, 0), dtype=np.int32)
-        self._sure_memory = np.zeros((1, 0), dtype=np.int64)
         self._in_flight = np.zeros(0, dtype=np.int64)
-        self._closed = np.zeros(0, dtype=np.bool_)
         self._aligning = np.zeros(0, dtype=np.bool_)
         # A zone that lacks room is all that the managers can say against a pod there.
         self._plain = np.zeros(0, dtype=np.bool_)
@@ -167,9 +164,7 @@ class Table:
             if not now:
                 break
         rows = np.flatnonzero(ok)
-        return Screened(
-            rows, self._preference(shape, rows), self._shut(shape)[rows], frozenset(dropped)
-        )
+        return Screened(rows, self._preference(shape, rows), frozenset(dropped))
 
     def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
         """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.
@@ -306,19 +301,6 @@ class Table:
         found: Mask = np.where(self._single, single, restricted)
         return found
 
-    def _shut(self, shape: Shape) -> Mask:
-        """Rows whose managers refuse the pod, or have it wait for pods in flight."""
-        if shape.pod.qos is not QOS.GUARANTEED or shape.pod.pod_requests is not None:
-            return np.zeros(self._rows, dtype=np.bool_)
-        shut = self._closed.copy()
-        for container, cpus in zip(shape.pod.containers, shape.exclusive_cpus, strict=True):
-            if cpus:
-                # Beside pods in flight that may be in any zone, each container needs one that has
-                # room for all of them.
-                both = (self._sure_cpus >= cpus) & (self._sure_memory >= _bytes(container))
-                shut |= self._single & ~np.logical_or.reduce(both, axis=0)
-        return shut & self._zoned
-
     def _one_zone(self, cpus: int, memory: int) -> Mask:
         both = (self._cpus >= cpus) & (self._memory >= memory)
         found: Mask = np.logical_or.reduce(both, axis=0)
@@ -330,7 +312,7 @@ class Table:
         if rows <= self._rows:
             return
         more = rows - self._rows
-        for name in ("_zoned", "_single", "_by_pod", "_aligning", "_closed", "_plain"):
+        for name in ("_zoned", "_single", "_by_pod", "_aligning", "_plain"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
         for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound", "_zone_count"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
@@ -354,7 +336,7 @@ class Table:
         self._load_zones(entry)
 
     def _pad_zones(self, pad: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        for name in ("_cpus", "_memory", "_sure_cpus", "_sure_memory"):
+        for name in ("_cpus", "_memory"):
             setattr(self, name, np.pad(getattr(self, name), pad))
 
     def _load_zones(self, entry: NodeEntry) -> None:
@@ -363,13 +345,11 @@ class Table:
         self._zoned[row] = zones is not None
         self._in_flight[row] = len(view.in_flight) if view else 0
         self._cpus[:, row], self._memory[:, row] = 0, 0
-        self._sure_cpus[:, row], self._sure_memory[:, row] = 0, 0
         self._cpus_together[row], self._aligning[row], self._plain[row] = 0, False, False
         self._zone_count[row] = len(zones or ())
         if zones is None or view is None:
             return
         config = view.base.config
-        self._closed[row] = view.is_closed
         self._single[row] = config.topology_policy == "single-numa-node"
         self._plain[row] = not (
             view.in_flight
@@ -386,23 +366,11 @@ class Table:
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
             self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))
-        _put(self._cpus, self._memory, row, zones)
-        if view.in_flight and not view.steady:
-            zones, (cpus, memory) = free_by_zone(view.base), view.shares()
-            zones = tuple((zone, free - cpus, left - memory) for zone, free, left in zones)
-        _put(self._sure_cpus, self._sure_memory, row, zones)
+        for position, (_, cpus, memory) in enumerate(zones):
+            self._cpus[position, row] = min(cpus, _MANY)
+            self._memory[position, row] = min(memory, UNBOUNDED)
         self._cpus_together[row] = self._cpus[:, row].sum(dtype=np.int64)
-        self._broken_up[row] = _brokenness(
-            entry.free_by_zone() or (), view.base.topology.zone_cpus.values()
-        )
-
-
-def _put(
-    cpus: NDArray[np.int32], memory: Column, row: int, zones: Iterable[tuple[int, int, int]]
-) -> None:
-    for position, (_, free, left) in enumerate(zones):
-        cpus[position, row] = min(free, _MANY)
-        memory[position, row] = min(left, UNBOUNDED)
+        self._broken_up[row] = _brokenness(zones, view.base.topology.zone_cpus.values())
 
 
 def _brokenness(zones: Iterable[tuple[int, int, int]], sizes: Iterable[int]) -> int:

@@ -172,6 +172,7 @@ class NodeEntry:
         self.changed = 0
         self._outlook: state.Outlook | None = None
         self._free: tuple[tuple[int, int, int], ...] | None = None
+        self._largest: int | None = None
         self.remembered: dict[bytes, Status] = {}
         self.derived: dict[str, Any] = {}
         self.verdicts: dict[bytes, state.Verdict] = {}
@@ -182,6 +183,7 @@ class NodeEntry:
         self.changed = sequence
         self._outlook = None
         self._free = None
+        self._largest = None
         self.forget_answers()
 
     def forget_answers(self) -> None:
@@ -307,6 +309,17 @@ class NodeEntry:
         if outlook is not None and self._free is None:
             self._free = free_by_zone(outlook.predicted)
         return self._free
+
+    def largest_zone(self) -> int:
+        """No container of more exclusive CPUs than this is admitted as things are."""
+        if self._largest is None:
+            view, zones = self.outlook(), self.free_by_zone()
+            self._largest = UNBOUNDED
+            if view is not None and zones is not None:
+                config = view.base.config
+                if config.topology_policy == "single-numa-node" and config.cpu_policy == "static":
+                    self._largest = max((cpus for _, cpus, _ in zones), default=0)
+        return self._largest
 
     def without(self, uids: frozenset[str]) -> NodeEntry:
         """This node as it will be when these pods have ended."""

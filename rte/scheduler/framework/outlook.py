@@ -52,25 +52,6 @@ class Outlook:
     overtaken: bool = False
     ending: frozenset[str] = frozenset()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether :func:`judge` surely refuses every further exacting pod until a confirmation."""
-        if not self.in_flight or self.steady:
-            return self.doubtful
-        return self.doubtful or not placement.is_zonewise(self.base)
-
-    def shares(self) -> tuple[int, int]:
-        """CPUs and bytes that the pods in flight hold at least, wherever they are."""
-        boxes = [
-            box
-            for pod in self.in_flight
-            if pod.qos is QOS.GUARANTEED and pod.pod_requests is None
-            for box in pod.containers
-        ]
-        milli = [box.requests.get("cpu", 0) for box in boxes]
-        cpus = sum(each // 1000 for each in milli if each % 1000 == 0)
-        return cpus, sum(box.requests.get("memory", 0) for box in boxes)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:

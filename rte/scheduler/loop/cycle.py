@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,6 @@ from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
-from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
@@ -56,6 +54,9 @@ _BEYOND = frozenset({DynamicResources.name})
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
 
+#: So many nodes are checked without a screen.
+_FEW = 4
+
 #: Stand for the plugin of a refusal for the sake of a pod that waits there, and of one by something
 #: that passes by itself.
 NOMINATED, WAITS = "Nominated", "Waits"
@@ -80,8 +81,8 @@ class Decision:
         status: that node's answer.
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
-        second_best: some node would do, though not well.
         waits_on: the nodes where they do.
+        second_best: some node would do, though not well.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -89,8 +90,8 @@ class Decision:
     status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
-    second_best: bool = False
     waits_on: frozenset[str] = frozenset()
+    second_best: bool = False
     refused_by: frozenset[str] = frozenset()
 
 
@@ -125,14 +126,7 @@ class Cycle:
         waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
-        for entry, closed in candidates:
-            if closed and found:
-                break
-            if closed and waits_on:
-                # Whether it waits there as well, or is refused, makes no difference now.
-                refused_by.add(NodeResourceTopology.name)
-                waits_on.add(entry.name)
-                continue
+        for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
                 found.append(Candidate(entry, status))
@@ -344,17 +338,18 @@ class Cycle:
 
     def _candidates(
         self, pod: PodView, around: Around, seen: int, refused_by: set[str]
-    ) -> tuple[Iterable[tuple[NodeEntry, bool]], int]:
-        """Nodes in the order in which they are checked, and out of how many the best is chosen.
-
-        With each, whether its managers are known to refuse the pod, so that a check only tells why.
-        """
+    ) -> tuple[Iterable[NodeEntry], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
         cluster = self._cluster
+        changed = None
         if seen >= 0:
             changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
-            return ((entry, False) for entry in changed), ENOUGH
+            if len(changed) <= _FEW:
+                return changed, ENOUGH
         self._refresh()
         screened = self._table.screen(pod.shape, self.profile.refusals(around))
+        if changed is not None:
+            screened = screened.among([entry.row for entry in changed])
         refused_by |= screened.dropped
         concerned = [
             plugin
@@ -363,15 +358,11 @@ class Cycle:
         ]
         asked = [plugin for plugin in concerned if not plugin.exact]
         preference = self._preference(pod, screened.rows, asked) if asked else None
-        entries = chain(
-            ((cluster.rows[row], False) for row in screened.best_first(preference)),
-            ((cluster.rows[row], True) for row in screened.rows[screened.closed].tolist()),
-        )
+        entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
         decided = bool(concerned) and all(plugin.decides for plugin in concerned)
         enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
-        existing = (pair for pair in entries if cluster.nodes.get(pair[0].name) is pair[0])
-        return existing, enough
+        return entries, enough
 
     def _preference(
         self, pod: PodView, rows: Rows, asked: Sequence[Score]

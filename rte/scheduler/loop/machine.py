@@ -130,6 +130,7 @@ class Machine:
         self._taking_back: set[str] = set()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
+        self._watched: set[str] = set()
         self._labels_count = False
         self._effects: list[Effect] = []
         self._at(0.0, "second", "")
@@ -584,16 +585,15 @@ class Machine:
             match what:
                 case "release":
                     self.queue.release(now)
-                case "tell" if explained == _EXPLANATIONS:
-                    self._at(now + _NEXT_S, "tell", key)
                 case "tell":
-                    explained += self._tell(key, now)
+                    explained += self._tell(key, now, later=explained >= _EXPLANATIONS)
                 case "preempt" | "patience":
                     record = self.queue.records.get(key)
                     if record is not None and what == "preempt":
                         self._room.wants(record)
                     self.queue.rouse(key)
                 case "nomination":
+                    self._watched.discard(key)
                     self._review(key, now)
                 case "evidence":
                     self._rejections.due(key, now)
@@ -612,15 +612,18 @@ class Machine:
 
     def _watch_nominations(self, now: float) -> None:
         """Each nomination is looked at when its time is over."""
-        watched = {key for _, _, what, key in self._timers if what == "nomination"}
-        for uid in self.cluster.nominations.keys() - watched:
+        for uid in self.cluster.nominations.keys() - self._watched:
             record = self.queue.records.get(uid)
             if record is not None and record.nominated is not None:
                 # One that cannot be judged yet is looked at again.
+                self._watched.add(uid)
                 self._at(max(record.nominated.until, now + _SECOND), "nomination", uid)
 
-    def _tell(self, uid: str, now: float) -> bool:
-        """Tell users why the pod waits; whether that had to be found out."""
+    def _tell(self, uid: str, now: float, *, later: bool) -> bool:
+        """Tell users why the pod waits, now or a moment later; whether that had to be found out."""
+        if later:
+            self._at(now + _NEXT_S, "tell", uid)
+            return False
         record = self.queue.records.get(uid)
         if record is None or record.refused_since is None:
             return False

@@ -14,6 +14,7 @@ from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.plugins.node_resources_fit import lacking
 
 if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
@@ -35,9 +36,14 @@ class NodeResourceTopology(NodeFilter):
     )
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
-        """Only a node where some zone may now hold the pod's largest container."""
+        """Only a node where some zone may now hold the pod's largest container.
+
+        Where its totals lack room, the end of that is an event of these kinds as well.
+        """
         node = snapshot.nodes.get(event.node)
-        return node is not None and not (node.distrust() or _lacks_zone(pod.shape, node))
+        if node is None or max(pod.shape.exclusive_cpus, default=0) > node.largest_zone():
+            return False
+        return not (node.distrust() or lacking(pod.shape.totals, node))
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """The managers' verdict; refused unless they are sure to admit the pod."""
@@ -102,14 +108,7 @@ def _lacks_zone(shape: Shape, node: NodeEntry) -> str:
 
     Saves a prediction for each waiting shape whenever a node changes a little.
     """
-    view = node.outlook()
-    need = max(shape.exclusive_cpus, default=0)
-    if view is None or not need:
-        return ""
-    config = view.base.config
-    if config.topology_policy != "single-numa-node" or config.cpu_policy != "static":
-        return ""
-    most = max((cpus for _, cpus, _ in node.free_by_zone() or ()), default=0)
+    need, most = max(shape.exclusive_cpus, default=0), node.largest_zone()
     if need <= most:
         return ""
     return f"no NUMA zone has {need} free CPUs (at most {most})"
