@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rte.agent.settings import AgentSettings
     from rte.model.bits import CPUSet
-    from rte.model.machine import CPU, Machine, PCIDevice, Zone
+    from rte.model.machine import CPU, Machine, PCIDevice, PCIZones, Zone
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -216,7 +216,8 @@ def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
     for l3, cpus in caches.items():
         name = "no L3 told" if l3 is None else f"L3 {l3}"
         yield f"    {name}: {_describe_cores(cpus)}"
-    yield from _describe_devices([d for d in machine.pci if d.zone == zone.id], "    ")
+    here = [device for device in machine.pci if device.zone == zone.id]
+    yield from _describe_devices(here, machine.pci_zones, "    ")
 
 
 def _describe_cores(cpus: Sequence[CPU]) -> str:
@@ -238,14 +239,17 @@ def _describe_cores(cpus: Sequence[CPU]) -> str:
     return "; ".join(parts)
 
 
-def _describe_devices(devices: Sequence[PCIDevice], indent: str) -> Iterator[str]:
-    switches: dict[str, list[PCIDevice]] = {}
+def _describe_devices(devices: Sequence[PCIDevice], pci: PCIZones, indent: str) -> Iterator[str]:
+    """By root, as DRA drivers name it in ``pcieRoot``, and by switch."""
+    groups: dict[tuple[str, str], list[PCIDevice]] = {}
     for device in devices:
-        switches.setdefault(drawing.switch_of(device), []).append(device)
-    for switch, members in switches.items():
-        if switch:
-            yield f"{indent}PCIe switch {switch}"
-        inner = indent + "  " if switch else indent
+        above = pci.root_of(device.address) or "", drawing.switch_of(device)
+        groups.setdefault(above, []).append(device)
+    for (root, switch), members in groups.items():
+        if root or switch:
+            names = (f"root {root}" if root else "", f"switch {switch}" if switch else "")
+            yield f"{indent}PCIe {', '.join(filter(None, names))}"
+        inner = indent + "  " if root or switch else indent
         yield from (f"{inner}{d.address} {drawing.describe_device(d)}" for d in members)
 
 
@@ -259,7 +263,7 @@ def _describe_rest(machine: Machine) -> Iterator[str]:
     devices = [device for device in machine.pci if device.zone is None]
     if devices:
         yield "\nDevices without a known zone"
-        yield from _describe_devices(devices, "  ")
+        yield from _describe_devices(devices, machine.pci_zones, "  ")
 
 
 def _describe_distances(machine: Machine) -> Iterator[str]:

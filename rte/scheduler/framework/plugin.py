@@ -99,6 +99,10 @@ class Plugin:
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
 
+    def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002
+        """Whether it can change the answer of other nodes than its own; False must be certain."""
+        return True
+
 
 class PreFilter(Plugin):
     """Rules out pods whatever the node. ``tells``: reason of the event that says so."""

@@ -168,7 +168,7 @@ class Profile:
             if plugin is None or not kinds & plugin.helped_by.value:
                 continue
             if plugin.helps(event, pod, snapshot):
-                if isinstance(plugin, Filter | PreFilter):
+                if isinstance(plugin, Filter | PreFilter) and plugin.spreads(event):
                     return None
                 helped = True
         return helped

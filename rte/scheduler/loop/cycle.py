@@ -81,8 +81,8 @@ class Decision:
         status: that node's answer.
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
-        waits_on: the nodes where they do.
         second_best: some node would do, though not well.
+        waits_on: the nodes where they do.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -90,8 +90,8 @@ class Decision:
     status: Status = field(default_factory=Status)
     score: float = 0.0
     waits: bool = False
-    waits_on: frozenset[str] = frozenset()
     second_best: bool = False
+    waits_on: frozenset[str] = frozenset()
     refused_by: frozenset[str] = frozenset()
 
 

@@ -568,9 +568,8 @@ class Machine:
             self.queue.wake(events, self._helps)
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
-        pod = group.first()
-        if self._gangs.key(pod) is not None:
-            return self._gangs.helps(event, pod)
+        if is_gang(group.key):
+            return self._gangs.helps(event, group.first())
         return self.cycle.helps(event, group)
 
     # --- deadlines -------------------------------------------------------------------------------
@@ -588,12 +587,10 @@ class Machine:
                     self.queue.release(now)
                 case "tell":
                     explained += self._tell(key, now, later=explained >= _EXPLANATIONS)
-                case "preempt":
+                case "preempt" | "patience":
                     record = self.queue.records.get(key)
-                    if record is not None:
+                    if record is not None and what == "preempt":
                         self._room.wants(record)
-                        self.queue.rouse(key)
-                case "patience":
                     self.queue.rouse(key)
                 case "nomination":
                     self._watched.discard(key)

@@ -18,6 +18,8 @@ from msgspec import structs
 from rte import errors
 from rte.placement.dra import Wish, align, alignment, extended
 from rte.placement.dra.alignment import Alignment
+from rte.placement.dra.extended import ExtendedClaim
+from rte.placement.dra.objects import AllocationResult
 from rte.placement.dra.verdict import Reason
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rte.placement.dra.alignment import Aligned
-    from rte.placement.dra.extended import ExtendedClaim
-    from rte.placement.dra.objects import AllocationResult, ResourceClaim
+    from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.devices import Devices, KnownClaim
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Candidate, Snapshot
@@ -109,6 +111,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         self._devices = devices
         self._known: dict[bytes, dict[str, _Answer]] = {}
         self._steered: dict[str, set[str]] = {}
+
+    def spreads(self, event: ClusterEvent) -> bool:
+        """Only devices and claims concern several nodes."""
+        return bool(event.kind & Kind.DEVICES)
 
     # --- where it may go -------------------------------------------------------------------------
 
@@ -225,7 +231,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         candidates: Sequence[Candidate],
         snapshot: Snapshot,  # noqa: ARG002
     ) -> Sequence[float] | None:
-        """Nodes whose devices and CPUs run out together, and whose zones are certain.
+        """Nodes whose devices and CPUs run out together.
 
         The order of alternatives (``firstAvailable``) counts as much, as in kube-scheduler.
         """
@@ -251,11 +257,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         for allocation in allocations:
             supply.usage.add(allocation)
         try:
-            balance = alignment.score(verdict.after, supply, places)
+            return alignment.score(verdict.after, supply, places)
         finally:
             for allocation in allocations:
                 supply.usage.remove(allocation)
-        return balance if answer.aligned.expected.certain else balance / 2
 
     # --- what it takes ---------------------------------------------------------------------------
 
@@ -308,6 +313,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             others = [one for one in known.claim.status.reserved_for if one.uid != pod.uid]
             if allocation is not None and not others:
                 yield _reserved(known, allocation, pod, decided=True)
+        made = self._devices.claims.get(f"{pod.namespace}/{extended_claim_name(pod)}")
+        if made is not None and made.owner == pod.uid:
+            allocation = made.claim.status.allocation or AllocationResult()
+            yield MadeClaim(claim=ExtendedClaim(made.claim, ()), allocation=allocation, pod=pod)
 
 
 def _reserved(

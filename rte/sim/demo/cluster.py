@@ -22,8 +22,9 @@ from rte.kube.client import Client
 from rte.model.node import DevicePool
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
-from rte.sim import machines
+from rte.sim import machines, slices
 from rte.sim.apiserver import API, Server
+from rte.sim.claims import ClaimController
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 from rte.view.serve import serve
 from rte.view.source import Source
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Shapes of the nodes, in turn: different sizes, zones per socket, caches, one without SMT.
-SHAPES = ("2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4")
+SHAPES = ("2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4,gpus=2")
 GPU = "example.com/gpu"
+#: Template of claims for one GPU of DRA, where a machine has such.
+CLAIM_TEMPLATE = "one-gpu"
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _AGENT_NAMESPACE = "rte-agents"
 _START_SECONDS = 0.3
@@ -133,6 +136,9 @@ class Cluster:
         self.server.write_kubeconfig(self.kubeconfig)
         self.api.create("namespaces", {"metadata": {"name": _AGENT_NAMESPACE}})
         self.api.create("customresourcedefinitions", crd())
+        for driver in slices.DRIVERS:
+            self.api.create("deviceclasses", slices.class_of(driver))
+        self.api.create("resourceclaimtemplates", claim_template(), "default")
         for number in range(self.settings.nodes):
             await self._add_node(number, folder)
         self._process = asyncio.create_task(self._run(folder), name="demo cluster")
@@ -155,6 +161,10 @@ class Cluster:
         )  # fmt: skip
         await self._stack.enter_async_context(kubelet)
         self.nodes[name] = Node(name, shape, kubelet)
+        if machine.pci:
+            for driver in slices.DRIVERS:
+                for one in slices.slices_of(machine, self.api.get("nodes", name), driver):
+                    self.api.create("resourceslices", one)
 
     async def _run(self, folder: Path) -> None:
         access = credentials.load(self.kubeconfig, {})
@@ -178,6 +188,7 @@ class Cluster:
             source = Source(scheduler)
             tasks = [
                 group.create_task(scheduler.run(), name="scheduler"),
+                group.create_task(ClaimController(self.api).run(), name="claims"),
                 group.create_task(source.run(), name="view"),
                 group.create_task(serve(_ANY_PORT, source, started=self._viewed), name="page"),
             ]
@@ -225,6 +236,17 @@ def gpu_pool(zones: Sequence[int]) -> DevicePool:
         zones=tuple(1 << zone for zone in zones),
         healthy=(1 << len(zones)) - 1,
     )
+
+
+def claim_template() -> dict[str, Any]:
+    """Claims for one GPU."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 1}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": CLAIM_TEMPLATE},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
 
 
 def crd() -> dict[str, Any]:

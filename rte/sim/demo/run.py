@@ -153,7 +153,8 @@ async def tour(settings: Settings) -> None:
 def _is_settled(pod: PodLine) -> bool:
     """Runs, with its CPUs published if it gets any; or waits and was told why."""
     if pod.phase == "Running":
-        return bool(pod.cpus) or pod.name.startswith("shared")
+        held = pod.devices if pod.name.startswith("dra") else pod.cpus
+        return bool(held) or pod.name.startswith("shared")
     return bool(pod.reason)
 
 
@@ -181,10 +182,15 @@ def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
     ]
     if gpus:
         wanted.insert(2, ("gpu-1", {"cpu": "2", "memory": "1Gi", GPU: "1"}, True))
-    return [
+    made = [
         workload.pod(name, {"requests": amounts, **({"limits": amounts} if exact else {})}, 3600)
         for name, amounts, exact in wanted
     ]
+    if any(node.has_pci for node in snapshot.nodes):
+        amounts = {"cpu": "2", "memory": "1Gi"}
+        pod = workload.pod("dra-1", {"requests": amounts, "limits": amounts}, 3600)
+        made.append(workload.claiming(pod))
+    return made
 
 
 async def _until(

@@ -32,13 +32,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PodLine:
-    """One pod: what it is called, where it runs, what it holds."""
+    """One pod: what it is called, where it runs, what it holds (``devices``: of DRA)."""
 
     name: str
     phase: str
     node: str
     zones: str
     cpus: str
+    devices: str
     reason: str
 
 
@@ -55,6 +56,12 @@ class NodeView:
     def state(self) -> NodeState | None:
         """What the kubelet holds, as published."""
         return self.topology.state if self.topology else None
+
+    @property
+    def has_pci(self) -> bool:
+        """Whether it has PCI devices, which DRA serves in the demo."""
+        told = self.topology.device_zones if self.topology else None
+        return told is not None and bool(told.pci.roots)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +112,9 @@ class Observer:
             if obj["spec"].get("nodeName"):
                 self._bound.add(obj["metadata"]["uid"])
         nodes = tuple(self._node(name) for name in self._cluster.nodes)
-        states = {view.name: view.state for view in nodes}
+        views = {view.name: view for view in nodes}
         pods = [
-            _pod(obj, states.get(obj["spec"].get("nodeName", "")))
+            _pod(obj, views.get(obj["spec"].get("nodeName", "")))
             for obj in self._api.list("pods").items
         ]
         return Snapshot(
@@ -154,8 +161,11 @@ def _event(obj: Mapping[str, Any]) -> Event:
     )
 
 
-def _pod(obj: Mapping[str, Any], state: NodeState | None) -> PodLine:
+def _pod(obj: Mapping[str, Any], node: NodeView | None) -> PodLine:
     metadata, shown = obj["metadata"], obj["status"]
+    state = node.state if node else None
+    told = node.topology.device_zones if node and node.topology else None
+    claimed = told.claimed.get(metadata["uid"], {}) if told else {}
     cpus = zones = 0
     held = state.holdings.get(metadata["uid"], {}) if state else {}
     for holding in held.values():
@@ -179,5 +189,6 @@ def _pod(obj: Mapping[str, Any], state: NodeState | None) -> PodLine:
         node=str(obj["spec"].get("nodeName") or ""),
         zones=bits.format_list(zones),
         cpus=bits.format_list(cpus),
+        devices=", ".join(one.device for each in claimed.values() for one in each),
         reason=str(shown.get("reason") or why),
     )

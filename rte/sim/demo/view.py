@@ -178,6 +178,7 @@ def pod_lines(snapshot: Snapshot, room: int) -> list[Text]:
     lines = [Text(f"{'pod':<14}{'node':<9}{'zones':<7}exclusive CPUs", style="bold")]
     for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
         what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
+        what += f"  + {pod.devices}" if pod.devices else ""
         text = f"{pod.name:<14}{pod.node:<9}{pod.zones:<7}{what}"
         lines.append(Text(text, style=_PHASES.get(pod.phase, "")))
     return lines[:room]

@@ -28,7 +28,7 @@ from rte.placement.kubelet import releases
 from rte.sim.apiserver import DeleteOptions, Query, StatusError
 from rte.sim.apiserver import api as core
 from rte.sim.apiserver.selectors import FieldRequirement
-from rte.sim.kubelet import plans, predicates, status, views
+from rte.sim.kubelet import claims, plans, predicates, status, views
 from rte.sim.kubelet.files import StateDir
 from rte.sim.kubelet.managers import Managers
 from rte.sim.kubelet.podresources import Server as PodResourcesServer
@@ -50,6 +50,9 @@ Obj = dict[str, Any]
 _LEASES = "leases.coordination.k8s.io"
 _LEASE_NAMESPACE = "kube-node-lease"
 _SOCKET = "pod-resources/kubelet.sock"
+
+#: Between looks whether the claims of a pod are ready for it.
+_PREPARE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +81,7 @@ class _Record:
     active: bool = True
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     run: status.PodRun | None = None
+    claimed: claims.Claimed = field(default_factory=dict)
 
 
 class Kubelet:
@@ -251,7 +255,8 @@ class Kubelet:
 
     def listed(self) -> tuple[ListedPod, ...]:
         """Podresources ``List``."""
-        return views.listed_pods(self.state, self._active_pods())
+        claimed = {record.pod.uid: record.claimed for record in self._records.values()}
+        return views.listed_pods(self.state, self._active_pods(), claimed)
 
     def allocatable(self) -> Allocatable:
         """Podresources ``GetAllocatableResources``."""
@@ -425,11 +430,18 @@ class Kubelet:
     async def _live(self, record: _Record) -> None:
         """From admission to the end."""
         record.run = status.restored(record.obj)
-        if record.run is None:
+        if record.run is not None:
+            record.claimed = claims.prepare(self._api, record.obj) or {}
+        else:
             names = [container.name for container in record.pod.containers]
             containers = {name: status.ContainerRun() for name in names}
             record.run = status.PodRun(_now(), containers)
             self._report(record, "Pending")
+            while (found := claims.prepare(self._api, record.obj)) is None:
+                if await _stopped(record, _PREPARE_SECONDS):
+                    await self._end(record)
+                    return
+            record.claimed = found
             failed = await self._initialise(record, record.run)
             if failed or record.stop.is_set():
                 await self._end(record)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rte.accounting.holdings import EMBEDDED_MINOR
 from rte.model import bits
 from rte.model.kubelet import (
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.bits import Mask
-    from rte.model.node import DevicePool, NodeState
+    from rte.model.node import ClaimedDevice, DevicePool, NodeState
     from rte.model.pod import Container, Pod
 
 _NOTHING = Holding()
@@ -92,8 +94,12 @@ def allocated_pods(pods: Iterable[Pod]) -> AllocatedPods:
     )
 
 
-def listed_pods(state: NodeState, pods: Iterable[Pod]) -> tuple[ListedPod, ...]:
-    """Podresources ``List`` of the active pods.
+def listed_pods(
+    state: NodeState,
+    pods: Iterable[Pod],
+    claimed: Mapping[str, Mapping[str, tuple[ClaimedDevice, ...]]],
+) -> tuple[ListedPod, ...]:
+    """Podresources ``List`` of the active pods; ``claimed``: UID -> container -> devices of DRA.
 
     Since 1.37 the gate PodLevelResourceManagers makes it show what a pod holds as a whole, and then
     no pool that containers of the pod share (cm/container_manager_linux.go, GetCPUs, GetMemory).
@@ -105,7 +111,12 @@ def listed_pods(state: NodeState, pods: Iterable[Pod]) -> tuple[ListedPod, ...]:
             namespace=pod.namespace,
             name=pod.name,
             containers=tuple(
-                _listed(state, pod.uid, container, whole=as_whole and has_pod_level_resources(pod))
+                replace(
+                    _listed(
+                        state, pod.uid, container, whole=as_whole and has_pod_level_resources(pod)
+                    ),
+                    claimed=claimed.get(pod.uid, {}).get(container.name, ()),
+                )
                 for container in pod.containers
                 if container.kind is not ContainerKind.INIT
             ),

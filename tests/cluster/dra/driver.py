@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from rte import errors
+from rte.sim.slices import DRIVERS, class_of, slices_of
 from rte.sysfs.reader import read_machine
 from tests.cluster.api import Api
 from tests.cluster.dra._pb import dra_pb2 as pb
-from tests.cluster.dra.slices import DRIVERS, class_of, slices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

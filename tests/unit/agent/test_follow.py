@@ -74,7 +74,7 @@ async def test_without_watches_it_polls_and_says_so_once(
         assert "max_user_watches" in line
         assert str(tmp_path) in line
         Stingy.left = 10
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(caplog.records) < 2:
                 await told(signals)
         signals.take()  # what may have changed before the watch began

@@ -95,7 +95,7 @@ class Rig:
     def failures(self) -> float:
         return self.count(FAILURES, status="0")
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 5) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 30) -> None:
         """Wait for an event of the API server's store, by looking often."""
         async with asyncio.timeout(seconds):
             while not condition():

@@ -127,7 +127,7 @@ def test_a_pod_is_admitted_once_the_kubelet_reports_on_it_and_has_not_refused_it
 
 
 async def _until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.002)
 

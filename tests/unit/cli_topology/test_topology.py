@@ -149,7 +149,7 @@ def test_text_shows_what_shares_a_switch_a_cache_and_a_core(
     text = topology(capsys, "32-2s-gpus")
     assert "L3 1: 8 cores of 2 threads 8+24 9+25" in text
     assert (
-        "    PCIe switch 0000:91:00.0\n      0000:93:00.0 GPU 10de:2330\n"
+        "    PCIe root pci0000:90, switch 0000:91:00.0\n      0000:93:00.0 GPU 10de:2330\n"
         "      0000:94:00.0 NIC ens2np0 15b3:101d 400 Gb/s up\n      0000:95:00.0 NVMe nvme2"
     ) in text
     assert "VF of 0000:02:00.0" in text

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, allocate, decode
+from rte.sim import slices
 from rte.sysfs.reader import read_machine
-from tests.cluster.dra import slices
 from tests.cluster.dra._pb import dra_pb2 as pb
 from tests.cluster.dra.driver import SERVICES, Driver, serve
 

@@ -264,7 +264,7 @@ async def test_the_client_outlives_a_restart_of_the_kubelet(socket: Path) -> Non
 
 async def answered(client: PodResources) -> tuple[ListedPod, ...]:
     """The channel waits a moment before it connects again."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             try:
                 return await client.list()

@@ -351,6 +351,20 @@ def test_a_device_class_serves_an_extended_resource(site: Site) -> None:
     ]
 
 
+def test_a_claim_for_an_extended_resource_that_was_left_over_is_freed(site: Site) -> None:
+    site.gpus("n", 0)
+    site.put("device-classes", "gpu", gpu_class(extendedResourceName="example.com/gpu"))
+    name = "p-extended-resources-uid-p"
+    owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    result = {"request": "x", "driver": "gpu.example.com", "pool": "n", "device": "gpu-0"}
+    left = claim(name, uid="u", ownerReferences=[owner])
+    status = {"allocation": {"devices": {"results": [result]}}}
+    site.put("device-claims", f"default/{name}", {**left, "status": status})
+    uid = site.pod("p", extra={"example.com/gpu": "1"})
+    assert site.where(uid) == "n"
+    assert site.devices(name) == ["gpu-0"]
+
+
 def test_a_device_plugin_is_asked_before_a_class(site: Site) -> None:
     site.put("device-classes", "gpu", gpu_class(extendedResourceName="example.com/gpu"))
     site.node("m", bare=True, allocatable={"example.com/gpu": "1"})

@@ -156,7 +156,7 @@ class Town:
         return [item for kubelet in self.kubelets.values() for item in kubelet.refusals]
 
 
-async def until(claim: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(claim: Callable[[], Any], seconds: float = 30.0) -> None:
     """Wait until it holds; fails after so many seconds."""
     end = asyncio.get_running_loop().time() + seconds
     while not claim():

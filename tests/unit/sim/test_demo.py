@@ -129,7 +129,7 @@ async def test_a_fleet_publishes_what_its_kubelets_hold(tmp_path: Path) -> None:
         body = {"nodeName": "n1", "containers": [container]}
         made = api.create("pods", {"metadata": {"name": "a"}, "spec": body}, "default")
         watch = api.watch("noderesourcetopologies")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for _, obj in watch:
                 if made["metadata"]["uid"] in str(obj["metadata"]["annotations"]):
                     break

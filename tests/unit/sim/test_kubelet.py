@@ -35,7 +35,7 @@ async def kubelet(api: API, machine: Machine, run_dir: Path) -> AsyncIterator[Ku
 async def until(api: API, name: str, done: Callable[[dict[str, Any] | None], Any]) -> Any:
     """Wait by watch until a pod is as wanted."""
     watch = api.watch("pods")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not done(found := api.store.get("pods", ("default", name))):
             await watch.batch()
     watch.stop()
@@ -101,7 +101,7 @@ async def test_the_api_shows_a_pod_gone_only_after_its_kubelet_let_go(
     await until(api, "b", phase("Running"))
     api.delete("pods", "b", "default")
     watch = api.watch("pods")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for kind, obj in watch:
             if kind == "DELETED":
                 assert "b" not in {pod.name for pod in kubelet.listed()}

@@ -45,7 +45,7 @@ def node(name: str) -> dict[str, Any]:
 
 
 async def next_event(answer: aiohttp.ClientResponse) -> dict[str, Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return json.loads(await answer.content.readline())
 
 
