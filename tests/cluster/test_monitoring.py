@@ -162,10 +162,11 @@ class Prometheus:
         return [value for value in values if value != "NaN"]
 
 
-async def test_every_query_of_rules_and_dashboard_finds_data(tmp_path: Path) -> None:
-    (tmp_path / "world").mkdir()
+async def test_every_query_of_rules_and_dashboard_finds_data(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     async with (
-        agent_and_scheduler(tmp_path / "world") as (world, targets),
+        agent_and_scheduler(tmp_path_factory.mktemp("m")) as (world, targets),
         Prometheus(tmp_path, targets) as prometheus,
     ):
         missing = set(queries())

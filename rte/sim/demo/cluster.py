@@ -19,6 +19,7 @@ from rte.agent import daemon
 from rte.agent.settings import AgentSettings
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.kubelet.podresources import MAX_PATH_CHARS
 from rte.model.node import DevicePool
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
@@ -71,6 +72,9 @@ class Node:
     name: str
     shape: str
     kubelet: Kubelet
+
+
+_LONGEST_SOCKET = "/rte-demo-12345678/node-999/pod-resources/kubelet.sock"
 
 
 class Cluster:
@@ -129,7 +133,7 @@ class Cluster:
             raise _first(group) from None
 
     async def _start(self) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="rte-demo-"))
+        folder = Path(tempfile.mkdtemp(prefix="rte-demo-", dir=_parent_of_sockets()))
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         await self._stack.enter_async_context(self.server)
         self.kubeconfig = folder / "kubeconfig"
@@ -259,3 +263,9 @@ def crd() -> dict[str, Any]:
     text = resources.files("rte.sim").joinpath("noderesourcetopologies.yaml").read_text()
     document: dict[str, Any] = yaml.safe_load(text)
     return document
+
+
+def _parent_of_sockets() -> str:
+    """The folder for temporary files, unless paths of sockets would be too long there."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) + len(_LONGEST_SOCKET) <= MAX_PATH_CHARS else "/tmp"  # noqa: S108

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -22,12 +23,25 @@ from rte.sim.demo.snapshot import Observer
 from rte.sim.fleet import Fleet
 from rte.sim.kubelet import Timing
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 @pytest.fixture
-def temp_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("t")
+def temp_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="rte-t") as folder:  # sockets need short paths
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def test_a_long_name_of_the_temporary_folder_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ("a" * 100)
+    folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+    assert main(["demo", "--once", "--nodes", "2", "--shape", "2x8"]) == 0
+    assert "refused by a kubelet: 0" in capsys.readouterr().out
 
 
 def test_the_tour_places_pods_and_leaves_nothing(
