@@ -7,6 +7,7 @@ bed has none for pods; and the agent is shown the node's simulated hardware, whi
 
 from __future__ import annotations
 
+import itertools
 import json
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from rte import nrt
 from rte.model import bits
 from tests.cluster import agents, builder, images, processes
 from tests.cluster.test_layouts import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from rte.model.node import NodeState
     from tests.cluster.api import Object
     from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
@@ -155,6 +158,9 @@ print(json.dumps(seen))
 def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
     cluster: Cluster, node: Node
 ) -> None:
+    volume = "/var/lib/kubelet/pods/somebody/volumes/busy"
+    assert node.run(["mkdir", "-p", volume]).returncode == 0
+    assert node.run(["mount", "-t", "tmpfs", "busy", volume]).returncode == 0
     install(cluster, "default", node)
     agent = running(cluster, "rte-agent")
     report = agents.wait_published(node)
@@ -205,8 +211,70 @@ def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
     names = {each["name"].lower() for each in contents["sbom"]["components"]}
     assert {"rte", "grpcio", "orjson", "libc6"} <= names
     assert "numpy" not in names
+
+    # A volume that is unmounted on the host is gone for the agent, which started with it mounted.
+    assert node.run(["umount", volume]).returncode == 0
+    assert volume not in in_agent(node, agent, MOUNTS)
+
+    uid = pinned["metadata"]["uid"]
+    for order in ORDERS[node.version[:5]]:
+        before = state_of(node, lambda state: uid in state.admitted)
+        for what in order:
+            RESTARTS[what](node)
+        after = state_of(
+            node, lambda state, was=before: state.epoch != was.epoch and uid in state.admitted
+        )
+        assert after.holdings == before.holdings
+        assert after.holdings[uid]["main"].cpus == bits.parse_list(cpus)
     cluster.delete_pod(pinned)
 
+
+def state_of(node: Node, done: Callable[[NodeState], bool]) -> NodeState:
+    """Wait until the node's report is synced and as wanted."""
+    found: list[NodeState] = []
+
+    def look() -> bool:
+        state = nrt.decode(node.cluster.api.get(f"{agents.NRT}/{node.name}")).state
+        if state is None or not state.synced or not done(state):
+            return False
+        found.append(state)
+        return True
+
+    processes.wait_until(look, 60, f"a synced report of {node.name}", every=0.3)
+    return found[0]
+
+
+def restart_containerd(node: Node) -> None:
+    """Its shims, and so the containers, run on."""
+    for process in processes.find(node.cluster.dir, f"{node.name}/containerd"):
+        if process.name() == "containerd":
+            process.kill()
+            process.wait(10)
+    node.start_containerd()
+
+
+def restart_agent(node: Node) -> None:
+    """As an operator would: its DaemonSet makes another one."""
+    agent = running(node.cluster, "rte-agent")
+    node.cluster.delete_pod(agent)
+    running(node.cluster, "rte-agent")
+
+
+RESTARTS: dict[str, Callable[[Node], None]] = {
+    "kubelet": lambda node: node.restart_kubelet(seconds=60),
+    "containerd": restart_containerd,
+    "agent": restart_agent,
+}
+#: All orders of the three, half of them on each release.
+_ORDERS = list(itertools.permutations(RESTARTS))
+ORDERS = {"1.35.": _ORDERS[::2], "1.37.": _ORDERS[1::2]}
+
+
+#: The mounts that the agent sees.
+MOUNTS = """
+import json
+print(json.dumps(open("/proc/self/mountinfo").read()))
+"""
 
 #: What the agent is, from within.
 CONTENTS = """
