@@ -32,13 +32,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bench.lib import bed, rejections, replay
 from bench.lib import jobs as job_lists
-from bench.lib import rejections, replay
 from bench.placement import BASELINE, Subject
-from rte import errors, sysfs
+from rte import sysfs
 from rte.model import bits
 from tests.cluster import agents, builder
-from tests.cluster.cluster import Cluster
 from tests.cluster.dra.running import start_driver
 from tests.cluster.processes import ClusterError, note
 
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.cluster.api import Object
+    from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
 
 API = "/apis/resource.k8s.io/v1"
@@ -187,24 +187,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--no-baseline", action="store_true", help="leave kube-scheduler out")
     add("--version", default=builder.DEFAULT_VERSION, help="Kubernetes version")
     args = parser.parse_args(argv)
-    try:
-        cluster = Cluster.start(version=args.version)
-        try:
-            return _measure_all(cluster, args)
-        finally:
-            cluster.stop()
-    except (ClusterError, errors.RteError, ValueError) as error:
-        print(f"bench.dra: {error}", file=sys.stderr)
-        return 1
+    return bed.run("dra", lambda cluster: _measure_all(cluster, args), version=args.version)
 
 
 def _measure_all(cluster: Cluster, args: argparse.Namespace) -> int:
     kubelet = {"policy": "single-numa-node"}
-    nodes = [
-        cluster.add_node(shape=args.shape, kubelet=kubelet, wait=False) for _ in range(args.nodes)
-    ]
-    for node in nodes:
-        node.wait_ready(120)
+    nodes = bed.add_nodes(cluster, [{"shape": args.shape, "kubelet": kubelet}] * args.nodes)
     for node in nodes:
         start_driver(cluster, node)
     for gpus in range(1, 5):

@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bench.lib import oracle, replay
+from bench.lib import bed, oracle, replay
 from bench.placement import OURS, Subject
 from rte import errors, placement
 from rte.model import podspec, quantity
@@ -33,14 +33,14 @@ from rte.model.totals import totals_of
 from rte.placement.joint.gang import Verdict, place_together
 from rte.placement.joint.node import Member, Node
 from tests.cluster import agents, pods
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import ClusterError, note
+from tests.cluster.processes import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rte.model.pod import Pod
     from tests.cluster.api import Api, Object
+    from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node as RealNode
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
@@ -261,24 +261,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--limit", type=float, default=240.0, help="give a list up after so many seconds")
     add("--no-baseline", action="store_true", help="leave kube-scheduler out")
     args = parser.parse_args(argv)
-    try:
-        cluster = Cluster.start(gangs=True)
-        try:
-            return measure(cluster, args)
-        finally:
-            cluster.stop()
-    except (ClusterError, errors.RteError, ValueError) as error:
-        print(f"bench.gangs: {error}", file=sys.stderr)
-        return 1
+    return bed.run("gangs", lambda cluster: measure(cluster, args), gangs=True)
 
 
 def measure(cluster: Cluster, args: argparse.Namespace) -> int:
     kubelet = {"policy": "single-numa-node", "scope": "container"}
-    nodes = [
-        cluster.add_node(shape=args.shape, kubelet=kubelet, wait=False) for _ in range(args.nodes)
-    ]
-    for node in nodes:
-        node.wait_ready(120)
+    nodes = bed.add_nodes(cluster, [{"shape": args.shape, "kubelet": kubelet}] * args.nodes)
     empty = snapshot(cluster, nodes)
     subjects = [] if args.no_baseline else [Subject("default-scheduler")]
     met = True

@@ -45,19 +45,18 @@ import psutil
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.lib import bed, oracle, rejections, replay, witness
 from bench.lib import jobs as job_lists
-from bench.lib import oracle, rejections, replay, witness
 from bench.subjects import Subject as Exporter
-from rte import errors
 from rte.model import quantity
 from tests.cluster import agents, builder, processes
-from tests.cluster.cluster import Cluster
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bench.lib.jobs import Job, Placer
+    from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
 
 BASELINE = "default-scheduler"
@@ -237,15 +236,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     subjects = [] if args.no_baseline else [Subject(BASELINE)]
     subjects += [*args.scheduler, *args.extender]
-    try:
-        cluster = Cluster.start(version=args.version)
-        try:
-            return _measure_all(cluster, subjects, args)
-        finally:
-            cluster.stop()
-    except (ClusterError, errors.RteError, ValueError) as error:
-        print(f"bench.placement: {error}", file=sys.stderr)
-        return 1
+    return bed.run(
+        "placement", lambda cluster: _measure_all(cluster, subjects, args), version=args.version
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -352,13 +345,9 @@ def _add_nodes(cluster: Cluster, args: argparse.Namespace) -> list[Node]:
     plans = (
         MIXED if args.cluster == "mixed" else [{"shape": args.shape, "kubelet": plain}] * args.nodes
     )
-    nodes = []
-    for plan in plans:
-        kubelet = {**plan["kubelet"], "reconcile": args.reconcile}
-        nodes.append(cluster.add_node(**{**plan, "kubelet": kubelet}, wait=False))
-    for node in nodes:
-        node.wait_ready(120)
-    return nodes
+    reconcile = {"reconcile": args.reconcile}
+    plans = [{**plan, "kubelet": {**plan["kubelet"], **reconcile}} for plan in plans]
+    return bed.add_nodes(cluster, plans)
 
 
 def _start_agents(nodes: Sequence[Node], args: argparse.Namespace) -> None:

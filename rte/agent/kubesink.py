@@ -193,7 +193,7 @@ class KubeSink:
                 case Measured():
                     effect.note(self._metrics)
                 case Said():
-                    getattr(logger, effect.level)("%s", effect.text)
+                    effect.say(logger)
                 case Condition():
                     self._readiness.set(effect)
                     if not effect.reason:

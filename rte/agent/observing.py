@@ -115,7 +115,7 @@ class Observing:
             case Measured():
                 effect.note(self._metrics)
             case Said():
-                getattr(logger, effect.level)("%s", effect.text)
+                effect.say(logger)
             case Condition():
                 self._readiness.set(effect)
 

@@ -154,7 +154,7 @@ class _Once:
             case messages.Failed():
                 self._failed(effect.error)
             case Said() if effect.level == "warning":
-                logger.warning("%s", effect.text)
+                effect.say(logger)
 
     def _failed(self, error: errors.RteError) -> None:
         if not isinstance(error, errors.InconsistentStateError):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.cli import inputs
+from rte.model import workload
 from rte.sim.apiserver import meta, pods, status, typed
 
 if TYPE_CHECKING:
@@ -41,36 +42,14 @@ def pods_of(items: Iterable[dict[str, Any]], file: Path) -> list[dict[str, Any]]
     """
     out: list[dict[str, Any]] = []
     for item in items:
-        spec = item.get("spec")
         if item["kind"] == "Pod":
             out.append(item)
-        elif isinstance(spec, dict) and isinstance(spec.get("template"), dict):
-            out += _copies(item, spec, file)
+        elif workload.is_workload(item):
+            try:
+                out += workload.pods_of(item, _MOST_REPLICAS)
+            except errors.UsageError as error:
+                raise errors.UsageError(f"{file}: {error}") from None
     return out
-
-
-def _copies(item: dict[str, Any], spec: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    metadata = _object(item.get("metadata"))
-    name = str(metadata.get("name") or "pod")
-    count = spec.get("replicas", spec.get("parallelism", 1))
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_REPLICAS:
-        raise errors.UsageError(
-            f"{file}: {item['kind']} {name}: {count!r} is no number of pods up to {_MOST_REPLICAS}"
-        )
-    template = spec["template"]
-    namespace = metadata.get("namespace", "default")
-    return [
-        {
-            "kind": "Pod",
-            "metadata": {
-                **_object(template.get("metadata")),
-                "name": f"{name}-{number}",
-                "namespace": namespace,
-            },
-            "spec": copy.deepcopy(template.get("spec")),
-        }
-        for number in range(count)
-    ]
 
 
 def checked(item: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import tenacity
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
 
 def is_transient(error: BaseException) -> bool:
@@ -30,19 +30,3 @@ def wait(first_s: float = 0.1, most_s: float = 30.0) -> Callable[[tenacity.Retry
         return max(asked, backoff(state) * jitter(state))
 
     return seconds
-
-
-def forever(
-    *,
-    retry_on: Callable[[BaseException], bool] = is_transient,
-    before_sleep: Callable[[tenacity.RetryCallState], Awaitable[None] | None] | None = None,
-    first_s: float = 0.1,
-    most_s: float = 30.0,
-) -> tenacity.AsyncRetrying:
-    """Try until it succeeds or fails with an error that ``retry_on`` does not take."""
-    return tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception(retry_on),
-        wait=wait(first_s, most_s),
-        before_sleep=before_sleep,
-        reraise=True,
-    )

@@ -133,12 +133,6 @@ class Tree:
         except (OSError, ValueError):
             return None
 
-    def link_path(self, path: str) -> str | None:
-        """Where a link points to, relative to the root, whether or not something is there."""
-        parent, _, name = path.rpartition("/")
-        place = self._place(parent)
-        return None if place is None else self._target(place, name)
-
     def _place(self, path: str, links: int = 0) -> str | None:
         if path in self._places:
             return self._places[path]

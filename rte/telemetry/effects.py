@@ -35,6 +35,10 @@ class Said:
     text: str
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def say(self, logger: object) -> None:
+        """Write the line to that logger."""
+        getattr(logger, self.level)("%s", self.text, extra=self.extra)
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -55,6 +56,16 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine reach a listener on this host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 async def serve(
     address: str,
     exposition: Callable[[], bytes],
@@ -95,12 +106,27 @@ async def serve(
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_routes(routes)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await listen(app, address, started=started, tls=tls)
+
+
+async def listen(
+    app: web.Application,
+    address: str,
+    *,
+    started: Callable[[int], None],
+    tls: ssl.SSLContext | None = None,
+    shutdown_s: float = 1.0,
+) -> None:
+    """Serve an application until cancelled; requests under way then get ``shutdown_s``.
+
+    Raises:
+        errors.UsageError: the address cannot be listened on.
+    """
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=shutdown_s)
     await runner.setup()
     host, port = parse_address(address)
     try:
-        site = web.TCPSite(runner, host or None, port, ssl_context=tls)
-        await site.start()
+        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
         started(runner.addresses[0][1])
         await asyncio.Event().wait()
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rte import errors
+from rte.model import workload
 from rte.placement.joint import fit, gang
 from rte.scheduler.framework import objects
 from rte.scheduler.front import answers
@@ -62,7 +63,8 @@ def _pods(text: str) -> list[dict[str, Any]]:
     for document in documents:
         if not isinstance(document, dict):
             raise errors.ParseError("manifest", document, "expected Kubernetes objects")
-        out += _of(document)
+        is_workload = workload.is_workload(document)
+        out += workload.pods_of(document, _MOST_PODS) if is_workload else [document]
     if not out:
         raise errors.ParseError("manifest", text, "there is no pod in it")
     if len(out) > _MOST_PODS:
@@ -78,23 +80,3 @@ def _pods(text: str) -> list[dict[str, Any]]:
             raise errors.ParseError("spec", pod.get("spec"), "expected an object")
         pod["spec"].pop("nodeName", None)
     return out
-
-
-def _of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    spec = document.get("spec")
-    if not isinstance(spec, dict) or not isinstance(spec.get("template"), dict):
-        return [document]
-    count = spec.get("replicas", spec.get("parallelism", 1))
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_PODS:
-        raise errors.ParseError("replicas", count, f"expected 1 to {_MOST_PODS}")
-    metadata = document.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    name, namespace = metadata.get("name", "pod"), metadata.get("namespace", "default")
-    return [
-        {
-            **spec["template"],
-            "metadata": {"name": f"{name}-{number}", "namespace": namespace},
-            "spec": dict(spec["template"].get("spec") or {}),
-        }
-        for number in range(count)
-    ]

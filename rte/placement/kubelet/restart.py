@@ -193,21 +193,31 @@ def _check_memory(state: NodeState, rules: Rules) -> tuple[bool, bool]:
     if not rules.memory:
         return True, False
     held = list(_assigned_blocks(state, rules))
+    contested = _contested({block.zones for block in chain.from_iterable(held)})
+    rows = memory.initial_rows(state.topology, state.config)
+    bound = []
+    for blocks in held:
+        if any(block.zones & contested for block in blocks):
+            bound.append(blocks)
+        else:
+            _fill(rows, blocks)
 
     def fits(order: Iterable[tuple[MemoryBlock, ...]]) -> bool:
-        expected = memory.initial_rows(state.topology, state.config)
-        for block in chain.from_iterable(order):
-            memory.fill(expected, block.zones, block.resource, block.size)
+        expected = dict(rows)
+        for blocks in order:
+            _fill(expected, blocks)
         return _are_equal(state.memory, expected)
 
-    by_name = fits(held)
-    contested = _contested({block.zones for block in chain.from_iterable(held)})
-    bound = [blocks for blocks in held if any(block.zones & contested for block in blocks)]
-    free = [blocks for blocks in held if blocks not in bound]
+    by_name = fits(bound)
     doubtful = len(bound) > _MOST_ORDERED or any(
-        fits((*free, *order)) != by_name for order in permutations(bound)
+        fits(order) != by_name for order in permutations(bound)
     )
     return by_name, doubtful
+
+
+def _fill(rows: dict[int, ZoneMemory], blocks: Iterable[MemoryBlock]) -> None:
+    for block in blocks:
+        memory.fill(rows, block.zones, block.resource, block.size)
 
 
 def _contested(masks: Iterable[ZoneSet]) -> ZoneSet:

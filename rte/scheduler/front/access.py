@@ -9,7 +9,6 @@ k8s.io/apiserver (DelegatingAuthenticationOptions, DelegatingAuthorizationOption
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -127,16 +126,6 @@ class Access:
 def replace_handler(route: web.RouteDef, handler: Any) -> web.RouteDef:
     """The route with another handler."""
     return web.RouteDef(route.method, route.path, handler, route.kwargs)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine reach a listener on this host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def user_of_certificate(request: web.Request) -> User | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.scheduler.front import explain, fit
-from rte.scheduler.front.access import Access, is_loopback
+from rte.scheduler.front.access import Access
 from rte.scheduler.front.extender import Extender
 from rte.scheduler.front.tls import Files
 from rte.telemetry import health
@@ -78,7 +78,7 @@ def tls_files(settings: SchedulerSettings) -> Files | None:
     if certificate is not None and key is not None:
         return Files(certificate, key, settings.client_ca_file)
     address = settings.extender_listen
-    if address and not is_loopback(health.parse_address(address)[0]):
+    if address and not health.is_loopback(health.parse_address(address)[0]):
         raise errors.UsageError(
             f"--extender-listen {address} would let anybody bind pods: give --tls-cert-file, "
             "--tls-private-key-file and --client-ca-file, or a loopback address"
@@ -87,4 +87,5 @@ def tls_files(settings: SchedulerSettings) -> Files | None:
 
 
 def _protected(access: Access, address: str, routes: list[web.RouteDef]) -> list[web.RouteDef]:
-    return routes if is_loopback(health.parse_address(address)[0]) else access.protect(routes)
+    host, _ = health.parse_address(address)
+    return routes if health.is_loopback(host) else access.protect(routes)

@@ -138,8 +138,7 @@ class SchedulerMetrics:
         )
         self.gang_attempts = Counter(
             "rte_scheduler_gang_attempts",
-            "Decisions about gangs, by result: scheduled, completed (what was in part) or "
-            "unschedulable.",
+            "Decisions about gangs, by result: scheduled (those in part too) or unschedulable.",
             ["result"],
             registry=registry,
         )

@@ -264,12 +264,12 @@ class Scheduler:
                 case messages.Compare():
                     self._compare(effect)
                 case Measured() | Said():
-                    self._tell(effect)
+                    self._note(effect)
         self._arm()
 
-    def _tell(self, effect: Measured | Said) -> None:
+    def _note(self, effect: Measured | Said) -> None:
         if isinstance(effect, Said):
-            getattr(logger, effect.level)(effect.text, extra=effect.extra)
+            effect.say(logger)
         else:
             effect.note(self.metrics)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from rte import errors
 from rte.scheduler.front import serving
-from rte.scheduler.front.access import Access, is_loopback
+from rte.scheduler.front.access import Access
 from rte.scheduler.front.tls import Files
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry import health
@@ -179,7 +179,7 @@ def test_tls_files_that_cannot_be_used_are_one_line(tmp_path: Path, text: str):
      ("", False), ("0.0.0.0", False), ("::", False), ("example.com", False)],
 )  # fmt: skip
 def test_only_this_machine_reaches_a_loopback_address(host: str, is_so: bool):
-    assert is_loopback(host) is is_so
+    assert health.is_loopback(host) is is_so
 
 
 async def test_renewed_files_are_served_without_a_restart(

@@ -148,6 +148,14 @@ async def test_what_if_counts_and_places(client) -> None:
     assert set(gang["together"]["places"].values()) == {"n"}
 
 
+async def test_what_if_for_a_workload_asks_with_the_labels_of_its_template(client) -> None:
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": "g"}  # of gangs that are refused by name
+    template = {"metadata": {"labels": labels}, "spec": POD["spec"]}
+    deployment = {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}}
+    answer = await (await client.post("/view/try", data=json.dumps(deployment))).json()
+    assert "gang labels" in json.dumps(answer["explain"])
+
+
 @pytest.mark.parametrize(
     "text",
     [

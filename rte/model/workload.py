@@ -1,0 +1,48 @@
+"""Workloads: objects with a template of pods and a number of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def is_workload(item: Mapping[str, Any]) -> bool:
+    """Whether the object has a template of pods (Deployment, Job, StatefulSet, ...)."""
+    spec = item.get("spec")
+    return isinstance(spec, dict) and isinstance(spec.get("template"), dict)
+
+
+def pods_of(workload: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    """Its pods, with the labels and annotations of the template.
+
+    Raises:
+        errors.UsageError: the number of its pods is none, or above ``most``.
+    """
+    spec, metadata = workload["spec"], _object(workload.get("metadata"))
+    name = str(metadata.get("name") or "pod")
+    count = spec.get("replicas", spec.get("parallelism", 1))
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
+        kind = workload.get("kind", "workload")
+        raise errors.UsageError(f"{kind} {name}: {count!r} is no number of pods up to {most}")
+    template = spec["template"]
+    return [
+        {
+            "kind": "Pod",
+            "metadata": {
+                **_object(template.get("metadata")),
+                "name": f"{name}-{number}",
+                "namespace": metadata.get("namespace", "default"),
+            },
+            "spec": copy.deepcopy(template.get("spec")),
+        }
+        for number in range(count)
+    ]
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
