@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from rte.placement.inflight.zones import picks_always_succeed, room_of, sum_of, units_of
+from rte.placement.inflight.zones import is_grouped, picks_always_succeed, room_of, sum_of, units_of
 from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.rules import rules_of
 
@@ -156,7 +156,7 @@ def spread_of(state: NodeState) -> Spread | None:
         and not rules.prefer_closest
         and not (rules.cpu is not None and rules.cpu.align_by_socket)
         and picks_always_succeed(state, rules, alone=False)
-        and all(row.group == 1 << zone for zone, row in state.memory.items())
+        and not any(is_grouped(row) for row in state.memory.values())
         and len({frozenset(row.amounts) for row in state.memory.values()}) < 2
         and all(pool.complete for pool in state.devices.values())
     )
