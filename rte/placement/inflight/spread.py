@@ -52,9 +52,10 @@ class Spread:
 
     def units(self, pod: Pod) -> list[Unit] | None:
         """What is found for the pod at once each; None: it cannot be told by amounts."""
-        units = units_of(self._state, pod, self._rules)
-        if units is None or self._splits_cores(pod):
+        found = units_of(self._state, pod, self._rules)
+        if found is None or self._splits_cores(pod):
             return None
+        units: list[Unit] = [*found]
         if not self._rules.memory or not demand.is_served(pod, self._rules):
             return units
         # The memory manager refuses a spread container that asks it for nothing.
