@@ -1,6 +1,6 @@
 """Write ``types.json`` (the API's Go structs as data) from the Go modules that define them.
 
-Usage: ``python -m rte.sim.apiserver.generate_types GOMODCACHE VERSION``, e.g. with
+Usage: ``python -m rte.sim.apiserver.schema.generate_types GOMODCACHE VERSION``, e.g. with
 ``$(go env GOMODCACHE)`` and ``v0.37.1``. Each struct becomes a list of fields
 ``[json name, kind, flags]`` or ``[json name, kind, flags, merge key]``:
 

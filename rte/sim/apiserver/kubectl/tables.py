@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rte.sim.apiserver.resources import Resource
-    from rte.sim.apiserver.store import Obj
+    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.storage.store import Obj
 
 
 class Column(NamedTuple):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rte.sim.apiserver.status import Cause
-    from rte.sim.apiserver.store import Obj
+    from rte.sim.apiserver.storage.store import Obj
 
 _MOST_CONSUMERS = 256
 

@@ -1,8 +1,8 @@
 """Objects of built-in types: decoded, pruned and normalised as the API server's Go structs do.
 
-``types.json`` holds the structs (see :mod:`rte.sim.apiserver.generate_types`). Decoding drops
-unknown fields (and lists them), applies ``omitempty``, and brings quantities and times into their
-canonical text, so that what is stored equals what the real server would hand out.
+``types.json`` holds the structs (see :mod:`rte.sim.apiserver.schema.generate_types`). Decoding
+drops unknown fields (and lists them), applies ``omitempty``, and brings quantities and times into
+their canonical text, so that what is stored equals what the real server would hand out.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from rte import errors
-from rte.model import quantity
+from rte.sim.apiserver.schema import quantities
 from rte.sim.apiserver.status import DecodeError
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """One field of a struct; see :mod:`rte.sim.apiserver.generate_types` for the notation."""
+    """One field of a struct, in the notation of :mod:`rte.sim.apiserver.schema.generate_types`."""
 
     name: str
     kind: str
@@ -220,8 +218,8 @@ def _intstr(value: object, kind: str, work: _Decoding) -> int | str:
 
 def _quantity(value: object, _kind: str, _work: _Decoding) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DecodeError(_QUANTITY_ERROR)
-    return canonical_quantity(str(value).strip())
+        raise DecodeError(quantities.MALFORMED)
+    return quantities.canonical(str(value).strip())
 
 
 def _time(value: object, kind: str, work: _Decoding) -> str:
@@ -270,56 +268,3 @@ _SCALARS: dict[str, Callable[[object, str, _Decoding], Any]] = {
     "time": _time,
     "microtime": _microtime,
 }
-
-_QUANTITY_ERROR = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
-_QUANTITY = re.compile(
-    r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i)|([numkMGTPE]?))", re.ASCII
-)
-_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-
-
-@lru_cache(maxsize=8192)
-def canonical_quantity(text: str) -> str:
-    """The text that ``resource.Quantity`` marshals to: ``1000m`` -> ``1``, ``1024Mi`` -> ``1Gi``.
-
-    Raises:
-        DecodeError: text outside the format.
-    """
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise DecodeError(_QUANTITY_ERROR)
-    sign, digits, exponent, binary, decimal = match.groups()
-    value = Decimal(digits)
-    if exponent:
-        value = value.scaleb(int(exponent[1:]))
-    elif binary:
-        value *= 1024 ** _BINARY.index(binary)
-    else:
-        value *= Decimal(1000) ** (_DECIMAL.index(decimal or "") - 3)
-    nano = int((value * 10**9).to_integral_value(ROUND_CEILING))
-    if nano == 0:
-        return "0"
-    minus = "-" if sign == "-" else ""
-    if binary and nano >= 1024 * 10**9:
-        whole = -(-nano // 10**9)
-        power = 0
-        while power < len(_BINARY) - 1 and whole % 1024 == 0:
-            whole, power = whole // 1024, power + 1
-        return f"{minus}{whole}{_BINARY[power]}"
-    power = 0
-    while power < len(_DECIMAL) - 1 and nano % 1000 == 0:
-        nano, power = nano // 1000, power + 1
-    if exponent:
-        return f"{minus}{nano}e{(power - 3) * 3}"
-    return f"{minus}{nano}{_DECIMAL[power]}"
-
-
-def amount(resource: str, text: object) -> int:
-    """A canonical quantity as an integer (millicores for ``cpu``); 0 where it cannot be read."""
-    try:
-        return quantity.parse_resource(resource, str(text))
-    except errors.ParseError:
-        return 0

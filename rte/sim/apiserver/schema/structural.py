@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rte.sim.apiserver import status, typed
+from rte.sim.apiserver import status
+from rte.sim.apiserver.schema import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.sim.apiserver.status import Cause
-    from rte.sim.apiserver.store import Obj
+    from rte.sim.apiserver.storage.store import Obj
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rte.sim.apiserver import status
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.store import Store
+    from rte.sim.apiserver.storage.store import Store
 
 
 @dataclass

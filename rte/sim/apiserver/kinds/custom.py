@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.sim.apiserver import resources, status
-from rte.sim.apiserver.structural import Definition
+from rte.sim.apiserver import status
+from rte.sim.apiserver.kinds import resource as resources
+from rte.sim.apiserver.schema.structural import Definition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.sim.apiserver.resources import Resource
+    from rte.sim.apiserver.kinds.resource import Resource
     from rte.sim.apiserver.status import Cause
-    from rte.sim.apiserver.store import Obj
+    from rte.sim.apiserver.storage.store import Obj
 
 
 def validate_definition(crd: Obj) -> list[Cause]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rte.sim.apiserver import typed
+from rte.sim.apiserver.schema import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
