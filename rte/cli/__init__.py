@@ -74,7 +74,7 @@ COMMANDS = {
     ),
     "completion": Command(
         "write a script that completes commands and flags, for bash, zsh or fish",
-        'eval "$(rte completion bash)"',
+        "rte completion bash > ~/.local/share/bash-completion/completions/rte",
     ),
 }
 
