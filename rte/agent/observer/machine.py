@@ -101,6 +101,7 @@ class Observer:
         self._machine: Machine | None = None
         self._machine_asked = False
         self._files: StateFiles | None = None
+        self._files_failed = False
         self._files_changed = -math.inf
         self._changes = Change.NOTHING
         self._noticed: float | None = None
@@ -240,6 +241,7 @@ class Observer:
     def _files_read(self, event: messages.FilesRead, now: float) -> None:
         changes, self._looking = self._looking or Change.NOTHING, None
         self._notice_restart(event.epoch, event.age_s, now)
+        self._files_failed = event.problem is not None
         if event.problem is not None:
             self._failed(event.problem, now)
             return
@@ -384,6 +386,7 @@ class Observer:
             self._machine_asked
             or Change.MACHINE in self._changes
             or self._looking is not None
+            or self._files_failed
             or not self._learning.known
             or (self._scope.files and self._files is None)
             or (
