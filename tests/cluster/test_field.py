@@ -105,6 +105,8 @@ def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
 ) -> None:
     report = node.cluster.api.get(f"{agents.NRT}/{node.name}")
     assert {zone["name"] for zone in report["zones"]} == {"node-0", "node-1"}
+    log = node.cluster.kubectl("logs", "-n", agents.NAMESPACE, "ds/rte-agent")
+    assert "the kubelet's configuration is taken from: configz" in log
     uid = pinned["metadata"]["uid"]
     state = state_of(node, is_exact(node))
     assert held_cpus(state)[uid].bit_count() == 4
