@@ -16,6 +16,7 @@ from rte.agent.observer.answers import Answers
 from rte.agent.observer.learning import Learning
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.pods import PodTable
+from rte.agent.observer.published import Published
 from rte.agent.observer.restart import Restart
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publisher.renewals import Renewals
@@ -44,7 +45,7 @@ def empty_where_torn(self: Observer, event: Any, now: float) -> None:
 
 def forget_that_files_failed(self: Observer, event: Any, now: float) -> None:
     _files_read(self, event, now)
-    self._files_failed = False
+    self._files.failed = False
 
 
 def content_with_one_list(self: Restart, present: Any, expected: Any, now: float) -> str:
@@ -58,10 +59,10 @@ def from_the_last_state(self: Publisher) -> float | None:
 
 
 def without_silence(self: Observer) -> float:
-    failing, self._failing.since = self._failing.since, None
+    failing, self._failures.since = self._failures.since, None
     silent, self._answers.silent_since = self._answers.silent_since, None
     until = _trusted_until(self)
-    self._failing.since, self._answers.silent_since = failing, silent
+    self._failures.since, self._answers.silent_since = failing, silent
     return until
 
 
@@ -97,7 +98,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "one complete list is enough after a restart": (Restart, "check", content_with_one_list),
     "nothing is said of a restart until the new kubelet is known": (
-        Observer, "_distrust", lambda self, now: None,
+        Published, "distrust", lambda self, owner_uid, now: [],
     ),
     "a torn file is an empty one": (Observer, "_files_read", empty_where_torn),
     "what was read before the files were damaged is accounted for again and again": (
