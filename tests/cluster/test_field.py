@@ -105,6 +105,8 @@ def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
 ) -> None:
     report = node.cluster.api.get(f"{agents.NRT}/{node.name}")
     assert {zone["name"] for zone in report["zones"]} == {"node-0", "node-1"}
+    log = node.cluster.kubectl("logs", "-n", agents.NAMESPACE, "ds/rte-agent")
+    assert "the kubelet's configuration is taken from: configz" in log
     uid = pinned["metadata"]["uid"]
     state = state_of(node, is_exact(node))
     assert held_cpus(state)[uid].bit_count() == 4
@@ -133,7 +135,8 @@ def test_nothing_of_other_pods_can_be_read_written_or_connected_to(
     assert reachable["writable"] == ["/var/lib/kubelet/pki"]
     # The check can fail: the host has what the agent may not reach.
     assert (node.root / "pki").is_dir()
-    assert list((node.root / "pods" / pinned["metadata"]["uid"]).rglob("token"))
+    volumes = f"/var/lib/kubelet/pods/{pinned['metadata']['uid']}/volumes"
+    assert "token" in node.run(["find", volumes, "-name", "token"]).stdout
     assert list((node.root / "pods-api").iterdir()) or node.version.startswith("1.35.")
 
 
@@ -145,7 +148,6 @@ def test_a_volume_that_is_unmounted_on_the_host_is_gone_for_the_agent(node: Node
     agent = running(node.cluster, "rte-agent")
     assert node.run(["umount", volume]).returncode == 0
     assert volume not in in_agent(node, agent, MOUNTS)
-    assert node.run(["rm", "-r", "/var/lib/kubelet/pods/somebody"]).returncode == 0
 
 
 # --- restarts and upgrades -----------------------------------------------------------------------
@@ -267,7 +269,7 @@ def is_waiting(cluster: Cluster, pod: Object) -> bool:
 
 def probes(node: Node, kind: str, result: str) -> float:
     """How often the kubelet's probe of the agent had that result."""
-    text = node.cluster.api.get(f"/api/v1/nodes/{node.name}/proxy/metrics/probes")
+    text = node.kubelet_get("/metrics/probes")
     wanted = {'container="agent"', f'probe_type="{kind}"', f'result="{result}"'}
     rows = [line for line in str(text).splitlines() if line.startswith("prober_probe_total{")]
     return sum(
@@ -290,15 +292,15 @@ def test_a_broken_socket_of_the_kubelet_makes_it_unready_and_no_reason_to_restar
     name = agent["metadata"]["name"]
     kept = node.podresources_socket.with_name("kept")
     kept.hardlink_to(node.podresources_socket)
-    alive, unready = probes(node, "Liveness", "successful"), probes(node, "Readiness", "failed")
+    unready = probes(node, "Readiness", "failed")
 
     node.podresources_socket.unlink()
     cluster.api.wait(PODS, name, lambda pod: not is_ready(pod), seconds=90)
-    # Ready is gone after three failures; alive it was found in the same time, and after it.
-    processes.wait_until(
-        lambda: probes(node, "Liveness", "successful") >= alive + 2, 90, "liveness probes", every=1
-    )
     assert probes(node, "Readiness", "failed") >= unready + 3
+    alive = probes(node, "Liveness", "successful")
+    processes.wait_until(
+        lambda: probes(node, "Liveness", "successful") > alive, 60, "a liveness probe", every=1
+    )
 
     node.podresources_socket.hardlink_to(kept)
     kept.unlink()
