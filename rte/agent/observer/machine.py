@@ -485,7 +485,7 @@ class Observer:
             answers.is_fresh = False
             if line := restart.check(*self._awaited(state, view, pods, now), now):
                 self._effects.append(Said("warning", line))
-        self._effects.append(Measured("synced", float(restart.synced), how="set"))
+        self._tell_synced(restart.synced)
         return replace(reading, state=replace(state, synced=restart.synced))
 
     def _awaited(
@@ -511,9 +511,13 @@ class Observer:
             return frozenset(), frozenset()
         return state.admitted if view.coherent else frozenset(), admitted - self._gone
 
+    def _tell_synced(self, synced: bool) -> None:
+        why = "" if synced else "the kubelet has not taken up its pods since its start"
+        self._effects += [Measured("synced", float(synced), how="set"), Condition("synced", why)]
+
     def _distrust(self, now: float) -> None:
         """Publish the last reading once more as not synced: nothing is known of a new kubelet."""
-        self._effects.append(Measured("synced", 0.0, how="set"))
+        self._tell_synced(False)
         if self._reading is not None and self._reading.state is not None:
             state = replace(self._reading.state, synced=False)
             self._reading = replace(self._reading, state=state)

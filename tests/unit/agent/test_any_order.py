@@ -13,6 +13,7 @@ import pytest
 
 from rte.agent.observer import messages as seen
 from rte.agent.observer.messages import Change
+from rte.model.node import ConfigSource
 from tests.unit.agent.world import World
 
 #: Per test; 40 of them make 40,000 steps.
@@ -123,9 +124,8 @@ def heal(world: World) -> None:
         world.advance(5.0)
 
 
-@pytest.mark.parametrize("api", [True, False], ids=["api", "no api"])
-@pytest.mark.parametrize("seed", range(20))
-def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: int, api: bool):
+def play(seed: int, *, api: bool) -> None:
+    """One life of an agent, and its end."""
     world = World(random.Random(f"{seed}-{api}"), api=api)
     if api:
         world.relist()
@@ -138,5 +138,18 @@ def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: i
     assert state.epoch == world.kubelet.epoch
     assert {uid: held["c"].cpus for uid, held in state.holdings.items()} == world.expected()
     assert state.admitted == world.admitted & world.alive
+    assert state.config.topology_policy == world.kubelet.policy
+    assert state.config.source is ConfigSource.CONFIGZ
+    assert state.kubelet_version == world.kubelet.version
+    assert world.stored is not None
+    assert [owner["uid"] for owner in world.stored["metadata"]["ownerReferences"]] == [
+        world.node_uid
+    ]
     assert world.renewals
     assert world.synced_reports
+
+
+@pytest.mark.parametrize("api", [True, False], ids=["api", "no api"])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: int, api: bool):
+    play(seed, api=api)
