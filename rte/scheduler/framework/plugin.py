@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.writes import Reserved, Write
+    from rte.telemetry.effects import Measured
 
 
 class Snapshot(Protocol):
@@ -231,6 +232,14 @@ class Reserve(Plugin):
         return ()
 
 
+class Drains(Plugin):
+    """How far nodes are from taking a pod that waits until they have lost enough."""
+
+    def missing(self, shape: Shape, node: NodeEntry) -> int:
+        """The less, the nearer; it falls while the node drains. 0 for pods of no concern."""
+        raise NotImplementedError
+
+
 class Annotate(Plugin):
     """What the bind writes on the pod, in one transaction with the pod's node."""
 
@@ -244,12 +253,12 @@ class Passed(NamedTuple):
 
     Attributes:
         nodes: whose answers have changed by time alone.
-        metrics: name, value, how it is noted.
+        metrics: what has been measured.
         notes: pod, reason and text of events to post.
     """
 
     nodes: tuple[str, ...] = ()
-    metrics: tuple[tuple[str, float, str], ...] = ()
+    metrics: tuple[Measured, ...] = ()
     notes: tuple[tuple[PodView, str, str], ...] = ()
 
 

@@ -660,8 +660,7 @@ class Machine:
         """What time has changed for a rule."""
         for name in passed.nodes:
             self.cluster.rested(name)
-        for metric, value, how in passed.metrics:
-            self._effects.append(Measured(metric, value, how=how))
+        self._effects += passed.metrics
         if self.active:
             for pod, reason, note in passed.notes:
                 self._effects.append(Post(pod, "Warning", reason, note))
