@@ -76,7 +76,10 @@ class Screened:
             ranks[order] = np.arange(len(order))
         rows = self.rows
         if len(rows) > 4 * _SORTED:
-            top = np.argpartition(ranks, _SORTED)[:_SORTED]
+            last = np.partition(ranks, _SORTED - 1)[_SORTED - 1]
+            before = np.flatnonzero(ranks < last)
+            # Of equal ones the first rows: what was found out of them is remembered.
+            top = np.append(before, np.flatnonzero(ranks == last)[: _SORTED - len(before)])
             top = top[np.argsort(ranks[top], kind="stable")]
             yield from rows[top].tolist()
             rest = np.ones(len(rows), dtype=np.bool_)
