@@ -75,6 +75,8 @@ class Sleepers:
         most = np.array(room, dtype=np.int64)
         slots = np.flatnonzero((self._needs <= most[:, None]).all(axis=0))
         found = {
-            group.key: group for slot in slots.tolist() if (group := self._by_slot[slot]) is not None
+            group.key: group
+            for slot in slots.tolist()
+            if (group := self._by_slot[slot]) is not None
         }
         return list({**found, **self._waiting_on.get(node, {})}.values())

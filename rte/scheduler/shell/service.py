@@ -332,9 +332,7 @@ class Scheduler:
             while desk.catch_up(_NODES_READ):
                 await asyncio.sleep(0)
             pods = shapes.views(self._shapes, self.cluster.shapes)
-            fits = {
-                name: await asyncio.to_thread(desk.counting(pod)) for name, pod in pods.items()
-            }
+            fits = {name: await asyncio.to_thread(desk.counting(pod)) for name, pod in pods.items()}
             shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
             await asyncio.sleep(_SHAPES_S)
 
