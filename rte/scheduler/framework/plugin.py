@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.shape import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +75,10 @@ class Snapshot(Protocol):
         """Nodes that changed after that number, latest first."""
 
 
+#: Helps nobody.
+NO_ROOM = Room(-1, -1, -1)
+
+
 class Candidate(NamedTuple):
     """A node that would take the pod, and what its rules say."""
 
@@ -99,6 +104,10 @@ class Plugin:
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
+
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room | None:  # noqa: ARG002
+        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
+        return None
 
     def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002
         """Whether it can change the answer of other nodes than its own; False must be certain."""

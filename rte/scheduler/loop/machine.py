@@ -55,6 +55,9 @@ _EXPLANATIONS, _NEXT_S = 4, 0.01
 #: A pod whose verdict was told is explained again after so long at the earliest.
 _EXPLAIN_AGAIN_S = 5.0
 
+#: Nodes that a turn loads into the columns; where more have changed, it does nothing else.
+_NODES_LOADED = 100
+
 _SECOND, _MINUTE = 1.0, 60.0
 
 
@@ -328,7 +331,7 @@ class Machine:
     # --- decisions -------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
-        if not self.active:
+        if not self.active or self.cycle.catch_up(_NODES_LOADED) > 0:
             return
         group = self._gangs.urgent() or self.queue.pop()
         if group is not None and is_gang(group.key):
@@ -355,7 +358,7 @@ class Machine:
             return
         sequence = self.cluster.sequence
         decision = self.cycle.decide(
-            record.pod, group.seen, settles=not self._is_patient(record, now)
+            record.pod, group.seen, group.helped, settles=not self._is_patient(record, now)
         )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
@@ -367,7 +370,7 @@ class Machine:
         if decision.second_best and record.second_best_since is None:
             record.second_best_since = now
             self._at(now + self._patience, "patience", record.pod.uid)
-        group.seen = sequence
+        group.seen, group.helped = -1 if decision.withheld else sequence, set()
         refused_by = group.refused_by | decision.refused_by
         waits_on = group.waits_on | decision.waits_on
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by), waits_on)
@@ -565,7 +568,7 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self._helps)
+            self.queue.wake(events, self._helps, self.cycle.room, self.cluster.sequence)
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
         if is_gang(group.key):
