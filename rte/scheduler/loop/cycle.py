@@ -20,6 +20,7 @@ from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
+from rte.scheduler.loop.contest import Contest
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resources_fit import lacking
@@ -27,7 +28,7 @@ from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Score
+    from rte.scheduler.framework.plugin import Queued, Score
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.default_preemption import Plan
@@ -84,6 +85,7 @@ class Decision:
         waits_on: the nodes where they do.
         second_best: some node would do, though not well.
         refused_by: names of the plugins whose events may end the refusal.
+        yields_to: UIDs of waiting pods to which nodes are left.
     """
 
     node: str | None = None
@@ -93,6 +95,7 @@ class Decision:
     waits_on: frozenset[str] = frozenset()
     second_best: bool = False
     refused_by: frozenset[str] = frozenset()
+    yields_to: frozenset[str] = frozenset()
 
 
 class Cycle:
@@ -112,10 +115,21 @@ class Cycle:
         self._table = Table(cluster.columns)
         self._loaded = 0
 
-    def decide(self, pod: PodView, seen: int = -1, *, settles: bool = True) -> Decision:
+    def decide(
+        self,
+        pod: PodView,
+        seen: int = -1,
+        *,
+        settles: bool = True,
+        rivals: Callable[[], Sequence[Queued]] = tuple,
+    ) -> Decision:
         """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it.
 
-        ``settles``: it goes where it is second best when no node does better.
+        Args:
+            pod: that waits.
+            seen: sequence number of the cluster.
+            settles: it goes where it is second best when no node does better.
+            rivals: waiting pods to which it leaves nodes that they use better, unless it settles.
         """
         problem = self.problem(pod)
         if problem.reason:
@@ -126,10 +140,15 @@ class Cycle:
         waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, seen, refused_by)
+        contest = None if settles else Contest(self, pod, rivals)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
-                found.append(Candidate(entry, status))
+                candidate = Candidate(entry, status)
+                if contest is not None and contest.is_lost(candidate):
+                    waits_on.add(entry.name)
+                    continue
+                found.append(candidate)
                 if len(found) >= enough:
                     break
                 continue
@@ -147,12 +166,14 @@ class Cycle:
         if not found:
             if waits_on:
                 refused_by.add(WAITS)
-            second_best = any(each.status.second_best for each in last_resort)
+            yields_to = contest.winners if contest else frozenset()
+            second_best = bool(yields_to) or any(each.status.second_best for each in last_resort)
             return Decision(
                 waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
                 second_best=second_best,
                 refused_by=frozenset(refused_by),
+                yields_to=yields_to,
             )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
