@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
+    NO_ROOM,
     Annotate,
     Clocked,
     Filter,
     NodeFilter,
+    Precedence,
     PreFilter,
     Reserve,
     RowFilter,
     Score,
 )
+from rte.scheduler.framework.shape import Room
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class Profile:
         reserves: those that hold what a decision takes.
         annotators: those that write on the pod.
         clocked: those that time changes.
+        precedences: those that compare waiting pods.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -50,6 +54,7 @@ class Profile:
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
+        self.precedences = tuple(p for p in plugins if isinstance(p, Precedence))
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
@@ -152,6 +157,21 @@ class Profile:
             if name in self._by_name:
                 out |= self._by_name[name].helped_by
         return out
+
+    def room(
+        self, event: ClusterEvent, refused_by: Collection[str], snapshot: Snapshot
+    ) -> Room | None:
+        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
+        kinds, most = event.kind.value, NO_ROOM
+        for name in refused_by:
+            plugin = self._by_name.get(name)
+            if plugin is None or not kinds & plugin.helped_by.value:
+                continue
+            room = plugin.room(event, snapshot)
+            if room is None:
+                return None
+            most = Room(*map(max, most, room))
+        return most
 
     def helps(
         self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot
