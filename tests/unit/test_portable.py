@@ -79,7 +79,7 @@ def test_commands_for_people_work(command: str, shown: str, tmp_path: Path) -> N
 
 
 def test_the_wheel_is_for_every_system() -> None:
-    """No compiled part of ours; of the dependencies, what only Linux has is asked for only there."""
+    """No compiled part of ours; what only Linux has is asked for only there."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "hooks" not in project["tool"]["hatch"]["build"]["targets"]["wheel"]
     (inotify,) = (d for d in project["project"]["dependencies"] if d.startswith("asyncinotify"))
