@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PAGES_ELSEWHERE = {"docs/nhd.md": "tests/cluster/test_groups.py"}
 #: The test that types a command, and how its text has it.
 ELSEWHERE = {
-    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/rte demo --once": (
+    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/rte demo --once": (
         (".ci/checks.py", "blocks[0]")
     ),
     ".venv/bin/python -m pytest -q -n logical": (".ci/checks.py", "blocks[1]"),
