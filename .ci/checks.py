@@ -59,6 +59,35 @@ def test_lint(command: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_documentation_is_built_without_a_network_and_loads_nothing_from_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """Strictly: a link, an anchor or a page that is missing is an error."""
+    done = _run(
+        "unshare",
+        "--net",
+        "--",
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stdout
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 25
+    for page in pages:
+        loaded = re.findall(
+            r"<(?:link|script|img|iframe|source)\b[^>]*?\b(?:src|href)=\"([^\"]+)", page.read_text()
+        )
+        assert not [url for url in loaded if re.match(r"(\w+:)?//", url)], page
+    for style in tmp_path.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", style.read_text()), style
+
+
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
 def test_the_locked_requirements_are_pinned_with_hashes_and_name_no_url(name: str) -> None:
     text = (ROOT / name).read_text()

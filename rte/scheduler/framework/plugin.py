@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.shape import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.writes import Reserved, Write
+    from rte.telemetry.effects import Measured
 
 
 class Snapshot(Protocol):
@@ -73,6 +75,10 @@ class Snapshot(Protocol):
         """Nodes that changed after that number, latest first."""
 
 
+#: Helps nobody.
+NO_ROOM = Room(-1, -1, -1)
+
+
 class Candidate(NamedTuple):
     """A node that would take the pod, and what its rules say."""
 
@@ -105,6 +111,10 @@ class Plugin:
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
+
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room | None:  # noqa: ARG002
+        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
+        return None
 
     def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002
         """Whether it can change the answer of other nodes than its own; False must be certain."""
@@ -257,6 +267,14 @@ class Reserve(Plugin):
         return ()
 
 
+class Drains(Plugin):
+    """How far nodes are from taking a pod that waits until they have lost enough."""
+
+    def missing(self, shape: Shape, node: NodeEntry) -> int:
+        """The less, the nearer; it falls while the node drains. 0 for pods of no concern."""
+        raise NotImplementedError
+
+
 class Annotate(Plugin):
     """What the bind writes on the pod, in one transaction with the pod's node."""
 
@@ -270,12 +288,12 @@ class Passed(NamedTuple):
 
     Attributes:
         nodes: whose answers have changed by time alone.
-        metrics: name, value, how it is noted.
+        metrics: what has been measured.
         notes: pod, reason and text of events to post.
     """
 
     nodes: tuple[str, ...] = ()
-    metrics: tuple[tuple[str, float, str], ...] = ()
+    metrics: tuple[Measured, ...] = ()
     notes: tuple[tuple[PodView, str, str], ...] = ()
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
+    NO_ROOM,
     Annotate,
     Clocked,
     Filter,
@@ -17,6 +18,7 @@ from rte.scheduler.framework.plugin import (
     RowFilter,
     Score,
 )
+from rte.scheduler.framework.shape import Room
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
@@ -155,6 +157,21 @@ class Profile:
             if name in self._by_name:
                 out |= self._by_name[name].helped_by
         return out
+
+    def room(
+        self, event: ClusterEvent, refused_by: Collection[str], snapshot: Snapshot
+    ) -> Room | None:
+        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
+        kinds, most = event.kind.value, NO_ROOM
+        for name in refused_by:
+            plugin = self._by_name.get(name)
+            if plugin is None or not kinds & plugin.helped_by.value:
+                continue
+            room = plugin.room(event, snapshot)
+            if room is None:
+                return None
+            most = Room(*map(max, most, room))
+        return most
 
     def helps(
         self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot

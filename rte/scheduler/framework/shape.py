@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -75,6 +75,20 @@ _VOLUMES = (
 _WILDCARD = "0.0.0.0"  # noqa: S104 - the API's word for every address
 
 
+class Room(NamedTuple):
+    """What a pod needs of a node, or a node has for one.
+
+    Attributes:
+        zone_cpus: exclusive CPUs in one zone, for the largest container.
+        milli: CPU in total, in millicores.
+        memory: bytes in total.
+    """
+
+    zone_cpus: int
+    milli: int
+    memory: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
     """What the pods of one kind ask for; compared by identity (:class:`Shapes` interns).
@@ -124,6 +138,16 @@ class Shape:
         return self.pod.qos is QOS.GUARANTEED or any("/" in name for name in self.totals)
 
     @cached_property
+    def has_groups(self) -> bool:
+        """Whether it asks for processing groups."""
+        return request.ANNOTATION in self.annotations
+
+    def competes(self, other: Shape) -> bool:
+        """Whether both want for themselves what a node hands out: a zone, or processing groups."""
+        zones = self.may_need_zone and other.may_need_zone
+        return zones or (self.has_groups and other.has_groups)
+
+    @cached_property
     def exclusive_cpus(self) -> tuple[int, ...]:
         """Whole CPUs of each container that a static CPU manager would pin (0: none), in order."""
         if self.pod.qos is not QOS.GUARANTEED:
@@ -132,6 +156,12 @@ class Shape:
             milli // 1000 if milli % 1000 == 0 else 0
             for milli in (container.requests.get("cpu", 0) for container in self.pod.containers)
         )
+
+    @cached_property
+    def needs(self) -> Room:
+        """No less room than this will do."""
+        largest = max(self.exclusive_cpus, default=0)
+        return Room(largest, self.totals.get("cpu", 0), self.totals.get("memory", 0))
 
     @cached_property
     def shared_milli(self) -> int:

@@ -56,6 +56,9 @@ _EXPLANATIONS, _NEXT_S = 4, 0.01
 #: A pod whose verdict was told is explained again after so long at the earliest.
 _EXPLAIN_AGAIN_S = 5.0
 
+#: Nodes that a turn loads into the columns; where more have changed, it does nothing else.
+_NODES_LOADED = 100
+
 _SECOND, _MINUTE = 1.0, 60.0
 
 #: Waiting pods that one decision looks at as rivals, the oldest first.
@@ -336,7 +339,7 @@ class Machine:
     # --- decisions -------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
-        if not self.active:
+        if not self.active or self.cycle.catch_up(_NODES_LOADED) > 0:
             return
         group = self._gangs.urgent() or self.queue.pop()
         if group is not None and is_gang(group.key):
@@ -367,6 +370,7 @@ class Machine:
         decision = self.cycle.decide(
             record.pod,
             group.seen,
+            group.helped,
             settles=not self._is_patient(record, now),
             rivals=lambda: self._rivals(record.pod, group),
         )
@@ -384,7 +388,8 @@ class Machine:
             # It is its turn; when it has a place, or waits no more, the pod is looked at again.
             self._yielded.setdefault(uid, set()).add(record.pod.uid)
             self.queue.wake_up(uid)
-        group.seen = sequence
+        kept = decision.withheld or decision.yields_to
+        group.seen, group.helped = -1 if kept else sequence, set()
         refused_by = group.refused_by | decision.refused_by
         waits_on = group.waits_on | decision.waits_on
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by), waits_on)
@@ -612,7 +617,7 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self._helps)
+            self.queue.wake(events, self._helps, self.cycle.room, self.cluster.sequence)
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
         if is_gang(group.key):
@@ -707,8 +712,7 @@ class Machine:
         """What time has changed for a rule."""
         for name in passed.nodes:
             self.cluster.rested(name)
-        for metric, value, how in passed.metrics:
-            self._effects.append(Measured(metric, value, how=how))
+        self._effects += passed.metrics
         if self.active:
             for pod, reason, note in passed.notes:
                 self._effects.append(Post(pod, "Warning", reason, note))

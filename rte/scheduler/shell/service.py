@@ -63,6 +63,9 @@ _UNDONE = frozenset({Outcome.REFUSED, Outcome.GONE})
 #: Between counts of the shapes that were named.
 _SHAPES_S = 10.0
 
+#: Nodes read for that until others get a turn.
+_NODES_READ = 50
+
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
 
@@ -326,8 +329,11 @@ class Scheduler:
     async def _measure_shapes(self) -> None:
         desk = FitDesk(self.cluster, self.cycle)
         while True:
+            while desk.catch_up(_NODES_READ):
+                await asyncio.sleep(0)
             pods = shapes.views(self._shapes, self.cluster.shapes)
-            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, desk.count)
+            fits = {name: await asyncio.to_thread(desk.counting(pod)) for name, pod in pods.items()}
+            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
             await asyncio.sleep(_SHAPES_S)
 
     async def _evict(self, effect: Evict | Release) -> None:

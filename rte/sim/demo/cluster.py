@@ -23,9 +23,8 @@ from rte.kubelet.podresources import MAX_PATH_CHARS
 from rte.model.node import DevicePool
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
-from rte.sim import machines, slices
+from rte.sim import controllers, machines, slices
 from rte.sim.apiserver import API, Server
-from rte.sim.claims import ClaimController
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 from rte.view.serve import serve
 from rte.view.source import Source
@@ -197,7 +196,7 @@ class Cluster:
             source = Source(scheduler)
             tasks = [
                 group.create_task(scheduler.run(), name="scheduler"),
-                group.create_task(ClaimController(self.api).run(), name="claims"),
+                group.create_task(controllers.run(self.api), name="controllers"),
                 group.create_task(source.run(), name="view"),
                 group.create_task(serve(_ANY_PORT, source, started=self._viewed), name="page"),
             ]

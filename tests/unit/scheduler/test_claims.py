@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rte.sim.claims import ClaimController
+from rte.sim.controllers.claims import ClaimController
 from tests.unit.scheduler.gpus import DRIVER, claim, consumers, gpu_class, held, slice_of, uses
 from tests.unit.scheduler.town import Town, until
 
