@@ -385,6 +385,7 @@ class Machine:
             return
         if decision.second_best and record.second_best_since is None:
             record.second_best_since = now
+            record.reserve_after = now + self._patience
             self._at(now + self._patience, "patience", record.pod.uid)
         for uid in decision.yields_to:
             # It is its turn; when it has a place, or waits no more, the pod is looked at again.

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from rte import errors
 from rte.model import bits
-from rte.placement.dra import Wish, align, alignment, balance, extended
+from rte.placement.dra import Wish, align, alignment, balance, binding, extended, nodes
 from rte.placement.dra.alignment import Alignment
 from rte.placement.dra.extended import ExtendedClaim
 from rte.placement.dra.objects import AllocationResult
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.placement.dra.alignment import Aligned
+    from rte.placement.dra.nodes import Node
     from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.devices import Devices, KnownClaim
     from rte.scheduler.framework.events import ClusterEvent
@@ -198,6 +199,7 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
         if node.info is None:
             raise errors.RteError("the node is gone")
         place = self._devices.node(node.info)
+        self._check_given(asked, pod, place)
         made = extended.extended_claim(pod.shape.pod, place, self._devices.serving)
         claims = [*asked.claims, made.claim] if made else asked.claims
         expected, places = _zones(pod, node)
@@ -208,6 +210,28 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
         stamp = (node.changed, self._devices.fleet.version(node.name))
         answer = asked.known[node.name] = _Answer(stamp=stamp, aligned=aligned, made=made)
         return answer
+
+    def _check_given(self, asked: _Asked, pod: PodView, place: Node) -> None:
+        """What was given to the pod alone, by an attempt before, may not be there any more.
+
+        No node takes the pod then, so the claim is freed (:meth:`leftovers`) and given others.
+
+        Raises:
+            errors.RteError: a device is gone or tainted.
+        """
+        inventory = self._devices.fleet.inventory
+        for known in asked.objects:
+            allocation = known.claim.status.allocation
+            if allocation is None or any(uid != pod.uid for uid in known.consumers):
+                continue
+            selector = allocation.node_selector
+            if selector is not None and not nodes.selects(selector, place):
+                continue
+            lost = binding.lost(
+                allocation, inventory.pools(place), taints=inventory.features.device_taints
+            )
+            if lost:
+                raise errors.RteError(lost)
 
     def _is_disturbed(self, node: NodeEntry, pod: PodView) -> bool:
         """Whether another pod could still change the zone of one whose devices are chosen.
