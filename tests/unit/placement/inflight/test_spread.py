@@ -44,9 +44,7 @@ def test_counting_is_predicting_one_after_the_other(state, pod):
     assert spread.copies(units, MOST) in (None, predicted(state, pod))
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(state=spreading(), pods=st.lists(build.pods(), min_size=1, max_size=3))
 def test_amounts_say_what_all_orders_say(state, pods):
     pods = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(pods)]
