@@ -18,7 +18,7 @@ from rte.placement.dra.fleet import Fleet
 from rte.placement.dra.nodes import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from rte.placement.dra.objects import AllocationResult, DeviceClass, ResourceClaim
     from rte.scheduler.framework.objects import NodeInfo, PodView
@@ -193,6 +193,18 @@ class Devices:
     def used_by(self, uid: str) -> list[ResourceClaim]:
         """Allocated claims that a pod may use."""
         return [self.claims[key].claim for key in sorted(self._of_pod.get(uid, ()))]
+
+    def held_by(self, uids: Collection[str]) -> list[AllocationResult]:
+        """What claims hold that only these pods may use: it is freed when they are gone."""
+        keys = {key for uid in uids for key in self._of_pod.get(uid, ())}
+        return [
+            self._counted[key]
+            for key in sorted(keys & self._counted.keys())
+            if all(
+                one.resource == "pods" and one.uid in uids
+                for one in self.claims[key].claim.status.reserved_for
+            )
+        ]
 
     def concerns(self, shape: Shape) -> bool:
         """Whether pods of this shape may get devices of DRA."""

@@ -161,6 +161,19 @@ class Filter(Plugin):
         """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
+    def filter_without(
+        self,
+        prepared: Any,
+        pod: PodView,
+        node: NodeEntry,
+        gone: Iterable[PodView],  # noqa: ARG002
+    ) -> str | Status:
+        """The answer of a node without these pods of it, which may have to be evicted.
+
+        Rules that cannot tell answer as things are.
+        """
+        return self.filter(prepared, pod, node)
+
 
 class Refusal(NamedTuple):
     """Rows that a rule refuses, and why."""

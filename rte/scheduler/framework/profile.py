@@ -127,6 +127,16 @@ class Profile:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
 
+    def refused_without(
+        self, around: Around, pod: PodView, node: NodeEntry, gone: Sequence[PodView]
+    ) -> bool:
+        """Whether such a rule keeps the pod off the node once these pods are gone from it."""
+        for plugin, prepared in around:
+            why = plugin.filter_without(prepared, pod, node, gone)
+            if why.reason and not why.second_best if isinstance(why, Status) else why:
+                return True
+        return False
+
     def refusals(self, around: Around) -> Iterator[tuple[str, Refusal]]:
         """Name of a plugin and what it refuses, of those that answer for all nodes at once."""
         for plugin, prepared in around:

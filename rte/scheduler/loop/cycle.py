@@ -358,20 +358,35 @@ class Cycle:
             if (
                 entry.name not in avoid
                 and default_preemption.could_make_room(pod, entry, status)
-                and not self.profile.refused_around(around, pod, entry).reason
+                and self._may_make_room(around, pod, entry)
             ):
                 able.append(entry)
         for entry in default_preemption.cheapest_first(pod, able):
-            yield self.plan_on(pod, entry) if default_preemption.is_settled(entry) else entry
+            if default_preemption.is_settled(entry):
+                yield self.plan_on(pod, entry, around=around)
+            else:
+                yield entry
+
+    def _may_make_room(self, around: Around, pod: PodView, entry: NodeEntry) -> bool:
+        """Whether the rules that look around allow the node, or would if pods left it."""
+        refusal = self.profile.refused_around(around, pod, entry)
+        return not refusal.reason or refusal.resources
 
     def plan_on(
-        self, pod: PodView, entry: NodeEntry, budgets: Sequence[Budget] | None = None
+        self,
+        pod: PodView,
+        entry: NodeEntry,
+        budgets: Sequence[Budget] | None = None,
+        *,
+        around: Around = (),
     ) -> Plan | None:
-        """Whom to evict on one node for the pod."""
+        """Whom to evict on one node for the pod; ``around``: what :meth:`around` says."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
         companions = self._cluster.gangs.companions
-        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
+        return default_preemption.plan_for(
+            pod, entry, budgets, self.profile, companions, around=around
+        )
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""
