@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rte.agent.observer.messages import Change
 from rte.kubelet import statefiles
+from rte.sysfs import pci
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -242,11 +243,40 @@ class FileFollower:
                 self._signals.add(change)
 
 
-def hardware(sysfs: Path) -> str:
-    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages."""
+def hardware(sysfs: Path, *, devices: bool = False) -> str:
+    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages.
+
+    ``devices``: also which PCI functions there are, their drivers, and the interfaces of NICs with
+    state and speed.
+    """
     system = sysfs / "devices/system"
     pools = sorted(system.glob("node/node*/hugepages/*/nr_hugepages"))
-    return "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+    told = "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+    return told + _devices(sysfs / pci.BUS) if devices else told
+
+
+def _devices(bus: Path) -> str:
+    told = []
+    for function in _names(bus):
+        told.append(f"{function} {_target(bus / function / 'driver')}")
+        for name in _names(bus / function / "net"):
+            interface = bus / function / "net" / name
+            told.append(f"{name} {_text(interface / 'operstate')} {_text(interface / 'speed')}")
+    return "\n".join(told)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def _text(path: Path) -> str:

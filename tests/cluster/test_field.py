@@ -267,10 +267,10 @@ def is_waiting(cluster: Cluster, pod: Object) -> bool:
 # --- probes and shutdown -------------------------------------------------------------------------
 
 
-def probes(node: Node, kind: str, result: str) -> float:
-    """How often the kubelet's probe of the agent had that result."""
+def probes(node: Node, pod: str, kind: str, result: str) -> float:
+    """How often the kubelet's probe of an agent had that result."""
     text = node.kubelet_get("/metrics/probes")
-    wanted = {'container="agent"', f'probe_type="{kind}"', f'result="{result}"'}
+    wanted = {'container="agent"', f'pod="{pod}"', f'probe_type="{kind}"', f'result="{result}"'}
     rows = [line for line in str(text).splitlines() if line.startswith("prober_probe_total{")]
     return sum(
         float(line.rpartition(" ")[2])
@@ -284,31 +284,64 @@ def is_ready(pod: Object | None) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def test_a_broken_socket_of_the_kubelet_makes_it_unready_and_no_reason_to_restart(
-    node: Node,
-) -> None:
-    cluster = node.cluster
-    agent = running(cluster, "rte-agent")
-    name = agent["metadata"]["name"]
+@pytest.fixture
+def socketless(node: Node) -> Iterator[Callable[[], None]]:
+    """The kubelet's podresources socket is not there until this is called."""
     kept = node.podresources_socket.with_name("kept")
     kept.hardlink_to(node.podresources_socket)
-    unready = probes(node, "Readiness", "failed")
-
     node.podresources_socket.unlink()
-    cluster.api.wait(PODS, name, lambda pod: not is_ready(pod), seconds=90)
-    assert probes(node, "Readiness", "failed") >= unready + 3
-    alive = probes(node, "Liveness", "successful")
-    processes.wait_until(
-        lambda: probes(node, "Liveness", "successful") > alive, 60, "a liveness probe", every=1
-    )
 
-    node.podresources_socket.hardlink_to(kept)
-    kept.unlink()
+    def restore() -> None:
+        if kept.exists():
+            node.podresources_socket.hardlink_to(kept)
+            kept.unlink()
+
+    yield restore
+    restore()
+
+
+def test_without_the_kubelets_socket_it_is_unready_and_not_restarted(
+    node: Node, socketless: Callable[[], None]
+) -> None:
+    cluster = node.cluster
+    cluster.delete_pod(running(cluster, "rte-agent"), grace=None)  # a connection would outlive it
+    started = started_agent(cluster)
+    name = started["metadata"]["name"]
+    processes.wait_until(
+        lambda: (
+            probes(node, name, "Liveness", "successful") > 0
+            and probes(node, name, "Readiness", "failed") > 2
+        ),
+        90, "probes of an agent that cannot ask its kubelet", every=1,
+    )  # fmt: skip
+    found = cluster.api.get(f"{PODS}/{name}")
+    assert found["status"]["phase"] == "Running"
+    assert not is_ready(found)
+    assert not is_held(cluster.api.get(f"{LEASES}/{node.name}"))
+
+    socketless()
     cluster.api.wait(PODS, name, is_ready, seconds=90)
     (status,) = cluster.api.get(f"{PODS}/{name}")["status"]["containerStatuses"]
     assert status["restartCount"] == 0
-    assert probes(node, "Liveness", "failed") == 0
+    assert probes(node, name, "Liveness", "failed") == 0
     state_of(node, is_exact(node))
+
+
+def started_agent(cluster: Cluster) -> Object:
+    """The agent's pod, once its container runs."""
+    found: list[Object] = []
+
+    def look() -> bool:
+        selector = "app.kubernetes.io/name=rte-agent"
+        found[:] = [
+            pod
+            for pod in cluster.api.get(PODS, labelSelector=selector)["items"]
+            if "deletionTimestamp" not in pod["metadata"] and is_running(pod)
+        ]
+        return bool(found)
+
+    processes.wait_until(look, 60, "an agent that runs", every=0.5)
+    return found[0]
 
 
 def test_it_ends_within_its_grace_and_gives_its_lease_back(node: Node) -> None:

@@ -18,6 +18,8 @@ from rte.model.pod import ContainerKind
 from rte.scheduler.framework.node import UNBOUNDED
 from rte.scheduler.plugins import (
     node_affinity,
+    node_declared_features,
+    node_pool,
     node_resources_fit,
     node_unschedulable,
     taint_toleration,
@@ -227,12 +229,17 @@ class Table:
         )
 
     def _rules(self, shape: Shape) -> Iterator[_Rule]:
+        if self._columns.pool is not None:
+            yield _Rule("NodePool", self._columns.pooled(), node_pool.WHY)
         ok = self._columns.schedulable(shape.tolerations)
         yield _Rule("NodeUnschedulable", ok, node_unschedulable.WHY)
         if shape.nodes.labels or shape.nodes.terms is not None:
             yield _Rule("NodeAffinity", self._columns.selected(shape.nodes), node_affinity.WHY)
         for key, refused in self._columns.untolerated(shape.tolerations):
             yield _Rule("TaintToleration", ~refused, taint_toleration.why(key))
+        if shape.features:
+            ok = self._columns.declaring(shape.features)
+            yield _Rule("NodeDeclaredFeatures", ok, node_declared_features.WHY)
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:

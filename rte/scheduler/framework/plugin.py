@@ -75,8 +75,8 @@ class Snapshot(Protocol):
         """Nodes that changed after that number, latest first."""
 
 
-#: Helps nobody.
-NO_ROOM = Room(-1, -1, -1)
+#: Room that helps nobody, and that helps everybody.
+NO_ROOM, ANY_ROOM = Room(-1, -1, -1), Room(*[1 << 62] * 3)
 
 
 class Candidate(NamedTuple):
@@ -101,20 +101,23 @@ class Plugin:
         owns: fields of the PodSpec that it answers for, dotted; ``affinity.podAffinity``.
         says: what is done with them, for the table of features.
         helped_by: kinds of events that can end a refusal of its own.
+        bounds: where its :meth:`helps` is False the node of the event refuses the pod now, so no
+            other plugin can help there; :meth:`room` says whom that leaves.
     """
 
     name: ClassVar[str]
     owns: ClassVar[frozenset[str]] = frozenset()
     says: ClassVar[str] = ""
     helped_by: ClassVar[Kind] = Kind(0)
+    bounds: ClassVar[bool] = False
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
 
-    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room | None:  # noqa: ARG002
-        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
-        return None
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
+        """The most that a pod may need so that :meth:`helps` is true of it."""
+        raise NotImplementedError
 
     def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002
         """Whether it can change the answer of other nodes than its own; False must be certain."""

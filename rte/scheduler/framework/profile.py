@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
+    ANY_ROOM,
     NO_ROOM,
     Annotate,
     Clocked,
@@ -172,16 +173,12 @@ class Profile:
         self, event: ClusterEvent, refused_by: Collection[str], snapshot: Snapshot
     ) -> Room | None:
         """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
-        kinds, most = event.kind.value, NO_ROOM
-        for name in refused_by:
-            plugin = self._by_name.get(name)
-            if plugin is None or not kinds & plugin.helped_by.value:
-                continue
-            room = plugin.room(event, snapshot)
-            if room is None:
-                return None
-            most = Room(*map(max, most, room))
-        return most
+        asked = self._concerned(event, refused_by)
+        if not asked:
+            return NO_ROOM
+        if not all(plugin.bounds for plugin in asked):
+            return None
+        return Room(*map(min, *(plugin.room(event, snapshot) for plugin in asked), ANY_ROOM))
 
     def helps(
         self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot
@@ -190,15 +187,19 @@ class Profile:
 
         None: by a rule that looks around, so the answer of any node may have changed.
         """
-        helped = False
-        # As plain numbers: this is asked for every sleeping shape and event.
-        kinds = event.kind.value
-        for name in refused_by:
-            plugin = self._by_name.get(name)
-            if plugin is None or not kinds & plugin.helped_by.value:
-                continue
-            if plugin.helps(event, pod, snapshot):
+        asked = self._concerned(event, refused_by)
+        bounding = [plugin for plugin in asked if plugin.bounds]
+        helped = bool(bounding) and all(p.helps(event, pod, snapshot) for p in bounding)
+        for plugin in asked:
+            if not plugin.bounds and plugin.helps(event, pod, snapshot):
                 if isinstance(plugin, Filter | PreFilter) and plugin.spreads(event):
                     return None
                 helped = True
         return helped
+
+    def _concerned(self, event: ClusterEvent, refused_by: Collection[str]) -> list[Plugin]:
+        """Those of these plugins that events of the kind can help."""
+        # As plain numbers: this is asked for many sleeping shapes and every event.
+        kinds = event.kind.value
+        named = (self._by_name.get(name) for name in refused_by)
+        return [p for p in named if p is not None and kinds & p.helped_by.value]

@@ -105,6 +105,7 @@ class Shape:
         rules: the parts of the specification that plugins read.
         claims: PersistentVolumeClaims; True: made for this pod (generic ephemeral volumes).
         disks: volumes that pods of one node may not share freely.
+        features: what its kubelet has to declare (KEP-5328).
         unsupported: fields of the specification, and whose gang labels, that no plugin honours.
         malformed: why it is no pod that could be placed by anybody; empty for all others.
     """
@@ -120,6 +121,7 @@ class Shape:
     rules: wire.PodRules = field(default_factory=wire.PodRules)
     claims: tuple[tuple[str, bool], ...] = ()
     disks: tuple[wire.Volume, ...] = ()
+    features: frozenset[str] = frozenset()
     unsupported: tuple[str, ...] = ()
     malformed: str = ""
 
@@ -287,6 +289,9 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     gangs = sorted({GANG_LABELS[n] for n in (*labels, *annotations) if n in GANG_LABELS})
     if gangs:
         parts["gangs"] = gangs
+    features = sorted(set(_features(spec)))
+    if features:
+        parts["features"] = features
     if spec.get("nodeName"):
         running = requests.running_part(obj.get("status") or {}, spec)
         if running is not None:
@@ -315,6 +320,7 @@ def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
         rules=rules,
         claims=tuple(_claims(volumes)),
         disks=tuple(volume for volume in volumes if _is_disk(volume)),
+        features=frozenset(parts.get("features") or ()),
         unsupported=tuple(_unsupported(parts)),
     )
 
@@ -328,6 +334,18 @@ def _container(item: Mapping[str, Any]) -> dict[str, Any]:
     if ports:
         out["ports"] = ports
     return out
+
+
+def _features(spec: Mapping[str, Any]) -> Iterable[str]:
+    """Features of its kubelet that the pod cannot do without, by the names that nodes declare."""
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        yield "UserNamespacesHostNetworkSupport"
+    for box in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        rules = box.get("restartPolicyRules") or ()
+        if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+            yield "RestartAllContainersOnContainerExits"
+        if any(mount.get("bindMountOptions") for mount in box.get("volumeMounts") or ()):
+            yield "VolumeBindMountOptions"
 
 
 def _ports(rules: wire.PodRules) -> Iterable[tuple[str, str, int]]:

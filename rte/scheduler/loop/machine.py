@@ -109,7 +109,7 @@ class Machine:
         self._name = name
         self._names = {name, *also}
         self._patience = patience
-        self.cluster = Cluster()
+        self.cluster = Cluster(options.pool if options else None)
         self.cycle = Cycle(self.cluster, options)
         self.queue = Queue()
         self.intake = Intake(self.cluster)
@@ -249,6 +249,8 @@ class Machine:
                 self.queue.push(pod, self._key(pod), now)
         if taken.report:
             self._on_report(taken.report, now)
+        if taken.unread:
+            self._effects.append(messages.Read(taken.unread))
 
     def _on_pod(self, before: PodView | None, after: PodView | None, now: float) -> None:
         pod = after or before

@@ -29,7 +29,7 @@ class NodeResourceTopology(NodeFilter):
     """Topology, CPU, memory and device manager of the kubelet."""
 
     name = "NodeResourceTopology"
-    about_room = True
+    about_room = bounds = True
     says = "the kubelet's admission by NUMA zone, predicted"
     helped_by = (
         Kind.NODE_ADDED | Kind.NODE_ALLOCATABLE | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED

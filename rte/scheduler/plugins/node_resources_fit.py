@@ -25,7 +25,7 @@ class NodeResourcesFit(NodeFilter):
     """Node totals; the kubelet checks the same sum after its managers (:mod:`rte.k8s.requests`)."""
 
     name = "NodeResourcesFit"
-    about_room = True
+    about_room = bounds = True
     owns = frozenset({"containers", "initContainers", "overhead", "resources"})
     says = (
         "requests of containers, init containers and sidecars (KEP-753), pod-level resources "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rte.sim.apiserver.kinds import claims, core, events, meta, pods, small, workloads
+from rte.sim.apiserver.kinds import claims, core, events, inert, meta, pods, small, workloads
 from rte.sim.apiserver.kinds.resource import Resource, Rules, keep_spec, keep_status
 
 _POD_FIELDS = (
@@ -326,6 +326,7 @@ def builtin() -> list[Resource]:
             unconditional=False,
         ),
         *workloads.workloads(),
+        *inert.inert(),
     ]
 
 

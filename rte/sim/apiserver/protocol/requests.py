@@ -221,6 +221,7 @@ def write_options(request: web.Request) -> Options:
         dry_run="All" in request.query.getall("dryRun", []),
         validation=validation,
         manager=request.query.get("fieldManager", ""),
+        agent=request.headers.get("User-Agent", "").partition("/")[0],
     )
 
 

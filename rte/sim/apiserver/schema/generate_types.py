@@ -23,13 +23,16 @@ from pathlib import Path
 ROOTS = {
     "core/v1": (
         "Pod Node Namespace Event ConfigMap Secret ServiceAccount PersistentVolume "
-        "PersistentVolumeClaim Binding"
+        "PersistentVolumeClaim Binding Service ResourceQuota"
     ),
     "coordination/v1": "Lease",
     "events/v1": "Event",
     "apps/v1": "Deployment ReplicaSet DaemonSet",
     "batch/v1": "Job",
     "autoscaling/v1": "Scale",
+    "rbac/v1": "Role RoleBinding ClusterRole ClusterRoleBinding",
+    "networking/v1": "NetworkPolicy",
+    "admissionregistration/v1": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     "policy/v1": "PodDisruptionBudget Eviction",
     "storage/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",
     "scheduling/v1": "PriorityClass",
@@ -38,6 +41,7 @@ ROOTS = {
         "ResourceSlice ResourceClaim ResourceClaimTemplate DeviceClass DeviceTaintRule"
     ),
     "meta/v1": "DeleteOptions",
+    "scheduling/v1beta1": "PodGroup",
     "scheduling/v1alpha3": "",  # what Jobs say of gangs
     "apiextensions/v1": "CustomResourceDefinition",
 }

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a write. ``warnings`` receives texts for the Warning header, ``manager`` is who
-    is to own the fields that change; "": nobody.
+    """Options of a write. ``warnings`` receives texts for the Warning header. ``manager`` is who is
+    to own the fields that change, ``agent`` who does if the request names no manager and the
+    object's fields have owners; ``scale``: it is written through that sub-resource.
     """
 
     dry_run: bool = False
     validation: str = "Warn"
     manager: str = ""
+    agent: str = ""
+    scale: bool = False
     warnings: list[str] = field(default_factory=list)
 
 

@@ -170,8 +170,9 @@ def replace_stored(
     metadata["resourceVersion"] = before["resourceVersion"]
     if entries is None:
         entries = (before.get("managedFields") or []) if given is None else given
-        if options.manager:
-            writer = ownership.Writer(options.manager, "Update", subresource)
+        name = options.manager or (options.agent if entries else "")
+        if name:
+            writer = ownership.Writer(name, "Update", "scale" if options.scale else subresource)
             entries = ownership.after_update(kind, entries, old, new, writer, state.now())
     metadata["managedFields"] = entries
     new["metadata"] = bodies.ordered(metadata)

@@ -1,7 +1,8 @@
 """Who set which field (``metadata.managedFields``), and server-side apply.
 
-A writer owns fields if it names itself (``fieldManager``), as ``kubectl`` always does; programs
-that do not are not tracked, whereas the real server takes the first word of their user agent.
+A writer owns fields if it names itself (``fieldManager``), as ``kubectl`` does. One that does not
+is known by the first word of its user agent, but only where fields have owners already: objects
+that programs alone write are not tracked, whereas the real server tracks all.
 
 Source: apimachinery ``pkg/util/managedfields``, structured-merge-diff ``merge``.
 """

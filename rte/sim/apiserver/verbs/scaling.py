@@ -6,6 +6,7 @@ Source: kubernetes ``pkg/registry/apps/deployment/storage``.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,11 +15,11 @@ from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import typed
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.verbs import changing
+from rte.sim.apiserver.verbs.bodies import Options
 
 if TYPE_CHECKING:
     from rte.sim.apiserver.kinds.resource import Resource
     from rte.sim.apiserver.storage.store import Obj
-    from rte.sim.apiserver.verbs.bodies import Options
     from rte.sim.apiserver.verbs.state import State
 
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -68,6 +69,7 @@ def update(
     new = copy.deepcopy(old)
     new["spec"]["replicas"] = replicas
     new["metadata"]["resourceVersion"] = scale["metadata"].get("resourceVersion", "")
+    options = replace(options or Options(), scale=True)
     return _scale(changing.update(state, kind, new, namespace, name=name, options=options))
 
 

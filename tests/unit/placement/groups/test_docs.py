@@ -78,3 +78,11 @@ def test_the_policy_of_the_page_is_the_default() -> None:
 
     assert policies.default == DEFAULT_POLICY
     assert policies.of({"pool": "radio"}).nic_sharing == "bandwidth"
+
+
+def test_the_tests_that_the_page_about_nhd_names_are_there() -> None:
+    names = set(re.findall(r"`((?:\w+/)*test_\w+\.py)`", (DOCS / "nhd.md").read_text()))
+    there = [path.as_posix() for path in (DOCS.parent / "tests").rglob("test_*.py")]
+
+    assert len(names) > 20
+    assert [name for name in names if not any(path.endswith(f"/{name}") for path in there)] == []
