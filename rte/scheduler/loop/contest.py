@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rte.scheduler.framework.plugin import Candidate, Queued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Precedence
-    from rte.scheduler.framework.profile import Around
-    from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.framework.profile import Around, Profile
+    from rte.scheduler.framework.status import Status
 
 #: Nodes for which one decision asks whether others use them better; any further one is taken.
 _MOST_NODES = 16
+
+
+class Rules(Protocol):
+    """What a contest asks of a :class:`rte.scheduler.loop.cycle.Cycle`."""
+
+    profile: Profile
+
+    def problem(self, pod: PodView) -> Status:
+        """Why the pod can go nowhere."""
+
+    def around(self, pod: PodView) -> Around:
+        """What the rules that look at other nodes or objects say of the pod."""
+
+    def check(self, entry: NodeEntry, pod: PodView, around: Around = ()) -> Status:
+        """One node's answer."""
 
 
 class Contest:
     """One decision about a pod that may still wait.
 
     Args:
-        cycle: the rules.
+        rules: the scheduler's.
         pod: that is decided about.
         rivals: asked for once, when some node takes the pod.
     """
 
-    def __init__(self, cycle: Cycle, pod: PodView, rivals: Callable[[], Sequence[Queued]]) -> None:
-        self._cycle = cycle
+    def __init__(self, rules: Rules, pod: PodView, rivals: Callable[[], Sequence[Queued]]) -> None:
+        self._rules = rules
         self._pod = pod
         self._ask = rivals
         self._rivals: Sequence[Queued] | None = None
@@ -43,7 +59,7 @@ class Contest:
 
     def is_lost(self, candidate: Candidate) -> bool:
         """Whether a rival that the node takes as well uses it better; of equal ones the first."""
-        return any(self._loses(plugin, candidate) for plugin in self._cycle.profile.precedences)
+        return any(self._loses(plugin, candidate) for plugin in self._rules.profile.precedences)
 
     def _loses(self, plugin: Precedence, candidate: Candidate) -> bool:
         if self._rivals is None:
@@ -66,11 +82,11 @@ class Contest:
         self, plugin: Precedence, rival: PodView, candidate: Candidate, waiting: Sequence[Queued]
     ) -> float | None:
         """What the rule says of a rival on the node; None where the node does not take it."""
-        if self._cycle.problem(rival).reason:
+        if self._rules.problem(rival).reason:
             return None
         if rival.uid not in self._around:
-            self._around[rival.uid] = self._cycle.around(rival)
-        status = self._cycle.check(candidate.node, rival, self._around[rival.uid])
+            self._around[rival.uid] = self._rules.around(rival)
+        status = self._rules.check(candidate.node, rival, self._around[rival.uid])
         if status.reason:
             return None
         return plugin.precedence(rival, Candidate(candidate.node, status), waiting)
