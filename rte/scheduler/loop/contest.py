@@ -2,21 +2,71 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Protocol
 
 from rte.scheduler.framework.plugin import Candidate, Queued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Precedence
     from rte.scheduler.framework.profile import Around, Profile
     from rte.scheduler.framework.status import Status
+    from rte.scheduler.queue.queue import Group, Queue
 
 #: Nodes for which one decision asks whether others use them better; any further one is taken.
 _MOST_NODES = 16
+
+#: Waiting pods that one decision looks at, the oldest first.
+_MOST_RIVALS = 64
+
+
+def rivals(queue: Queue, devices: Devices, group: Group) -> list[Queued]:
+    """Pods with devices of the same priority as the group's that no node took so far, in order."""
+    pod = group.first()
+    if not devices.concerns(pod.shape):
+        return []
+    found = []
+    for each in queue.groups():
+        head = each.head()
+        if (
+            head is not None
+            and each is not group
+            and head.attempts
+            and head.pod.priority == pod.priority
+            and head.pod.gang is None
+            and devices.concerns(head.pod.shape)
+        ):
+            found.append((head.order, Queued(head.pod, len(each.pods))))
+    return [queued for _, queued in heapq.nsmallest(_MOST_RIVALS, found, key=lambda one: one[0])]
+
+
+class Deferrals:
+    """Who has left a node to whom, by UIDs, until either has had another turn."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, set[str]] = {}
+
+    def add(self, uid: str, *, to: str) -> None:
+        """A pod leaves a node to another."""
+        self._left.setdefault(to, set()).add(uid)
+
+    def forget(self, uid: str) -> None:
+        """The pod is decided about anew."""
+        for left in self._left.values():
+            left.discard(uid)
+
+    def goes_first(self, uid: str) -> str:
+        """A pod to which it has left a node; empty: none."""
+        return next((other for other, left in self._left.items() if uid in left), "")
+
+    def left_queue(self, uid: str) -> Iterable[str]:
+        """The pod has a place, or waits no more; those that have left a node to it."""
+        return self._left.pop(uid, ())
 
 
 class Rules(Protocol):

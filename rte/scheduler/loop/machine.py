@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Queued
 from rte.scheduler.framework.writes import NOTHING
-from rte.scheduler.loop import messages
+from rte.scheduler.loop import contest, messages
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
@@ -60,9 +59,6 @@ _EXPLAIN_AGAIN_S = 5.0
 _NODES_LOADED = 100
 
 _SECOND, _MINUTE = 1.0, 60.0
-
-#: Waiting pods that one decision looks at as rivals, the oldest first.
-_MOST_RIVALS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,7 @@ class Machine:
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
         self._taking_back: set[str] = set()
-        self._yielded: dict[str, set[str]] = {}
+        self._deferrals = contest.Deferrals()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
         self._watched: set[str] = set()
@@ -216,8 +212,8 @@ class Machine:
             return group.told[1]
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
-        elif ahead := self._ahead_of(pod):
-            text, counts = f"{ahead} uses the devices of nodes better and goes first", Counter()
+        elif ahead := self.cluster.pods.get(self._deferrals.goes_first(pod.uid)):
+            text, counts = f"{ahead.key} uses the devices of nodes better and goes first", Counter()
         else:
             text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
@@ -366,15 +362,14 @@ class Machine:
             self.queue.push(record.pod, key, now)
             self.queue.again(group)
             return
-        for left in self._yielded.values():
-            left.discard(record.pod.uid)
+        self._deferrals.forget(record.pod.uid)
         sequence = self.cluster.sequence
         decision = self.cycle.decide(
             record.pod,
             group.seen,
             group.helped,
             settles=not self._is_patient(record, now),
-            rivals=lambda: self._rivals(record.pod, group),
+            rivals=lambda: contest.rivals(self.queue, self.cluster.devices, group),
         )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
@@ -389,7 +384,7 @@ class Machine:
             self._at(now + self._patience, "patience", record.pod.uid)
         for uid in decision.yields_to:
             # It is its turn; when it has a place, or waits no more, the pod is looked at again.
-            self._yielded.setdefault(uid, set()).add(record.pod.uid)
+            self._deferrals.add(record.pod.uid, to=uid)
             self.queue.wake_up(uid)
         kept = decision.withheld or decision.yields_to
         group.seen, group.helped = -1 if kept else sequence, set()
@@ -404,33 +399,9 @@ class Machine:
         for each in group.pods.values():
             self._untold(each, now)
 
-    def _rivals(self, pod: PodView, group: Group) -> list[Queued]:
-        """Pods with devices of the same priority that no node took so far, in their order."""
-        devices = self.cluster.devices
-        if not devices.concerns(pod.shape):
-            return []
-        found = []
-        for each in self.queue.groups():
-            head = each.head()
-            if (
-                head is not None
-                and each is not group
-                and head.attempts
-                and head.pod.priority == pod.priority
-                and not is_gang(each.key)
-                and devices.concerns(head.pod.shape)
-            ):
-                found.append((head.order, Queued(head.pod, len(each.pods))))
-        return [queued for _, queued in heapq.nsmallest(_MOST_RIVALS, found, key=lambda x: x[0])]
-
-    def _ahead_of(self, pod: PodView) -> str:
-        """The pod to which it leaves nodes, if it does."""
-        uids = (uid for uid, left in self._yielded.items() if pod.uid in left)
-        return next((self.cluster.pods[uid].key for uid in uids if uid in self.cluster.pods), "")
-
     def _left_queue(self, uid: str) -> None:
         """Those that left a node to the pod have a turn again."""
-        for each in self._yielded.pop(uid, ()):
+        for each in self._deferrals.left_queue(uid):
             self.queue.rouse(each)
 
     def _is_patient(self, record: Waiting, now: float) -> bool:
