@@ -256,7 +256,7 @@ class Precedence(Plugin):
         Args:
             pod: that the node would take.
             candidate: the node with its answer.
-            waiting: the pods that were refused before, and the one that asks.
+            waiting: the pods that were refused before, and the one that is decided about.
         """
         raise NotImplementedError
 

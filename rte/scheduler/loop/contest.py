@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from rte.scheduler.framework.plugin import Candidate, Queued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
@@ -25,8 +25,11 @@ _MOST_NODES = 16
 _MOST_RIVALS = 64
 
 
-def rivals(queue: Queue, devices: Devices, group: Group) -> list[Queued]:
-    """Pods with devices of the same priority as the group's that no node took so far, in order."""
+def rivals(queue: Queue, devices: Devices, group: Group, behind: Collection[str]) -> list[Queued]:
+    """The group, then pods with devices of the same priority that no node took so far, in order.
+
+    ``behind``: UIDs of pods that wait for the group's first pod to go before them.
+    """
     pod = group.first()
     if not devices.concerns(pod.shape):
         return []
@@ -39,14 +42,20 @@ def rivals(queue: Queue, devices: Devices, group: Group) -> list[Queued]:
             and head.attempts
             and head.pod.priority == pod.priority
             and head.pod.gang is None
+            and head.pod.uid not in behind
             and devices.concerns(head.pod.shape)
         ):
             found.append((head.order, Queued(head.pod, len(each.pods))))
-    return [queued for _, queued in heapq.nsmallest(_MOST_RIVALS, found, key=lambda one: one[0])]
+    first = heapq.nsmallest(_MOST_RIVALS, found, key=lambda one: one[0])
+    return [Queued(pod, len(group.pods)), *(queued for _, queued in first)]
 
 
 class Deferrals:
-    """Who has left a node to whom, by UIDs, until either has had another turn."""
+    """Who has left a node to whom, by UIDs, until either has had another turn.
+
+    Nobody leaves a node to a pod that waits for it, whoever stands between them, so some pod of
+    those that wait for each other always goes first.
+    """
 
     def __init__(self) -> None:
         self._left: dict[str, set[str]] = {}
@@ -59,6 +68,16 @@ class Deferrals:
         """The pod is decided about anew."""
         for left in self._left.values():
             left.discard(uid)
+
+    def behind(self, uid: str) -> frozenset[str]:
+        """Pods that wait for it, or for such a pod."""
+        found: set[str] = set()
+        ahead = [uid]
+        while ahead:
+            new = self._left.get(ahead.pop(), set()) - found
+            found |= new
+            ahead += new
+        return frozenset(found)
 
     def goes_first(self, uid: str) -> str:
         """A pod to which it has left a node; empty: none."""
@@ -90,7 +109,7 @@ class Contest:
     Args:
         rules: the scheduler's.
         pod: that is decided about.
-        rivals: asked for once, when some node takes the pod.
+        rivals: the pod and those it may leave a node to; asked for once, when some node takes it.
     """
 
     def __init__(self, rules: Rules, pod: PodView, rivals: Callable[[], Sequence[Queued]]) -> None:
@@ -114,15 +133,14 @@ class Contest:
     def _loses(self, plugin: Precedence, candidate: Candidate) -> bool:
         if self._rivals is None:
             self._rivals = self._ask()
-        if not self._rivals or self._nodes >= _MOST_NODES:
+        if len(self._rivals) < 2 or self._nodes >= _MOST_NODES:
             return False
         self._nodes += 1
-        waiting = [Queued(self._pod, 1), *self._rivals]
-        own = plugin.precedence(self._pod, candidate, waiting)
+        own = plugin.precedence(self._pod, candidate, self._rivals)
         if own is None:
             return False
-        for rival in self._rivals:
-            theirs = self._theirs(plugin, rival.pod, candidate, waiting)
+        for rival in self._rivals[1:]:
+            theirs = self._theirs(plugin, rival.pod, candidate, self._rivals)
             if theirs is not None and theirs > own:
                 self._winners.add(rival.pod.uid)
                 return True

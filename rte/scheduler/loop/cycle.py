@@ -135,7 +135,8 @@ class Cycle:
             seen: nodes that have not changed since are known to refuse it, -1: none is ...
             helped: ... but for these.
             settles: it goes where it is second best when no node does better.
-            rivals: waiting pods to which it leaves nodes that they use better, unless it settles.
+            rivals: the pod, and waiting pods to which it leaves nodes that they use better, unless
+                it settles.
         """
         problem = self.problem(pod)
         if problem.reason:

@@ -369,7 +369,9 @@ class Machine:
             group.seen,
             group.helped,
             settles=not self._is_patient(record, now),
-            rivals=lambda: contest.rivals(self.queue, self.cluster.devices, group),
+            rivals=lambda: contest.rivals(
+                self.queue, self.cluster.devices, group, self._deferrals.behind(record.pod.uid)
+            ),
         )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"

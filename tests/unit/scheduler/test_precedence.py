@@ -7,7 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from rte.scheduler.loop.contest import Deferrals
 from tests.unit.scheduler.build import machine, state
+from tests.unit.scheduler.gpus import ALIGNMENT, claim
 from tests.unit.scheduler.test_dynamic_resources import Site
 
 PATIENCE = 30.0
@@ -73,6 +75,54 @@ def test_when_the_better_one_is_gone_the_other_has_its_turn() -> None:
     site.answers = True
     site.bind(site.binds.pop())
     assert site.where(small) == "n"
+
+
+def test_nobody_waits_for_a_pod_that_waits_for_it() -> None:
+    deferrals = Deferrals()
+    deferrals.add("a", to="b")
+    deferrals.add("b", to="c")
+    deferrals.add("d", to="b")
+    assert deferrals.behind("c") == {"a", "b", "d"}
+    assert deferrals.behind("a") == set()
+    deferrals.forget("b")
+    assert deferrals.behind("c") == set()
+    assert sorted(deferrals.left_queue("b")) == ["a", "d"]
+    assert deferrals.behind("b") == set()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    some.lists(
+        some.tuples(some.integers(1, 8), some.integers(1, 2), some.sampled_from(["", "required"])),
+        min_size=2,
+        max_size=4,
+    ),
+    some.integers(1, 3),
+)
+def test_pods_alike_among_many_do_not_wait_for_each_other(
+    kinds: list[tuple[int, int, str]], copies: int
+) -> None:
+    """Pods of one template share a group; a node that has become free is used at once."""
+    site, first = crowded()
+    for number, (cpus, devices, wish) in enumerate(kinds * copies):
+        made = claim(f"j{number}", devices, uid=f"u-{number}")
+        owner = {"kind": "Pod", "name": f"j{number}", "uid": f"uid-j{number}", "controller": True}
+        made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", **owner}]
+        more: dict[str, Any] = {"annotations": {ALIGNMENT: wish}} if wish else {}
+        told = [{"name": "gpus", "resourceClaimName": f"j{number}"}]
+        site.pod(
+            f"j{number}",
+            str(cpus),
+            resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": f"t{devices}"}],
+            status={"resourceClaimStatuses": told},
+            **more,
+        )
+        site.put("device-claims", f"default/j{number}", made)
+    before = set(site.bound())
+    end(site, first)
+    placed = set(site.bound()) - before
+    fitting = [kind for kind in kinds if kind[0] <= 7]
+    assert placed or not fitting
 
 
 @settings(max_examples=30, deadline=None)
