@@ -86,13 +86,6 @@ class Candidate(NamedTuple):
     status: Status
 
 
-class Queued(NamedTuple):
-    """Waiting pods of one kind: the first of them, and how many they are."""
-
-    pod: PodView
-    pods: int
-
-
 class Plugin:
     """One scheduling rule. Subclasses add the parts that they have.
 
@@ -240,25 +233,6 @@ class RowScore(Score):
         rows = np.array([node.row for node, _ in candidates], dtype=np.intp)
         scores = self.score_rows(pod, rows, snapshot)
         return None if scores is None else list(scores.tolist())
-
-
-class Precedence(Plugin):
-    """Says which of several waiting pods of one priority uses a node best.
-
-    A pod leaves the node to a better one for a while (``--align-patience``).
-    """
-
-    def precedence(
-        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
-    ) -> float | None:
-        """The higher the better, for pods on this node; None: the rule is not about them.
-
-        Args:
-            pod: that the node would take.
-            candidate: the node with its answer.
-            waiting: the pods that were refused before, and the one that is decided about.
-        """
-        raise NotImplementedError
 
 
 class Reserve(Plugin):

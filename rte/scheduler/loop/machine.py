@@ -15,7 +15,7 @@ from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.writes import NOTHING
-from rte.scheduler.loop import contest, messages
+from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
@@ -131,7 +131,6 @@ class Machine:
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
         self._taking_back: set[str] = set()
-        self._deferrals = contest.Deferrals()
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
         self._watched: set[str] = set()
@@ -212,8 +211,6 @@ class Machine:
             return group.told[1]
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
-        elif ahead := self.cluster.pods.get(self._deferrals.goes_first(pod.uid)):
-            text, counts = f"{ahead.key} uses the devices of nodes better and goes first", Counter()
         else:
             text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
@@ -283,7 +280,6 @@ class Machine:
         """Nothing is known of the pod as one that waits any more."""
         self._room.forget(uid)
         record = self.queue.remove(uid)
-        self._left_queue(uid)
         if record is not None and record.nominated is not None:
             self.cluster.unnominate(uid)
 
@@ -362,16 +358,12 @@ class Machine:
             self.queue.push(record.pod, key, now)
             self.queue.again(group)
             return
-        self._deferrals.forget(record.pod.uid)
         sequence = self.cluster.sequence
         decision = self.cycle.decide(
             record.pod,
             group.seen,
             group.helped,
             settles=not self._is_patient(record, now),
-            rivals=lambda: contest.rivals(
-                self.queue, self.cluster.devices, group, self._deferrals.behind(record.pod.uid)
-            ),
         )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
@@ -382,14 +374,8 @@ class Machine:
             return
         if decision.second_best and record.second_best_since is None:
             record.second_best_since = now
-            record.reserve_after = now + self._patience
             self._at(now + self._patience, "patience", record.pod.uid)
-        for uid in decision.yields_to:
-            # It is its turn; when it has a place, or waits no more, the pod is looked at again.
-            self._deferrals.add(record.pod.uid, to=uid)
-            self.queue.wake_up(uid)
-        kept = decision.withheld or decision.yields_to
-        group.seen, group.helped = -1 if kept else sequence, set()
+        group.seen, group.helped = -1 if decision.withheld else sequence, set()
         refused_by = group.refused_by | decision.refused_by
         waits_on = group.waits_on | decision.waits_on
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by), waits_on)
@@ -400,11 +386,6 @@ class Machine:
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
-
-    def _left_queue(self, uid: str) -> None:
-        """Those that left a node to the pod have a turn again."""
-        for each in self._deferrals.left_queue(uid):
-            self.queue.rouse(each)
 
     def _is_patient(self, record: Waiting, now: float) -> bool:
         """Whether the pod still waits for a better place than it could have."""
@@ -469,7 +450,6 @@ class Machine:
         if before is not None:
             self._unreserve(before.held)
         self.queue.decided(pod.uid)
-        self._left_queue(pod.uid)
         record = self.queue.records.get(pod.uid)
         if record is not None:
             record.refused_since, record.nominated = None, None

@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import structs
 
 from rte import errors
-from rte.model import bits
 from rte.placement.dra import Wish, align, alignment, balance, binding, extended, nodes
 from rte.placement.dra.alignment import Alignment
 from rte.placement.dra.extended import ExtendedClaim
@@ -24,14 +23,12 @@ from rte.placement.dra.objects import AllocationResult
 from rte.placement.dra.verdict import Reason
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
-from rte.scheduler.framework.devices import identity, wanted_devices, wish_of
+from rte.scheduler.framework.devices import identity, wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.outlook import is_exacting
 from rte.scheduler.framework.plugin import (
     Filter,
-    Precedence,
     PreFilter,
-    Queued,
     Reserve,
     Score,
     scaled,
@@ -113,7 +110,7 @@ class _Asked:
         return self._ended
 
 
-class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
+class DynamicResources(PreFilter, Filter, Score, Reserve):
     """Claims of devices, and extended resources that DRA serves."""
 
     name = "DynamicResources"
@@ -366,32 +363,6 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
         finally:
             for allocation in allocations:
                 supply.usage.remove(allocation)
-
-    def precedence(
-        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
-    ) -> float | None:
-        """Pods that leave the devices of higher zones to others who can reach them."""
-        after = _after(candidate)
-        if after is None or not balance.fills_lowest_first(after):
-            return None
-        answer = self._answer(self._ask(pod), pod, candidate.node)
-        zones = self._rooms(answer, candidate, after)
-        zone = bits.lowest(answer.aligned.expected.zones)
-        if answer.aligned.alignment is not Alignment.ALIGNED or zone not in zones:
-            return None
-        asking = [self._asking(one) for one in waiting]
-        return balance.precedence(zones, zone, self._asking(Queued(pod, 1)), asking)
-
-    def _asking(self, queued: Queued) -> balance.Asking:
-        shape = queued.pod.shape
-        served = sum(shape.totals.get(name, 0) for name in self._devices.serving)
-        claimed = sum(wanted_devices(one) for one in self._devices.wanted(queued.pod).claims)
-        return balance.Asking(
-            cpus=sum(shape.exclusive_cpus),
-            devices=claimed + served,
-            certain=wish_of(shape) is Wish.REQUIRED,
-            pods=queued.pods,
-        )
 
     # --- what it takes ---------------------------------------------------------------------------
 
