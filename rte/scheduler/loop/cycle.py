@@ -21,7 +21,6 @@ from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
-from rte.scheduler.loop.contest import Contest
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resources_fit import lacking
@@ -29,7 +28,7 @@ from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Queued, Score
+    from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.plugins.default_preemption import Plan
@@ -87,7 +86,6 @@ class Decision:
         second_best: some node would do, though not well.
         withheld: some node would do at need, and was not taken because of ``waits_on``.
         refused_by: names of the plugins whose events may end the refusal.
-        yields_to: UIDs of waiting pods to which nodes are left.
     """
 
     node: str | None = None
@@ -98,7 +96,6 @@ class Decision:
     second_best: bool = False
     withheld: bool = False
     refused_by: frozenset[str] = frozenset()
-    yields_to: frozenset[str] = frozenset()
 
 
 class Cycle:
@@ -126,7 +123,6 @@ class Cycle:
         helped: Collection[str] = (),
         *,
         settles: bool = True,
-        rivals: Callable[[], Sequence[Queued]] = tuple,
     ) -> Decision:
         """Where the pod goes.
 
@@ -135,7 +131,6 @@ class Cycle:
             seen: nodes that have not changed since are known to refuse it, -1: none is ...
             helped: ... but for these.
             settles: it goes where it is second best when no node does better.
-            rivals: waiting pods to which it leaves nodes that they use better, unless it settles.
         """
         problem = self.problem(pod)
         if problem.reason:
@@ -146,15 +141,10 @@ class Cycle:
         waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, self._changed(seen, helped), refused_by)
-        contest = None if settles else Contest(self, pod, rivals)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
-                candidate = Candidate(entry, status)
-                if contest is not None and contest.is_lost(candidate):
-                    waits_on.add(entry.name)
-                    continue
-                found.append(candidate)
+                found.append(Candidate(entry, status))
                 if len(found) >= enough:
                     break
                 continue
@@ -172,15 +162,13 @@ class Cycle:
         if not found:
             if waits_on:
                 refused_by.add(WAITS)
-            yields_to = contest.winners if contest else frozenset()
-            second_best = bool(yields_to) or any(each.status.second_best for each in last_resort)
+            second_best = any(each.status.second_best for each in last_resort)
             return Decision(
                 waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
                 second_best=second_best,
                 withheld=bool(waits_on and last_resort),
                 refused_by=frozenset(refused_by),
-                yields_to=yields_to,
             )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
@@ -358,20 +346,35 @@ class Cycle:
             if (
                 entry.name not in avoid
                 and default_preemption.could_make_room(pod, entry, status)
-                and not self.profile.refused_around(around, pod, entry).reason
+                and self._may_make_room(around, pod, entry)
             ):
                 able.append(entry)
         for entry in default_preemption.cheapest_first(pod, able):
-            yield self.plan_on(pod, entry) if default_preemption.is_settled(entry) else entry
+            if default_preemption.is_settled(entry):
+                yield self.plan_on(pod, entry, around=around)
+            else:
+                yield entry
+
+    def _may_make_room(self, around: Around, pod: PodView, entry: NodeEntry) -> bool:
+        """Whether the rules that look around allow the node, or would if pods left it."""
+        refusal = self.profile.refused_around(around, pod, entry)
+        return not refusal.reason or refusal.resources
 
     def plan_on(
-        self, pod: PodView, entry: NodeEntry, budgets: Sequence[Budget] | None = None
+        self,
+        pod: PodView,
+        entry: NodeEntry,
+        budgets: Sequence[Budget] | None = None,
+        *,
+        around: Around = (),
     ) -> Plan | None:
-        """Whom to evict on one node for the pod."""
+        """Whom to evict on one node for the pod; ``around``: what :meth:`around` says."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
         companions = self._cluster.gangs.companions
-        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
+        return default_preemption.plan_for(
+            pod, entry, budgets, self.profile, companions, around=around
+        )
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""
