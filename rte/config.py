@@ -507,7 +507,7 @@ OPTIONS = (
         field="scheduler.listen",
         parse=listen,
         value="HOST:PORT|off",
-        help="address of /metrics, /healthz, /readyz, /explain, /fit and /view",
+        help="address of /metrics, /healthz, /readyz, /explain, /fit, /groups and /view",
         default="127.0.0.1:10260",
         commands=_SCHEDULER,
     ),

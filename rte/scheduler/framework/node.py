@@ -341,24 +341,25 @@ class NodeEntry:
     def ahead_of(self, pod: PodView) -> list[PodView]:
         """Pods not less important than that one for which this node makes room.
 
-        A node that drains towards a pod is kept from those that need a zone themselves.
+        A node that drains towards a pod is kept from those that want the same for themselves.
         """
         return [
             item.pod
             for uid, item in self.nominated.items()
             if uid != pod.uid
             and item.pod.priority >= pod.priority
-            and (pod.shape.may_need_zone or not item.reserved)
+            and (not item.reserved or pod.shape.competes(item.pod.shape))
         ]
 
     def reserved_for(self, pod: PodView) -> list[PodView]:
         """Those for whom the node drains, where that pod is let in beside what drains."""
-        if pod.shape.may_need_zone:
-            return []
         return [
             item.pod
             for uid, item in self.nominated.items()
-            if uid != pod.uid and item.reserved and item.pod.priority >= pod.priority
+            if uid != pod.uid
+            and item.reserved
+            and item.pod.priority >= pod.priority
+            and not pod.shape.competes(item.pod.shape)
         ]
 
     def _twin(self) -> NodeEntry:

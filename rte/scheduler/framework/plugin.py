@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.writes import Reserved, Write
+    from rte.telemetry.effects import Measured
 
 
 class Snapshot(Protocol):
@@ -83,6 +84,13 @@ class Candidate(NamedTuple):
 
     node: NodeEntry
     status: Status
+
+
+class Queued(NamedTuple):
+    """Waiting pods of one kind: the first of them, and how many they are."""
+
+    pod: PodView
+    pods: int
 
 
 class Plugin:
@@ -221,6 +229,25 @@ class RowScore(Score):
         return None if scores is None else list(scores.tolist())
 
 
+class Precedence(Plugin):
+    """Says which of several waiting pods of one priority uses a node best.
+
+    A pod leaves the node to a better one for a while (``--align-patience``).
+    """
+
+    def precedence(
+        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
+    ) -> float | None:
+        """The higher the better, for pods on this node; None: the rule is not about them.
+
+        Args:
+            pod: that the node would take.
+            candidate: the node with its answer.
+            waiting: the pods that were refused before, and the one that asks.
+        """
+        raise NotImplementedError
+
+
 class Reserve(Plugin):
     """Holds what a decision takes beside the node's room, until the API shows it or it is undone.
 
@@ -243,6 +270,14 @@ class Reserve(Plugin):
         return ()
 
 
+class Drains(Plugin):
+    """How far nodes are from taking a pod that waits until they have lost enough."""
+
+    def missing(self, shape: Shape, node: NodeEntry) -> int:
+        """The less, the nearer; it falls while the node drains. 0 for pods of no concern."""
+        raise NotImplementedError
+
+
 class Annotate(Plugin):
     """What the bind writes on the pod, in one transaction with the pod's node."""
 
@@ -256,12 +291,12 @@ class Passed(NamedTuple):
 
     Attributes:
         nodes: whose answers have changed by time alone.
-        metrics: name, value, how it is noted.
+        metrics: what has been measured.
         notes: pod, reason and text of events to post.
     """
 
     nodes: tuple[str, ...] = ()
-    metrics: tuple[tuple[str, float, str], ...] = ()
+    metrics: tuple[Measured, ...] = ()
     notes: tuple[tuple[PodView, str, str], ...] = ()
 
 

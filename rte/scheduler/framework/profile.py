@@ -13,6 +13,7 @@ from rte.scheduler.framework.plugin import (
     Clocked,
     Filter,
     NodeFilter,
+    Precedence,
     PreFilter,
     Reserve,
     RowFilter,
@@ -46,6 +47,7 @@ class Profile:
         reserves: those that hold what a decision takes.
         annotators: those that write on the pod.
         clocked: those that time changes.
+        precedences: those that compare waiting pods.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -53,6 +55,7 @@ class Profile:
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
+        self.precedences = tuple(p for p in plugins if isinstance(p, Precedence))
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))

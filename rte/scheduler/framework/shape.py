@@ -140,6 +140,16 @@ class Shape:
         return self.pod.qos is QOS.GUARANTEED or any("/" in name for name in self.totals)
 
     @cached_property
+    def has_groups(self) -> bool:
+        """Whether it asks for processing groups."""
+        return request.ANNOTATION in self.annotations
+
+    def competes(self, other: Shape) -> bool:
+        """Whether both want for themselves what a node hands out: a zone, or processing groups."""
+        zones = self.may_need_zone and other.may_need_zone
+        return zones or (self.has_groups and other.has_groups)
+
+    @cached_property
     def exclusive_cpus(self) -> tuple[int, ...]:
         """Whole CPUs of each container that a static CPU manager would pin (0: none), in order."""
         if self.pod.qos is not QOS.GUARANTEED:

@@ -21,6 +21,7 @@ from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
+from rte.scheduler.loop.contest import Contest
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resources_fit import lacking
@@ -28,7 +29,7 @@ from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Score
+    from rte.scheduler.framework.plugin import Queued, Score
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.plugins.default_preemption import Plan
@@ -86,6 +87,7 @@ class Decision:
         second_best: some node would do, though not well.
         withheld: some node would do at need, and was not taken because of ``waits_on``.
         refused_by: names of the plugins whose events may end the refusal.
+        yields_to: UIDs of waiting pods to which nodes are left.
     """
 
     node: str | None = None
@@ -96,6 +98,7 @@ class Decision:
     second_best: bool = False
     withheld: bool = False
     refused_by: frozenset[str] = frozenset()
+    yields_to: frozenset[str] = frozenset()
 
 
 class Cycle:
@@ -123,14 +126,16 @@ class Cycle:
         helped: Collection[str] = (),
         *,
         settles: bool = True,
+        rivals: Callable[[], Sequence[Queued]] = tuple,
     ) -> Decision:
         """Where the pod goes.
 
         Args:
-            pod: the pod.
+            pod: that waits.
             seen: nodes that have not changed since are known to refuse it, -1: none is ...
             helped: ... but for these.
             settles: it goes where it is second best when no node does better.
+            rivals: waiting pods to which it leaves nodes that they use better, unless it settles.
         """
         problem = self.problem(pod)
         if problem.reason:
@@ -141,10 +146,15 @@ class Cycle:
         waits_on: set[str] = set()
         refused_by: set[str] = set()
         candidates, enough = self._candidates(pod, around, self._changed(seen, helped), refused_by)
+        contest = None if settles else Contest(self, pod, rivals)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
-                found.append(Candidate(entry, status))
+                candidate = Candidate(entry, status)
+                if contest is not None and contest.is_lost(candidate):
+                    waits_on.add(entry.name)
+                    continue
+                found.append(candidate)
                 if len(found) >= enough:
                     break
                 continue
@@ -162,13 +172,15 @@ class Cycle:
         if not found:
             if waits_on:
                 refused_by.add(WAITS)
-            second_best = any(each.status.second_best for each in last_resort)
+            yields_to = contest.winners if contest else frozenset()
+            second_best = bool(yields_to) or any(each.status.second_best for each in last_resort)
             return Decision(
                 waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
                 second_best=second_best,
                 withheld=bool(waits_on and last_resort),
                 refused_by=frozenset(refused_by),
+                yields_to=yields_to,
             )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)

@@ -126,6 +126,10 @@ class Queue:
             "unschedulable": asleep,
         }
 
+    def groups(self) -> Iterator[Group]:
+        """All that wait."""
+        return iter(self._groups.values())
+
     def asleep(self) -> list[Group]:
         """Groups that wait for an event."""
         return [group for group in self._groups.values() if group.sleeping and group.head()]
@@ -263,6 +267,12 @@ class Queue:
             if group.sleeping:
                 self._rouse(group, afresh=True)
             group.seen = -1
+
+    def wake_up(self, uid: str) -> None:
+        """The pod's group has a turn, if it sleeps; it looks at all nodes again."""
+        group = self.group_of(uid)
+        if group is not None and group.sleeping:
+            self._rouse(group, afresh=True)
 
     def rouse_all(self) -> None:
         """Look at everything again (another replica may have decided meanwhile)."""
