@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.group import Group
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
