@@ -21,9 +21,10 @@ from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
-from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins import default_preemption, node_resources_fit, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
-from rte.scheduler.plugins.node_resources_fit import lacking
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit, lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.group import Group
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
@@ -132,6 +133,10 @@ class Cycle:
             helped: ... but for these.
             settles: it goes where it is second best when no node does better.
         """
+        refused_by: set[str] = set()
+        changed = self._changed(pod, seen, helped, refused_by)
+        if changed == []:
+            return Decision(refused_by=frozenset(refused_by))
         problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
@@ -139,8 +144,7 @@ class Cycle:
         found: list[Candidate] = []
         last_resort: list[Candidate] = []
         waits_on: set[str] = set()
-        refused_by: set[str] = set()
-        candidates, enough = self._candidates(pod, around, self._changed(seen, helped), refused_by)
+        candidates, enough = self._candidates(pod, around, changed, refused_by)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
@@ -390,15 +394,38 @@ class Cycle:
 
     # --- candidates ------------------------------------------------------------------------------
 
-    def _changed(self, seen: int, helped: Collection[str]) -> list[NodeEntry] | None:
-        """Nodes that are worth a look, the latest first; None: all."""
+    def _changed(
+        self, pod: PodView, seen: int, helped: Collection[str], refused_by: set[str]
+    ) -> list[NodeEntry] | None:
+        """Nodes that are worth a look, the latest first; None: all. Who refuses the rest is added.
+
+        Of the many that an event wakes few get what it has freed: the others cost little more than
+        this.
+        """
         if seen < 0:
             return None
         changed = self._cluster.changed_since(seen)
         known = {entry.name for entry in changed}
         others = (self._cluster.nodes.get(name) for name in helped if name not in known)
         changed += [entry for entry in others if entry is not None]
-        return [entry for entry in changed if entry.info is not None]
+        return [
+            entry
+            for entry in changed
+            if entry.info is not None and not self._is_too_small(pod.shape, entry, refused_by)
+        ]
+
+    def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
+        """Whether the node refuses the pod by amounts alone; by which rule is added."""
+        if entry.held_off:
+            return False
+        needs, room = shape.needs, node_resources_fit.left(entry, entry.largest_zone())
+        if needs.milli > room.milli or needs.memory > room.memory:
+            refused_by.add(NodeResourcesFit.name)
+        elif needs.zone_cpus > room.zone_cpus:
+            refused_by.add(NodeResourceTopology.name)
+        else:
+            return False
+        return True
 
     def _candidates(
         self, pod: PodView, around: Around, changed: list[NodeEntry] | None, refused_by: set[str]

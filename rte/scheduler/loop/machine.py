@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
     from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.waiting import Waiting
     from rte.scheduler.report.predictions import Judged
 
