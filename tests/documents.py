@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
+#: With those of the site's start, concepts and guides, which are not typed on a cluster.
+EVERY_PAGE = (*PAGES, *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*/**/*.md")))
 
 _PROGRAMS = "rte|kubectl|helm|oc|python|python3|openssl|printf|kube-scheduler|docker|buildah|export"
 _COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ +)*(?:\.venv/bin/)?(?:{_PROGRAMS})(?=[ \n]).*", re.DOTALL)

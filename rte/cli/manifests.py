@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.cli import inputs
 from rte.model import workload
-from rte.sim.apiserver import meta, pods, status, typed
+from rte.sim.apiserver import status
+from rte.sim.apiserver.kinds import meta, pods
+from rte.sim.apiserver.schema import quantities, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,7 +94,7 @@ def _malformed_amount(item: dict[str, Any]) -> str:
             for kind in ("limits", "requests"):
                 for name, amount in _object(resources.get(kind)).items():
                     try:
-                        typed.canonical_quantity(str(amount))
+                        quantities.canonical(str(amount))
                     except (errors.ParseError, status.DecodeError):
                         return f"spec.{field}[{index}].resources.{kind}[{name}]: "
     return ""

@@ -132,8 +132,8 @@ class _Document(_Versioned, rename="camel"):
     kubelet: str
     epoch: str
     synced: bool
-    config: _Config
-    topology: _Topology
+    config: msgspec.Raw
+    topology: msgspec.Raw
     reserved: str
     shared: str
     memory: dict[str, _Row]
@@ -144,6 +144,8 @@ class _Document(_Versioned, rename="camel"):
 
 
 _DECODER = msgspec.json.Decoder(_Document)
+_CONFIG_DECODER = msgspec.json.Decoder(_Config)
+_TOPOLOGY_DECODER = msgspec.json.Decoder(_Topology)
 _VERSION_DECODER = msgspec.json.Decoder(_Versioned)
 
 
@@ -186,12 +188,12 @@ def decode(text: str) -> NodeState:
         errors.ParseError: not this format, another version, or a reference to something unknown.
     """
     document = _read(text)
-    topology = _decode_topology(document.topology)
+    topology = _topology(bytes(document.topology))
     pools = {name: _decode_pool(pool, name) for name, pool in document.devices.items()}
     cpus = topology.all_cpus
     return NodeState(
         topology=topology,
-        config=_decode_config(document.config),
+        config=_config(bytes(document.config)),
         kubelet_version=document.kubelet,
         epoch=document.epoch,
         synced=document.synced,
@@ -255,7 +257,13 @@ def _encode_config(config: KubeletConfig) -> dict[str, Any]:
     return document
 
 
-def _decode_config(document: _Config) -> KubeletConfig:
+@lru_cache(maxsize=256)
+def _config(text: bytes) -> KubeletConfig:
+    """Shared by all nodes that are configured alike."""
+    try:
+        document = _CONFIG_DECODER.decode(text)
+    except _NOT_READ as error:
+        raise errors.ParseError("node-state config", text, str(error)) from error
     explicit = document.reserved_cpus
     return KubeletConfig(
         topology_policy=document.topology_manager_policy,
@@ -306,7 +314,13 @@ def _encode_topology(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _decode_topology(document: _Topology) -> Topology:
+@lru_cache(maxsize=256)
+def _topology(text: bytes) -> Topology:
+    """Shared by all nodes of one hardware type, which a scheduler has many of."""
+    try:
+        document = _TOPOLOGY_DECODER.decode(text)
+    except _NOT_READ as error:
+        raise errors.ParseError("node-state topology", text, str(error)) from error
     return Topology(
         cpus=_decode_cpus(*(getattr(document, name) for name in _COLUMNS)),
         zones=tuple(map(_decode_zone, document.zones)),

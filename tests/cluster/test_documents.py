@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PAGES_ELSEWHERE = {"docs/nhd.md": "tests/cluster/test_groups.py"}
 #: The test that types a command, and how its text has it.
 ELSEWHERE = {
-    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/rte demo --once": (
+    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/rte demo --once": (
         (".ci/checks.py", "blocks[0]")
     ),
     ".venv/bin/python -m pytest -q -n logical": (".ci/checks.py", "blocks[1]"),
@@ -58,6 +58,8 @@ NOT_TYPED = {
     "python -m tests.cluster sweep": "it would end what other tests have; CI does so (.ci/run)",
     "oc get configmap kubelet-serving-ca -n openshift-config-managed -o yaml | "
     "sed 's/namespace: .*/namespace: rte-system/' | oc apply -f -": "it needs OpenShift",
+    ".venv/bin/mkdocs serve": "it serves until it is ended",
+    ".venv/bin/mkdocs build --strict": "CI does so (.ci/checks.py)",
     "python -m bench.placement_lib": "a benchmark of minutes",
     "python -m bench.scores": "a benchmark of minutes",
 }

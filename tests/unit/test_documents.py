@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rte.cli import main
-from tests.documents import PAGES, commands
+from tests.documents import EVERY_PAGE, PAGES, commands
 
-NAMED = sorted({c.text for page in PAGES for c in commands(page) if c.named})
+NAMED = sorted({c.text for page in EVERY_PAGE for c in commands(page) if c.named})
 
 
 def test_commands_are_found_wherever_they_stand() -> None:

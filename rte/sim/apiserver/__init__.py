@@ -3,8 +3,11 @@
 ``Server`` speaks HTTP; ``API`` is the same thing without a socket. Both share one set of objects.
 """
 
-from rte.sim.apiserver.api import API, DeleteOptions, Options, Query
-from rte.sim.apiserver.server import Server
+from rte.sim.apiserver.api import API
+from rte.sim.apiserver.protocol.server import Server
 from rte.sim.apiserver.status import StatusError
+from rte.sim.apiserver.storage.query import Query
+from rte.sim.apiserver.verbs.bodies import Options
+from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
 __all__ = ["API", "DeleteOptions", "Options", "Query", "Server", "StatusError"]

@@ -26,8 +26,8 @@ from rte.model.kubelet import KubeletView
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import releases
 from rte.sim.apiserver import DeleteOptions, Query, StatusError
-from rte.sim.apiserver import api as core
-from rte.sim.apiserver.selectors import FieldRequirement
+from rte.sim.apiserver.storage.selectors import FieldRequirement
+from rte.sim.apiserver.verbs import changing
 from rte.sim.kubelet import claims, plans, predicates, status, views
 from rte.sim.kubelet.files import StateDir
 from rte.sim.kubelet.managers import Managers
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rte.model.pod import Pod
     from rte.placement import Admission
     from rte.sim.apiserver import API
-    from rte.sim.apiserver.store import Watch
+    from rte.sim.apiserver.storage.store import Watch
     from rte.sim.kubelet.managers import Execute
 
 Obj = dict[str, Any]
@@ -306,7 +306,7 @@ class Kubelet:
                 "nodes",
                 self.name,
                 {"status": node["status"]},
-                content_type=core.STRATEGIC_PATCH,
+                content_type=changing.STRATEGIC_PATCH,
                 subresource="status",
             )
 
@@ -534,7 +534,7 @@ class Kubelet:
                 metadata["name"],
                 {"metadata": {"uid": metadata["uid"]}, "status": body},
                 metadata["namespace"],
-                content_type=core.STRATEGIC_PATCH,
+                content_type=changing.STRATEGIC_PATCH,
                 subresource="status",
             )
         except StatusError as error:

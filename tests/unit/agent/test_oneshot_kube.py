@@ -16,7 +16,7 @@ from rte.agent.settings import AgentSettings, Sink, SinkKind
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.kube.resources import NODES, NRTS, PODS
-from rte.sim.apiserver.server import Server
+from rte.sim.apiserver.protocol.server import Server
 from tests.checkpoints import sealed
 
 from .test_oneshot import FIXTURE, UID, state_dir

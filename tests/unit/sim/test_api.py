@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rte.sim.apiserver import API, DeleteOptions, Options, Query, StatusError
-from rte.sim.apiserver.api import JSON_PATCH, STRATEGIC_PATCH
+from rte.sim.apiserver.verbs.changing import JSON_PATCH, STRATEGIC_PATCH
 from rte.sim.demo.cluster import crd
 
 NRTS = "noderesourcetopologies"

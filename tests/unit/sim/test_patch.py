@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rte.sim.apiserver import patch
+from rte.sim.apiserver.schema import patch
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rte.sim.apiserver import selectors
 from rte.sim.apiserver.status import StatusError
+from rte.sim.apiserver.storage import selectors
 
 
 @pytest.mark.parametrize(

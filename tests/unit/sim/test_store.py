@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rte.sim.apiserver import Query
 from rte.sim.apiserver.status import StatusError
-from rte.sim.apiserver.store import Obj, Store
+from rte.sim.apiserver.storage.store import Obj, Store
 
 _WRITES = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["put", "del"])), max_size=30)
 
@@ -62,7 +62,7 @@ def test_a_watch_from_any_revision_leads_to_the_present(
 
 async def test_a_selection_turns_changes_into_additions_and_deletions() -> None:
     store = Store()
-    from rte.sim.apiserver.selectors import FieldRequirement
+    from rte.sim.apiserver.storage.selectors import FieldRequirement
 
     on_n1 = Query(fields=(FieldRequirement("spec.nodeName", equal=True, value="n1"),))
     watch = store.watch("pods", on_n1, None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.model import quantity
-from rte.sim.apiserver import typed
+from rte.sim.apiserver.schema import quantities, typed
 from rte.sim.apiserver.status import DecodeError
 
 
@@ -20,7 +20,7 @@ from rte.sim.apiserver.status import DecodeError
     ],
 )  # fmt: skip
 def test_quantities_take_the_canonical_text(given_text: str, shown: str) -> None:
-    assert typed.canonical_quantity(given_text) == shown
+    assert quantities.canonical(given_text) == shown
 
 
 _SUFFIXES = ("", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3")
@@ -28,15 +28,15 @@ _SUFFIXES = ("", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3")
 
 @given(st.integers(0, 10**6), st.sampled_from(_SUFFIXES))
 def test_the_canonical_text_is_stable_and_keeps_the_value(number: int, suffix: str) -> None:
-    once = typed.canonical_quantity(f"{number}{suffix}")
-    assert typed.canonical_quantity(once) == once
+    once = quantities.canonical(f"{number}{suffix}")
+    assert quantities.canonical(once) == once
     assert quantity.parse(once, scale=1000) == quantity.parse(f"{number}{suffix}", scale=1000)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1X", "1.2.3", "Gi", "1 Gi", "--1"])
 def test_other_text_is_no_quantity(text: str) -> None:
     with pytest.raises(DecodeError):
-        typed.canonical_quantity(text)
+        quantities.canonical(text)
 
 
 def test_unknown_fields_are_dropped_and_named() -> None:

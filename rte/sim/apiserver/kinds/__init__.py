@@ -1,0 +1,1 @@
+"""The resources and the rules of each kind."""

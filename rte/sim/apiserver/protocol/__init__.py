@@ -1,0 +1,1 @@
+"""HTTP: requests, answers, discovery; and faults on purpose."""

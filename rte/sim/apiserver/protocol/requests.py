@@ -1,0 +1,286 @@
+"""What a request asks for: target, query, form of the answer, body, options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import yaml
+
+from rte.sim.apiserver import status
+from rte.sim.apiserver.schema import protobuf, typed
+from rte.sim.apiserver.storage import selectors
+from rte.sim.apiserver.storage.query import Query
+from rte.sim.apiserver.verbs import applying, changing
+from rte.sim.apiserver.verbs.bodies import Options
+from rte.sim.apiserver.verbs.deleting import DeleteOptions
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from rte.sim.apiserver.kinds.resource import Resource
+
+
+_PATCHES = (
+    changing.JSON_PATCH, changing.MERGE_PATCH, changing.STRATEGIC_PATCH, applying.APPLY,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names."""
+
+    kind: Resource
+    namespace: str
+    name: str
+    subresource: str
+    watch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The representation a client accepts: ``""``, ``Table`` or ``PartialObjectMetadata...``."""
+
+    shape: str = ""
+    include: str = "Metadata"
+
+
+def query(request: web.Request, target: Target) -> Query:
+    """What a list or watch selects.
+
+    Raises:
+        status.StatusError: 400.
+    """
+    args = request.query
+    kind = target.kind
+
+    def supported(name: str) -> bool:
+        return (
+            name in kind.fields
+            or name == "metadata.name"
+            or (name == "metadata.namespace" and (kind.namespaced or kind.definition is not None))
+        )
+
+    text = args.get("limit", "")
+    try:
+        limit = int(text) if text else 0
+    except ValueError as error:
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+    return Query(
+        namespace=target.namespace,
+        labels=selectors.parse_labels(args.get("labelSelector", "")),
+        fields=selectors.parse_fields(args.get("fieldSelector", ""), supported),
+        limit=limit,
+        token=args.get("continue", ""),
+        version=args.get("resourceVersion", ""),
+        match=args.get("resourceVersionMatch", ""),
+    )
+
+
+_MATCH = "resourceVersionMatch"
+
+
+def check_list_options(request: web.Request) -> list[status.Cause]:
+    """Source: apimachinery ``pkg/apis/meta/internalversion/validation``."""
+    args, out = request.query, list[status.Cause]()
+    match, version = args.get(_MATCH, ""), args.get("resourceVersion", "")
+    if match:
+        if not version:
+            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            out.append(status.forbidden(_MATCH, text))
+        if args.get("continue"):
+            text = "resourceVersionMatch is forbidden when continue is provided"
+            out.append(status.forbidden(_MATCH, text))
+        if match not in ("Exact", "NotOlderThan"):
+            out.append(status.unsupported(_MATCH, match, ("Exact", "NotOlderThan", "")))
+        if match == "Exact" and version == "0":
+            text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            out.append(status.forbidden(_MATCH, text))
+    if "sendInitialEvents" in args:
+        text = "sendInitialEvents is forbidden for list"
+        out.append(status.forbidden("sendInitialEvents", text))
+    return out
+
+
+def check_watch_options(request: web.Request) -> list[status.Cause]:
+    """Complaints about the options of a watch."""
+    args, out = request.query, list[status.Cause]()
+    match = args.get(_MATCH, "")
+    if "sendInitialEvents" in args and match != "NotOlderThan":
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        out.append(status.forbidden(_MATCH, text))
+    if match:
+        if "sendInitialEvents" not in args:
+            text = (
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+            out.append(status.forbidden(_MATCH, text))
+        if match != "NotOlderThan":
+            out.append(status.unsupported(_MATCH, match, ("NotOlderThan",)))
+    return out
+
+
+def accepted_form(request: web.Request) -> Form:
+    """The form of the answer that a client accepts.
+
+    Raises:
+        status.StatusError: 406.
+    """
+    accept = request.headers.get("Accept", "") or "*/*"
+    for item in accept.split(","):
+        media, *parameters = (part.strip() for part in item.split(";"))
+        if media not in ("application/json", "*/*", "application/*"):
+            continue
+        values = dict(part.partition("=")[::2] for part in parameters)
+        shape = values.get("as", "")
+        if shape and (values.get("g", "meta.k8s.io"), values.get("v", "v1")) != (
+            "meta.k8s.io",
+            "v1",
+        ):
+            continue
+        if shape not in ("", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"):
+            continue
+        return Form(shape, request.query.get("includeObject", "Metadata"))
+    raise status.StatusError(
+        406,
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
+        "application/vnd.kubernetes.protobuf",
+        details={},
+    )
+
+
+async def read_body(request: web.Request, kind: Resource, struct: str = "") -> Any:
+    """The object in a request's body; ``struct``: its type, if it is not that of the resource.
+
+    Raises:
+        status.StatusError: 400, 415.
+    """
+    text = await request.read()
+    content = request.content_type if "Content-Type" in request.headers else "application/json"
+    prefix = (
+        f"the object provided is unrecognized (must be of type {kind.kind}): "
+        "couldn't get version/kind; json parse error: "
+    )
+    if content == "application/yaml":
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise status.bad_request(prefix + str(error).replace("\n", " ")) from error
+    if content == protobuf.MEDIA_TYPE and kind.struct:
+        return protobuf.decode(struct or kind.struct, text)
+    if content != "application/json":
+        raise status.StatusError(
+            415,
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        shown = text[:40].decode(errors="replace") or "<empty>"
+        raise status.bad_request(f"{prefix}{error} ({shown})") from error
+    if body is None:
+        return {}
+    if not isinstance(body, dict):
+        raise status.bad_request(f"{prefix}json: cannot unmarshal into Go value of type struct")
+    return body
+
+
+async def read_patch(request: web.Request) -> Any:
+    """The patch in a request's body.
+
+    Raises:
+        status.StatusError: 400, 415.
+    """
+    if request.content_type not in _PATCHES:
+        raise status.StatusError(415, "415: Unsupported Media Type", details={})
+    if request.content_type == applying.APPLY:
+        try:
+            return yaml.safe_load(await request.read())
+        except yaml.YAMLError as error:
+            why = str(error).replace("\n", " ")
+            raise status.bad_request(f"error decoding YAML: {why}") from error
+    try:
+        return orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise status.bad_request("invalid JSON patch") from error
+
+
+def write_options(request: web.Request) -> Options:
+    """Options of a create, update or patch.
+
+    Raises:
+        status.StatusError: 422.
+    """
+    validation = request.query.get("fieldValidation", "") or "Warn"
+    if validation not in ("Ignore", "Warn", "Strict"):
+        cause = status.unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn"))
+        raise status.rejected("CreateOptions", "", [cause], "meta.k8s.io")
+    return Options(
+        dry_run="All" in request.query.getall("dryRun", []),
+        validation=validation,
+        manager=request.query.get("fieldManager", ""),
+        agent=request.headers.get("User-Agent", "").partition("/")[0],
+    )
+
+
+async def read_delete_options(request: web.Request) -> DeleteOptions:
+    """DeleteOptions of a request.
+
+    Raises:
+        status.StatusError: 400, 415, 422.
+    """
+    text = await request.read()
+    body: Any = {}
+    if text:
+        if request.content_type == protobuf.MEDIA_TYPE:
+            return delete_options(protobuf.decode("meta/v1.DeleteOptions", text), request)
+        try:
+            body = orjson.loads(text) if request.content_type != "application/yaml" else {}
+        except orjson.JSONDecodeError as error:
+            raise status.bad_request(
+                f"couldn't get version/kind; json parse error: {error}"
+            ) from error
+    return delete_options(body, request)
+
+
+def delete_options(body: Any, request: web.Request) -> DeleteOptions:
+    """DeleteOptions of a decoded body and of the query.
+
+    Raises:
+        status.StatusError: 400, 422.
+    """
+    given = body.get("kind") if isinstance(body, dict) else None
+    if given not in (None, "", "DeleteOptions"):
+        raise status.bad_request(
+            f'no kind "{given}" is registered for version "meta.k8s.io/v1" in scheme '
+            '"pkg/runtime/scheme.go:111"'
+        )
+    options, _ = typed.decode("meta/v1.DeleteOptions", body)
+    args = request.query
+    grace = options.get("gracePeriodSeconds")
+    if "gracePeriodSeconds" in args:
+        try:
+            grace = int(args["gracePeriodSeconds"])
+        except ValueError as error:
+            raise status.bad_request(
+                f'strconv.ParseInt: parsing "{args["gracePeriodSeconds"]}": invalid syntax'
+            ) from error
+    policy = options.get("propagationPolicy") or args.get("propagationPolicy")
+    if policy is not None and policy not in ("Orphan", "Background", "Foreground"):
+        cause = status.unsupported(
+            "propagationPolicy", policy, ("Foreground", "Background", "Orphan", "nil")
+        )
+        raise status.rejected("DeleteOptions", "", [cause], "meta.k8s.io")
+    orphan = options.get("orphanDependents")
+    if orphan is not None and policy is None:
+        policy = "Orphan" if orphan else "Background"
+    wanted = options.get("preconditions") or {}
+    return DeleteOptions(
+        grace=grace,
+        uid=wanted.get("uid"),
+        version=wanted.get("resourceVersion"),
+        propagation=policy,
+        dry_run="All" in (*options.get("dryRun", ()), *args.getall("dryRun", [])),
+    )

@@ -1,0 +1,1 @@
+"""What objects look like: Go structs and structural schemas, decoding, patches."""

@@ -1,0 +1,1 @@
+"""The objects: store, selectors, positions in the history."""

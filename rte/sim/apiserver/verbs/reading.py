@@ -1,0 +1,87 @@
+"""Get, list, watch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rte.sim.apiserver import status
+from rte.sim.apiserver.storage import query as queries
+from rte.sim.apiserver.storage.query import Page, Query
+from rte.sim.apiserver.verbs import bodies
+
+if TYPE_CHECKING:
+    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.storage.store import Key, Obj, Watch
+    from rte.sim.apiserver.verbs.state import State
+
+
+def get(state: State, kind: Resource, name: str, namespace: str = "") -> Obj:
+    """Read one object.
+
+    Raises:
+        status.StatusError: 404.
+    """
+    return bodies.shown(kind, state.stored(kind, (namespace, name)))
+
+
+def list_page(state: State, kind: Resource, query: Query | None = None) -> Page:
+    """List; consistent also across pages.
+
+    Raises:
+        status.StatusError: 400, 410 (version compacted), 504 (version in the future).
+    """
+    query = query or Query()
+    revision, start = _list_position(state, query)
+    found: list[Obj] = []
+    last: Key = ("", "")
+    remaining: int | None = None
+    token = ""
+    limit = max(0, query.limit)
+    rows = state.store.items(kind.table, revision)
+    shown = state.store.revision if revision is None else revision
+    for index, (key, obj) in enumerate(rows):
+        if start and queries.text_key(key) <= start:
+            continue
+        if not query.matches(key, obj):
+            continue
+        if limit and len(found) == limit:
+            token = queries.make_token(shown, queries.text_key(last))
+            if not query.labels and not query.fields:
+                remaining = sum(1 for k, o in rows[index:] if query.matches(k, o))
+            break
+        found.append(bodies.shown(kind, obj))
+        last = key
+    return Page(found, str(shown), token, remaining)
+
+
+def _list_position(state: State, query: Query) -> tuple[int | None, str]:
+    if query.token:
+        return queries.read_token(query.token)
+    if query.version in ("", "0"):
+        return None, ""
+    revision = queries.parse_version(query.version)
+    if revision > state.store.revision:
+        raise queries.too_large(revision, state.store.revision)
+    if query.match == "Exact" or (query.limit > 0 and query.match == ""):
+        if revision < state.store.compacted:
+            raise status.expired("The resourceVersion for the provided list is too old.")
+        return revision, ""
+    return None, ""
+
+
+def watch(
+    state: State, kind: Resource, query: Query | None = None, *, initial: bool = False
+) -> Watch:
+    """Watch from ``query.version``: "" and "0" (or ``initial``) begin with all that exists.
+
+    Raises:
+        status.StatusError: 410, the version has been compacted.
+    """
+    query = query or Query()
+    if initial or query.version in ("", "0"):
+        watch = state.store.watch(kind.table, query, None)
+        for key, obj in state.store.items(kind.table):
+            if query.matches(key, obj):
+                watch.push("ADDED", obj)
+        return watch
+    return state.store.watch(kind.table, query, queries.parse_version(query.version))
