@@ -19,7 +19,13 @@ _RESERVED = 512 << 20
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags."""
     add = parser.add_argument
-    add("--nodes", type=int, default=4, metavar="N", help="number of nodes (default %(default)s)")
+    add(
+        "--nodes",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of nodes (default %(default)s); the last of five or more is for groups",
+    )
     add(
         "--shape",
         action="append",
@@ -49,6 +55,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="of the random pods (default %(default)s)")
     add("--port", type=int, default=0, metavar="PORT", help="of the API server (default: any free)")
     add(
+        "--compare",
+        action="store_true",
+        help="the same pods under plain Kubernetes rules as well, on a second set of such nodes",
+    )
+    add(
         "--once",
         action="store_true",
         help="a short tour instead: place a few pods, print the NRTs, end",
@@ -72,9 +83,9 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.once:
         try:
-            asyncio.run(demo.tour(settings))
+            asyncio.run(demo.tour(settings, compare=args.compare))
         except asyncio.CancelledError:
             return 130
     else:
-        asyncio.run(demo.live(settings, rate=args.rate, seed=args.seed))
+        asyncio.run(demo.live(settings, rate=args.rate, seed=args.seed, compare=args.compare))
     return 0

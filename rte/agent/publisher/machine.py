@@ -78,7 +78,8 @@ class Publisher:
         self._wanted: Observation | None = None
         self._confirmed: Observation | None = None
         self._writing: Observation | None = None
-        # Since when the API server lacks what was offered, now and once the write under way is stored.
+        # Since when the API server lacks what was offered; and what it will lack once the write
+        # under way is stored.
         self._lacks_since: float | None = None
         self._lacks_next: float | None = None
         self._stored: dict[str, Any] | None = None

@@ -64,19 +64,20 @@ def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
     try:
         owners = obj["metadata"].get("ownerReferences") or ()
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
-        decoded = nrt.decode(obj)
-        if decoded.state is not None:
-            pci = decoded.device_zones.pci if decoded.device_zones else None
+        ours = nrt.decode_state(obj)
+        if ours is not None:
+            state, devices = ours
             text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
             same = before is not None and before.inventory_text == text
             inventory = before.inventory if before and same else _inventory(text)
             return Report(
-                state=decoded.state,
+                state=state,
                 owner=owner,
-                pci=pci,
+                pci=devices.pci if devices else None,
                 inventory=inventory,
                 inventory_text=text,
             )
+        decoded = nrt.decode(obj)
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)

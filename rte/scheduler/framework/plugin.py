@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.shape import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,11 +75,22 @@ class Snapshot(Protocol):
         """Nodes that changed after that number, latest first."""
 
 
+#: Room that helps nobody, and that helps everybody.
+NO_ROOM, ANY_ROOM = Room(-1, -1, -1), Room(*[1 << 62] * 3)
+
+
 class Candidate(NamedTuple):
     """A node that would take the pod, and what its rules say."""
 
     node: NodeEntry
     status: Status
+
+
+class Queued(NamedTuple):
+    """Waiting pods of one kind: the first of them, and how many they are."""
+
+    pod: PodView
+    pods: int
 
 
 class Plugin:
@@ -89,16 +101,23 @@ class Plugin:
         owns: fields of the PodSpec that it answers for, dotted; ``affinity.podAffinity``.
         says: what is done with them, for the table of features.
         helped_by: kinds of events that can end a refusal of its own.
+        bounds: where its :meth:`helps` is False the node of the event refuses the pod now, so no
+            other plugin can help there; :meth:`room` says whom that leaves.
     """
 
     name: ClassVar[str]
     owns: ClassVar[frozenset[str]] = frozenset()
     says: ClassVar[str] = ""
     helped_by: ClassVar[Kind] = Kind(0)
+    bounds: ClassVar[bool] = False
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
+
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
+        """The most that a pod may need so that :meth:`helps` is true of it."""
+        raise NotImplementedError
 
     def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002
         """Whether it can change the answer of other nodes than its own; False must be certain."""
@@ -208,6 +227,25 @@ class RowScore(Score):
         rows = np.array([node.row for node, _ in candidates], dtype=np.intp)
         scores = self.score_rows(pod, rows, snapshot)
         return None if scores is None else list(scores.tolist())
+
+
+class Precedence(Plugin):
+    """Says which of several waiting pods of one priority uses a node best.
+
+    A pod leaves the node to a better one for a while (``--align-patience``).
+    """
+
+    def precedence(
+        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
+    ) -> float | None:
+        """The higher the better, for pods on this node; None: the rule is not about them.
+
+        Args:
+            pod: that the node would take.
+            candidate: the node with its answer.
+            waiting: the pods that were refused before, and the one that asks.
+        """
+        raise NotImplementedError
 
 
 class Reserve(Plugin):

@@ -320,7 +320,7 @@ class MakingRoom:
             if head is None or head.nominated is not None or is_gang(group.key):
                 continue
             since = head.since if head.lapsed is None else head.lapsed
-            if now - since >= self._reserve_after:
+            if now - since >= self._reserve_after and now >= head.reserve_after:
                 found.append(head)
         return sorted(found, key=lambda record: (record.turns, record.order))
 

@@ -12,7 +12,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rte.sim.apiserver.verbs import bodies, changing, creating, deleting, pods, reading
+from rte.sim.apiserver.verbs import (
+    applying,
+    bodies,
+    changing,
+    creating,
+    deleting,
+    pods,
+    reading,
+    scaling,
+)
 from rte.sim.apiserver.verbs.state import State
 
 if TYPE_CHECKING:
@@ -69,6 +78,10 @@ class API:
     def store(self) -> Store:
         """The objects as they are stored."""
         return self._state.store
+
+    def now(self) -> str:
+        """The time as objects carry it."""
+        return self._state.now()
 
     def served(self) -> Iterable[Resource]:
         """All resources, built-in and custom."""
@@ -138,6 +151,23 @@ class API:
             content_type=content_type, subresource=subresource, options=options,
         )  # fmt: skip
 
+    def apply(
+        self,
+        resource: str | Resource,
+        name: str,
+        body: Any,
+        namespace: str = "",
+        *,
+        options: Options,
+        force: bool = False,
+        subresource: str = "",
+    ) -> Obj:
+        """Server-side apply; ``options.manager`` names the applier."""
+        return applying.apply(
+            self._state, self._find(resource), name, body, namespace,
+            options=options, force=force, subresource=subresource,
+        )  # fmt: skip
+
     def delete(
         self,
         resource: str | Resource,
@@ -164,6 +194,29 @@ class API:
     def evict(self, name: str, namespace: str, options: DeleteOptions | None = None) -> None:
         """``pods/eviction``: delete a pod if its disruption budget allows it."""
         pods.evict(self._state, name, namespace, options)
+
+    def scale(self, resource: str | Resource, name: str, namespace: str) -> Obj:
+        """``scale``: how many pods a workload has."""
+        return scaling.get(self._state, self._find(resource), name, namespace)
+
+    def set_scale(
+        self,
+        resource: str | Resource,
+        name: str,
+        body: Any,
+        namespace: str,
+        *,
+        content_type: str = "",
+        options: Options | None = None,
+    ) -> Obj:
+        """Replace the scale of a workload; with a content type ``body`` is a patch of it."""
+        kind = self._find(resource)
+        if content_type:
+            return scaling.patch(
+                self._state, kind, name, body, namespace,
+                content_type=content_type, options=options,
+            )  # fmt: skip
+        return scaling.update(self._state, kind, body, namespace, name=name, options=options)
 
     @staticmethod
     def shown(resource: Resource, obj: Obj) -> Obj:

@@ -23,9 +23,9 @@ from rte.kubelet.podresources import MAX_PATH_CHARS
 from rte.model.node import DevicePool
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
-from rte.sim import machines, slices
+from rte.sim import controllers, machines, slices
 from rte.sim.apiserver import API, Server
-from rte.sim.claims import ClaimController
+from rte.sim.demo.plain import PlainScheduler
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 from rte.view.serve import serve
 from rte.view.source import Source
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Shapes of the nodes, in turn: different sizes, zones per socket, caches, one without SMT.
-SHAPES = ("2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4,gpus=2")
+SHAPES = (
+    "2x16", "4x8,sockets=2,memory=16Gi", "1x12,threads=1,memory=32Gi", "2x24,l3=4,gpus=2", "2x16",
+)  # fmt: skip
 GPU = "example.com/gpu"
 #: Template of claims for one GPU of DRA, where a machine has such.
 CLAIM_TEMPLATE = "one-gpu"
+#: From so many nodes on, the last one's kubelet assigns no CPUs: they are for processing groups.
+NODES_WITH_GROUPS = 5
+GROUPS_TAINT = "example.com/processing-groups"
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _AGENT_NAMESPACE = "rte-agents"
 _START_SECONDS = 0.3
@@ -51,18 +56,20 @@ class Settings:
     """What the cluster is made of.
 
     Attributes:
-        nodes: how many.
+        nodes: how many; of :data:`NODES_WITH_GROUPS` and more, the last serves processing groups.
         shapes: their machines, in turn (:func:`rte.sim.machines.parse`).
         policy: topology manager policy of all kubelets.
         scope: topology manager scope.
         port: of the API server, 0: any free one.
+        plain: without agents, rte's scheduler and page: pods are placed by totals.
     """
 
-    nodes: int = 4
+    nodes: int = 5
     shapes: Sequence[str] = SHAPES
     policy: str = "single-numa-node"
     scope: str = "container"
     port: int = 0
+    plain: bool = False
 
 
 @dataclass
@@ -72,6 +79,7 @@ class Node:
     name: str
     shape: str
     kubelet: Kubelet
+    groups: bool
 
 
 _LONGEST_SOCKET = "/rte-demo-12345678/node-999/pod-resources/kubelet.sock"
@@ -85,6 +93,7 @@ class Cluster:
         nodes: by name.
         kubeconfig: for kubectl.
         page: address of the page that shows the zones; empty until it is served.
+        by_totals: the scheduler of a plain cluster.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -94,6 +103,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.kubeconfig = Path()
         self.page = ""
+        self.by_totals = PlainScheduler(self.api)
         self._stack = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
         self._page_ready = asyncio.Event()
@@ -109,6 +119,11 @@ class Cluster:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether a node serves processing groups."""
+        return any(node.groups for node in self.nodes.values())
 
     async def served(self) -> None:
         """Until the page is served, or the cluster has failed."""
@@ -161,21 +176,49 @@ class Cluster:
             raise
         root = folder / name
         root.mkdir()
-        document = kubelet_document(machine, policy=self.settings.policy, scope=self.settings.scope)
-        gpus = tuple(zone.id for zone in machine.zones for _ in range(2)) if number % 2 == 0 else ()
+        groups = self._has_groups(number)
+        if groups:
+            document = kubelet_document(
+                machine, policy="none", cpu_policy="none", memory_policy="None"
+            )
+        else:
+            document = kubelet_document(
+                machine, policy=self.settings.policy, scope=self.settings.scope
+            )
+        gpus = (
+            tuple(zone.id for zone in machine.zones for _ in range(2))
+            if number % 2 == 0 and not groups
+            else ()
+        )
         devices = {GPU: gpu_pool(gpus)} if gpus else {}
         kubelet = Kubelet(
             self.api, name, machine, document,
             devices=devices, root=root, timing=Timing(start=_START_SECONDS),
         )  # fmt: skip
         await self._stack.enter_async_context(kubelet)
-        self.nodes[name] = Node(name, shape, kubelet)
+        self.nodes[name] = Node(name, shape, kubelet, groups=groups)
+        if groups:
+            taint = {"key": GROUPS_TAINT, "effect": "NoSchedule"}
+            self.api.patch("nodes", name, {"spec": {"taints": [taint]}})
         if machine.pci:
             for driver in slices.DRIVERS:
                 for one in slices.slices_of(machine, self.api.get("nodes", name), driver):
                     self.api.create("resourceslices", one)
 
+    def _has_groups(self, number: int) -> bool:
+        return NODES_WITH_GROUPS <= self.settings.nodes == number + 1
+
     async def _run(self, folder: Path) -> None:
+        if self.settings.plain:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.by_totals.run(), name="plain scheduler"),
+                    group.create_task(controllers.run(self.api), name="controllers"),
+                ]
+                await self._stop.wait()
+                for task in tasks:
+                    task.cancel()
+            return
         access = credentials.load(self.kubeconfig, {})
         scheduling = SchedulerSettings(
             kubeconfig=self.kubeconfig,
@@ -197,7 +240,7 @@ class Cluster:
             source = Source(scheduler)
             tasks = [
                 group.create_task(scheduler.run(), name="scheduler"),
-                group.create_task(ClaimController(self.api).run(), name="claims"),
+                group.create_task(controllers.run(self.api), name="controllers"),
                 group.create_task(source.run(), name="view"),
                 group.create_task(serve(_ANY_PORT, source, started=self._viewed), name="page"),
             ]
@@ -219,6 +262,7 @@ class Cluster:
             node_name=node.name,
             kubeconfig=self.kubeconfig,
             metrics_listen="",
+            group_inventory=node.groups,
         )
 
     async def _end(self) -> None:

@@ -3,50 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
 
 from rte import errors
-from rte.sim.demo import view, workload
+from rte.sim.demo import keys, view, workload
 from rte.sim.demo.cluster import GPU, Cluster
 from rte.sim.demo.snapshot import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from rte.sim.demo.cluster import Settings
     from rte.sim.demo.snapshot import PodLine, Snapshot
 
 _REFRESH_SECONDS = 0.25
+_KEYS = "↑ ↓ PgUp PgDn Home End scroll  |  q or Ctrl-C ends"
 #: Longest wait for a step of the tour: so much, and more for each node.
 _STEP_SECONDS, _STEP_SECONDS_PER_NODE = 6.0, 1.0
 
 
 @asynccontextmanager
-async def _quiet_cluster(settings: Settings) -> AsyncIterator[Cluster]:
-    """A cluster whose programs log errors only: the screen is for what they do."""
+async def _quiet_cluster(
+    settings: Settings, *, compare: bool
+) -> AsyncIterator[tuple[Cluster, Cluster | None]]:
+    """A cluster whose programs log errors only (the screen is for what they do), and on demand a
+    second one of the same machines with plain rules.
+    """
     logger = logging.getLogger("rte")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        async with Cluster(settings) as cluster:
-            yield cluster
+        async with contextlib.AsyncExitStack() as stack:
+            cluster = await stack.enter_async_context(Cluster(settings))
+            beside = replace(settings, plain=True, port=0)
+            yield (
+                cluster,
+                await stack.enter_async_context(Cluster(beside)) if compare else None,
+            )
     finally:
         logger.setLevel(before)
 
 
-async def live(settings: Settings, *, rate: float, seed: int) -> None:
-    """Show a cluster with pods that come and go until SIGINT or SIGTERM."""
+async def live(settings: Settings, *, rate: float, seed: int, compare: bool = False) -> None:
+    """Show a cluster with pods that come and go until SIGINT or SIGTERM.
+
+    ``compare``: the same pods are placed by plain Kubernetes rules as well.
+    """
     console = Console()
     stop = asyncio.Event()
     _on_signals(stop.set)
-    async with _quiet_cluster(settings) as cluster:
-        await _until_stopped(cluster, console, stop, rate=rate, seed=seed)
+    async with _quiet_cluster(settings, compare=compare) as (cluster, beside):
+        pods = workload.come_and_go(
+            cluster.api, rate=rate, seed=seed, groups=cluster.has_groups,
+            beside=beside.api if beside else None,
+        )  # fmt: skip
+        await _until_stopped(cluster, beside, console, stop, pods)
 
 
 def _on_signals(act: Callable[[], object]) -> None:
@@ -57,17 +76,17 @@ def _on_signals(act: Callable[[], object]) -> None:
 
 
 async def _until_stopped(
-    cluster: Cluster, console: Console, stop: asyncio.Event, *, rate: float, seed: int
+    cluster: Cluster,
+    beside: Cluster | None,
+    console: Console,
+    stop: asyncio.Event,
+    pods: Coroutine[Any, Any, None],
 ) -> None:
     await cluster.served()
-    observer = Observer(cluster)
+    observer = Observer(cluster, beside)
     show = _screen if console.is_terminal else _lines
-    work = (
-        workload.come_and_go(cluster.api, rate=rate, seed=seed),
-        show(console, observer, _commands(cluster)),
-        cluster.failed(),
-        stop.wait(),
-    )
+    failures = [each.failed() for each in (cluster, beside) if each is not None]
+    work = (pods, show(console, observer, _commands(cluster), stop), *failures, stop.wait())
     tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:
@@ -77,30 +96,44 @@ async def _until_stopped(
     observer.close()
     for task in done:
         task.result()
-    console.print(
-        f"{last.created} pods were created: {last.bound} placed, {last.count('Pending')} still "
-        f"waiting, {last.refused} refused by a kubelet.",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    for line in view.summary_lines(last):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _commands(cluster: Cluster) -> list[str]:
     return [
         f"export KUBECONFIG={cluster.kubeconfig}",
         f"in a browser: {cluster.page}",
-        "kubectl get pods,noderesourcetopologies  |  rte explain POD  |  Ctrl-C ends",
+        "kubectl get pods,nrt  |  kubectl run NAME --image=any  |  rte explain POD",
     ]
 
 
-async def _screen(console: Console, observer: Observer, commands: Sequence[str]) -> None:
-    with Live(console=console, screen=True, auto_refresh=False, transient=True) as screen:
+async def _screen(
+    console: Console, observer: Observer, commands: Sequence[str], stop: asyncio.Event
+) -> None:
+    commands = [*commands, _KEYS]
+    top = 0
+    with (
+        keys.pressed() as pressed,
+        Live(console=console, screen=True, auto_refresh=False, transient=True) as screen,
+    ):
         while True:
             width, height = console.size
-            screen.update(view.draw(observer.look(), width, height, commands), refresh=True)
-            await asyncio.sleep(_REFRESH_SECONDS)
+            snapshot = observer.look()
+            most = view.most_scroll(snapshot, width, height, commands)
+            top = min(top, most)
+            screen.update(view.draw(snapshot, width, height, commands, scroll=top), refresh=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REFRESH_SECONDS):
+                    key = await pressed.get()
+                    if key in ("q", "\x03"):
+                        stop.set()
+                    top = max(0, min(most, keys.scrolled(key, top, page=height // 2, most=most)))
 
 
-async def _lines(console: Console, observer: Observer, commands: Sequence[str]) -> None:
+async def _lines(
+    console: Console, observer: Observer, commands: Sequence[str], _: asyncio.Event
+) -> None:
     for command in commands:
         console.print(command, highlight=False, soft_wrap=True)
     while True:
@@ -112,8 +145,10 @@ async def _lines(console: Console, observer: Observer, commands: Sequence[str]) 
         await asyncio.sleep(_REFRESH_SECONDS)
 
 
-async def tour(settings: Settings) -> None:
+async def tour(settings: Settings, *, compare: bool = False) -> None:
     """Start a cluster, place a few pods, show where they are and what the NRTs say, and leave.
+
+    ``compare``: the same pods are placed by plain Kubernetes rules as well.
 
     Raises:
         errors.RteError: the cluster did not come to life in time.
@@ -123,31 +158,40 @@ async def tour(settings: Settings) -> None:
         _on_signals(task.cancel)
     console = Console(highlight=False, soft_wrap=True)
     console.print("Starting an API server, kubelets, agents and the scheduler ...")
-    async with _quiet_cluster(settings) as cluster:
-        observer = Observer(cluster)
+    async with _quiet_cluster(settings, compare=compare) as (cluster, beside):
+        observer = Observer(cluster, beside)
         await _until(
             cluster, observer, lambda s: all(n.state and n.state.synced for n in s.nodes),
             "the agents have published their nodes",
         )  # fmt: skip
         console.print(view.zone_table(observer.look()))
         pods = _tour_pods(observer.look(), settings.policy)
-        names = ", ".join(pod["metadata"]["name"] for pod in pods)
+        names = ", ".join(pod["metadata"]["name"] for pod in pods if pod.get("kind") != "PodGroup")
         console.print(f"\nCreating pods: {names}")
         for pod in pods:
-            cluster.api.create("pods", pod, "default")
-        names_made = {pod["metadata"]["name"] for pod in pods}
+            workload.make(cluster.api, pod, beside.api if beside else None)
+        names_made = {pod["metadata"]["name"] for pod in pods if pod.get("kind") != "PodGroup"}
         await _until(
             cluster, observer,
             lambda s: all(_is_settled(p) for p in s.pods) and len(s.pods) == len(names_made),
             "every pod runs, or is told why it fits nowhere",
         )  # fmt: skip
+        if beside is not None:
+            await _until(beside, observer, _is_beside_settled, "every pod beside has its answer")
         last = observer.look()
-        for line in view.pod_lines(last, len(last.pods) + 1):
+        for line in view.pod_lines(last):
             console.print(line)
         console.print()
         console.print(view.zone_table(last))
-        console.print(f"\nrefused by a kubelet: {last.refused}")
+        console.print()
+        for text in view.summary_lines(last):
+            console.print(text)
         observer.close()
+
+
+def _is_beside_settled(snapshot: Snapshot) -> bool:
+    """Every pod under plain rules was placed and admitted or refused, or fits on no totals."""
+    return snapshot.beside is not None and not snapshot.beside.undecided
 
 
 def _is_settled(pod: PodLine) -> bool:
@@ -190,6 +234,10 @@ def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
         amounts = {"cpu": "2", "memory": "1Gi"}
         pod = workload.pod("dra-1", {"requests": amounts, "limits": amounts}, 3600)
         made.append(workload.claiming(pod))
+    amounts = {"cpu": "1", "memory": "512Mi"}
+    made += workload.gang("gang", {"requests": amounts, "limits": amounts}, 3600)
+    if any(node.has_groups for node in snapshot.nodes):
+        made.append(workload.with_groups(workload.pod("groups-1", {}, 3600), 3))
     return made
 
 

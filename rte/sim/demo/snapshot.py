@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import nrt
 from rte.model import bits
+from rte.nrt import group_inventory
+from rte.placement.groups import allocation
+from rte.placement.groups.record import parse_record
+from rte.sim.controllers.controller import has_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rte.model.node import NodeState
+    from rte.placement.groups.record import Record
     from rte.sim.apiserver import API
     from rte.sim.demo.cluster import Cluster
 
@@ -46,12 +51,16 @@ class PodLine:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """One node: its NRT decoded. ``owners``: CPU -> pod UID of exclusive CPUs."""
+    """One node: its NRT decoded, and the ``notes`` (annotations) of that.
+
+    ``owners``: CPU -> pod UID of exclusive CPUs.
+    """
 
     name: str
     shape: str
     topology: nrt.NRT | None
     owners: Mapping[int, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> NodeState | None:
@@ -59,10 +68,28 @@ class NodeView:
         return self.topology.state if self.topology else None
 
     @property
+    def has_groups(self) -> bool:
+        """Whether it is for processing groups."""
+        return group_inventory.ANNOTATION in self.notes
+
+    @property
     def has_pci(self) -> bool:
         """Whether it has PCI devices, which DRA serves in the demo."""
         told = self.topology.device_zones if self.topology else None
         return told is not None and bool(told.pci.roots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What became of the same pods under plain rules; ``reasons``: of the refusals, by number."""
+
+    created: int
+    bound: int
+    running: int
+    waiting: int
+    refused: int
+    undecided: int
+    reasons: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +102,7 @@ class Snapshot:
     created: int
     bound: int
     refused: int
+    beside: Beside | None = None
 
     def count(self, phase: str) -> int:
         """Pods in a phase."""
@@ -84,20 +112,21 @@ class Snapshot:
 class Observer:
     """Collects snapshots; decodes an NRT only when it changed."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, beside: Cluster | None = None) -> None:
         self._cluster = cluster
+        self._beside = _Counter(beside) if beside else None
         self._api: API = cluster.api
         self._decoded: dict[str, tuple[str, NodeView]] = {}
         self._events: deque[Event] = deque(maxlen=_EVENTS)
         self._event_watch = self._api.watch("events")
-        self._pod_watch = self._api.watch("pods")
-        self._created = 0
-        self._bound: set[str] = set()
+        self._pods = _Counter(cluster)
 
     def close(self) -> None:
         """Stop following events and pods."""
         self._event_watch.stop()
-        self._pod_watch.stop()
+        for counter in (self._pods, self._beside):
+            if counter is not None:
+                counter.close()
 
     def new_events(self) -> list[Event]:
         """Events since the last call."""
@@ -108,23 +137,26 @@ class Observer:
     def look(self) -> Snapshot:
         """The present moment."""
         self.new_events()
-        for kind, obj in self._pod_watch.pending():
-            self._created += kind == "ADDED"
-            if obj["spec"].get("nodeName"):
-                self._bound.add(obj["metadata"]["uid"])
-        nodes = tuple(self._node(name) for name in self._cluster.nodes)
+        self._pods.count()
+        pods = self._api.list("pods").items
+        given = _given(pods)
+        nodes = tuple(
+            replace(node, owners={**node.owners, **_owners(given, node.name)})
+            for node in map(self._node, self._cluster.nodes)
+        )
         views = {view.name: view for view in nodes}
-        pods = [
-            _pod(obj, views.get(obj["spec"].get("nodeName", "")))
-            for obj in self._api.list("pods").items
+        lines = [
+            _pod(obj, views.get(obj["spec"].get("nodeName", "")), given.get(obj["metadata"]["uid"]))
+            for obj in pods
         ]
         return Snapshot(
             nodes=nodes,
-            pods=tuple(pods),
+            pods=tuple(lines),
             events=tuple(self._events),
-            created=self._created,
-            bound=len(self._bound),
-            refused=sum(len(node.kubelet.refusals) for node in self._cluster.nodes.values()),
+            created=self._pods.created,
+            bound=len(self._pods.bound),
+            refused=sum(self._pods.refusals().values()),
+            beside=self._beside.beside() if self._beside else None,
         )
 
     def _node(self, name: str) -> NodeView:
@@ -142,9 +174,80 @@ class Observer:
             for uid, containers in decoded.state.holdings.items():
                 for holding in containers.values():
                     owners.update(dict.fromkeys(bits.members(holding.cpus), uid))
-        view = NodeView(name=name, shape=shape, topology=decoded, owners=owners)
+        view = NodeView(
+            name=name,
+            shape=shape,
+            topology=decoded,
+            owners=owners,
+            notes=stored["metadata"].get("annotations") or {},
+        )
         self._decoded[name] = (version, view)
         return view
+
+
+class _Counter:
+    """How many pods a cluster has seen, placed and refused."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._watch = cluster.api.watch("pods")
+        self.created = 0
+        self.bound: set[str] = set()
+
+    def close(self) -> None:
+        """Stop counting."""
+        self._watch.stop()
+
+    def count(self) -> None:
+        """Take note of what has happened since the last call."""
+        for kind, obj in self._watch.pending():
+            self.created += kind == "ADDED"
+            if obj["spec"].get("nodeName"):
+                self.bound.add(obj["metadata"]["uid"])
+
+    def refusals(self) -> Counter[str]:
+        """Refusals of all kubelets by reason."""
+        nodes = self._cluster.nodes.values()
+        return Counter(reason for node in nodes for _, reason in node.kubelet.refusals)
+
+    def beside(self) -> Beside:
+        """The present moment of a cluster with plain rules."""
+        self.count()
+        pods = self._cluster.api.list("pods").items
+        reasons, waiting = self.refusals(), self._cluster.by_totals.waiting
+        pending = [pod for pod in pods if pod["status"].get("phase") == "Pending"]
+        return Beside(
+            created=self.created,
+            bound=len(self.bound),
+            running=sum(pod["status"].get("phase") == "Running" for pod in pods),
+            waiting=len(pending),
+            refused=sum(reasons.values()),
+            undecided=sum(pod["metadata"]["uid"] not in waiting for pod in pending),
+            reasons=reasons,
+        )
+
+
+def _given(pods: Sequence[Mapping[str, Any]]) -> dict[str, Record]:
+    """UID -> what its processing groups were given, of pods that run or are about to."""
+    out = {}
+    for obj in pods:
+        metadata, node = obj["metadata"], obj["spec"].get("nodeName", "")
+        text = (metadata.get("annotations") or {}).get(allocation.ANNOTATION)
+        if not text or has_ended(dict(obj)):
+            continue
+        told = parse_record(text)
+        if told.holds_for(metadata["uid"], node):
+            out[metadata["uid"]] = told
+    return out
+
+
+def _owners(given: Mapping[str, Record], node: str) -> dict[int, str]:
+    return {cpu: uid for uid, told in given.items() if told.node == node for cpu in _cpus_of(told)}
+
+
+def _cpus_of(told: Record) -> list[int]:
+    groups = [cpu for group in told.allocation.groups for cpu in group.cpus()]
+    return [*groups, *told.allocation.misc]
 
 
 def _event(obj: Mapping[str, Any]) -> Event:
@@ -162,7 +265,7 @@ def _event(obj: Mapping[str, Any]) -> Event:
     )
 
 
-def _pod(obj: Mapping[str, Any], node: NodeView | None) -> PodLine:
+def _pod(obj: Mapping[str, Any], node: NodeView | None, given: Record | None) -> PodLine:
     metadata, shown = obj["metadata"], obj["status"]
     state = node.state if node else None
     told = node.topology.device_zones if node and node.topology else None
@@ -173,6 +276,8 @@ def _pod(obj: Mapping[str, Any], node: NodeView | None) -> PodLine:
         cpus |= holding.cpus
         for block in holding.memory:
             zones |= block.zones
+    if given is not None:
+        cpus |= bits.of(_cpus_of(given))
     if state is not None:
         for zone, mine in state.topology.zone_cpus.items():
             zones |= (1 << zone) * bool(mine & cpus)

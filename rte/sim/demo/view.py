@@ -27,6 +27,8 @@ _PALETTE = (
 )  # fmt: skip
 _SHARED, _RESERVED = "grey27", "grey66"
 _WIDE = 120
+#: On so many free lines events get a part.
+_LINES_WITH_EVENTS = 12
 _GIB = 1 << 30
 
 
@@ -35,24 +37,49 @@ def colour(uid: str) -> str:
     return _PALETTE[zlib.crc32(uid.encode()) % len(_PALETTE)]
 
 
-def draw(snapshot: Snapshot, width: int, height: int, commands: Sequence[str]) -> RenderableType:
-    """The whole screen: exactly ``height`` lines or fewer."""
-    head = [_summary(snapshot), _legend(), Text()]
+def draw(
+    snapshot: Snapshot, width: int, height: int, commands: Sequence[str], *, scroll: int = 0
+) -> RenderableType:
+    """The whole screen: exactly ``height`` lines or fewer.
+
+    On a wide screen pods stand beside the nodes, else below them. ``scroll`` lines of nodes and
+    pods are above the upper edge; :func:`most_scroll` says how many there can be.
+    """
+    head, foot, body = _parts(snapshot, width, commands)
+    room = _room(head, foot, height)
+    top = max(0, min(scroll, len(body) - room))
+    shown = body[top : top + room]
+    hidden = len(body) - top - len(shown)
+    if top or hidden:
+        head[-1] = Text(f"▲ {top} lines above, {hidden} below ▼   (↑ ↓ scroll)", style="dim")
+    events = event_lines(snapshot, height - len(head) - len(foot) - len(shown) - 2, width)
+    gap = [Text()] if events else []
+    return Group(*_fit([*head, *shown, *gap, *events, *foot]))
+
+
+def most_scroll(snapshot: Snapshot, width: int, height: int, commands: Sequence[str]) -> int:
+    """How many lines can be above the upper edge."""
+    head, foot, body = _parts(snapshot, width, commands)
+    return max(0, len(body) - _room(head, foot, height))
+
+
+def _parts(
+    snapshot: Snapshot, width: int, commands: Sequence[str]
+) -> tuple[list[Text], list[Text], list[Text]]:
+    head = [_summary(snapshot), *_beside_lines(snapshot), _legend(), Text()]
     foot = [Text(command, style="dim") for command in commands]
-    nodes = [line for node in snapshot.nodes for line in node_lines(node, width)]
-    room = height - len(head) - len(foot) - 1
-    if width >= _WIDE:
-        side = width - _WIDE // 2 - 6
-        nodes = [line for node in snapshot.nodes for line in node_lines(node, side)]
-        pods = pod_lines(snapshot, room)
-        rows = max(min(len(nodes), room), min(len(pods), room))
-        body: list[RenderableType] = [_side_by_side(nodes[:room], pods[:room], side, rows)]
-        room -= rows
-    else:
-        body = list(_fit(nodes[:room]))
-        room -= min(len(nodes), room)
-    events = event_lines(snapshot, max(room - 1, 0), width)
-    return Group(*_fit(head), *body, Text(), *_fit(events), *_fit(foot))
+    if width < _WIDE:
+        nodes = [line for node in snapshot.nodes for line in node_lines(node, width)]
+        return head, foot, [*nodes, Text(), *pod_lines(snapshot)]
+    side = max(60, width * 11 // 20)
+    nodes = [line for node in snapshot.nodes for line in node_lines(node, side)]
+    return head, foot, list(_side_by_side(nodes, pod_lines(snapshot), side, width))
+
+
+def _room(head: Sequence[Text], foot: Sequence[Text], height: int) -> int:
+    """Lines for nodes and pods; a third of the rest is kept for events where there is much room."""
+    left = height - len(head) - len(foot) - 1
+    return max(1, left - left // 4 if left >= _LINES_WITH_EVENTS else left)
 
 
 def _fit(lines: Iterable[Text]) -> Iterable[Text]:
@@ -62,16 +89,17 @@ def _fit(lines: Iterable[Text]) -> Iterable[Text]:
         yield line
 
 
-def _side_by_side(left: list[Text], right: list[Text], width: int, rows: int) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(width=width, no_wrap=True, overflow="ellipsis")
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    blank = Text()
-    for row in range(rows):
-        table.add_row(
-            left[row] if row < len(left) else blank, right[row] if row < len(right) else blank
-        )
-    return table
+def _side_by_side(
+    left: Sequence[Text], right: Sequence[Text], side: int, width: int
+) -> Iterable[Text]:
+    for row in range(max(len(left), len(right))):
+        line = left[row].copy() if row < len(left) else Text()
+        line.truncate(side, overflow="ellipsis", pad=True)
+        if row < len(right):
+            line.append("  ")
+            line.append_text(right[row])
+            line.truncate(width, overflow="ellipsis")
+        yield line
 
 
 def _summary(snapshot: Snapshot) -> Text:
@@ -85,6 +113,43 @@ def _summary(snapshot: Snapshot) -> Text:
         ", ",
         (refused, "bold red" if snapshot.refused else "green"),
     )
+
+
+def _beside_lines(snapshot: Snapshot) -> list[Text]:
+    beside = snapshot.beside
+    if beside is None:
+        return []
+    refused = f"{beside.refused} refused by a kubelet"
+    return [
+        Text.assemble(
+            ("beside ", "bold"),
+            f"  by totals alone {beside.created} pods: ",
+            (f"{beside.running} running", "green"),
+            ", ",
+            (f"{beside.waiting} waiting", "yellow"),
+            ", ",
+            (refused, "bold red" if beside.refused else "green"),
+        )
+    ]
+
+
+def summary_lines(snapshot: Snapshot) -> list[str]:
+    """What has become of all pods, in words."""
+    waiting = snapshot.count("Pending")
+    told = f"{snapshot.created} pods were created: {snapshot.bound} placed, {waiting} still waiting"
+    lines = [f"{told}, {snapshot.refused} refused by a kubelet."]
+    beside = snapshot.beside
+    if beside is not None:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(beside.reasons.items()))
+        lines.append(
+            f"By plain Kubernetes rules beside it {beside.created} of them: {beside.bound} placed, "
+            f"{beside.waiting} still waiting, {beside.refused} refused by a kubelet"
+            + (f" ({reasons})." if reasons else ".")
+        )
+        left_out = snapshot.created - beside.created
+        if left_out:
+            lines.append(f"Pods with claims or processing groups were left out there: {left_out}.")
+    return lines
 
 
 def _legend() -> Text:
@@ -172,17 +237,18 @@ _HOLDS_NONE = {"Running": "shared pool", "Succeeded": "ended", "Failed": "failed
 _PHASES = {"Running": "green", "Pending": "yellow", "Failed": "red", "Succeeded": "dim"}
 
 
-def pod_lines(snapshot: Snapshot, room: int) -> list[Text]:
-    """The pods: those that wait first, then those that run."""
+def pod_lines(snapshot: Snapshot) -> list[Text]:
+    """The pods: those that wait first, then those that run, each in the colour of its cells."""
     order = {"Pending": 0, "Failed": 1, "Running": 2, "Succeeded": 3}
-    lines = [Text(f"{'pod':<14}{'node':<9}{'zones':<7}exclusive CPUs", style="bold")]
+    lines = [Text(f"  {'pod':<14}{'node':<9}{'zones':<6}exclusive CPUs", style="bold")]
     for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
         what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
         what += f"  + {pod.devices}" if pod.devices else ""
-        style = colour(pod.uid) if pod.cpus else _PHASES.get(pod.phase, "")
-        text = f"{pod.name:<14}{pod.node:<9}{pod.zones:<7}{what}"
-        lines.append(Text(text, style=style))
-    return lines[:room]
+        holds = bool(pod.cpus) and pod.phase == "Running"
+        style = colour(pod.uid) if holds else _PHASES.get(pod.phase, "")
+        mark = Text("■ " if holds else "  ", style=style)
+        lines.append(mark.append(f"{pod.name:<14}{pod.node:<9}{pod.zones:<6}{what}"))
+    return lines
 
 
 _REASONS = {"Scheduled": "cyan", "Started": "green", "FailedScheduling": "yellow"}

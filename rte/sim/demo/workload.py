@@ -6,42 +6,65 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from rte.placement.groups import request
 from rte.sim.apiserver import DeleteOptions, StatusError
-from rte.sim.demo.cluster import CLAIM_TEMPLATE, GPU
+from rte.sim.demo import plain
+from rte.sim.demo.cluster import CLAIM_TEMPLATE, GPU, GROUPS_TAINT
 
 if TYPE_CHECKING:
     from rte.sim.apiserver import API
 
 #: Ended pods are shown this long, then deleted.
 _KEEP_SECONDS = 4.0
+#: By which pods of the demo are told from those of its user.
+_MINE = {"app.kubernetes.io/managed-by": "rte-demo"}
 #: kind, weight, CPUs (text), memory (GiB)
+_GANG_SIZE = 3
 _KINDS = (
     ("pinned", 5, ("2", "2", "4", "4", "6", "8"), (1, 2, 4)),
     ("gpu", 2, ("2", "4"), (2, 4)),
     ("dra", 1, ("2", "4"), (2, 4)),
+    ("gang", 1, ("2", "3"), (1, 2)),
+    ("groups", 1, ("0",), (1,)),
     ("shared", 3, ("500m", "1500m"), (1, 2)),
     ("huge", 1, ("12", "14"), (8,)),
 )
 
 
-def draw(chooser: random.Random, number: int, *, claims: bool = False) -> dict[str, Any]:
-    """One pod; ``claims``: it may be one with a GPU of DRA."""
+def draw(
+    chooser: random.Random, number: int, *, claims: bool = False, groups: bool = False
+) -> list[dict[str, Any]]:
+    """What comes next: a pod, or a PodGroup and its pods.
+
+    Args:
+        chooser: source of chance.
+        number: of the pod, for its name.
+        claims: it may be one with a GPU of DRA.
+        groups: it may be one with processing groups.
+    """
     kinds = [kind for kind, *_ in _KINDS]
-    weights = [weight if claims or kind != "dra" else 0 for kind, weight, *_ in _KINDS]
+    possible = {"dra": claims, "groups": groups}
+    weights = [weight * possible.get(kind, True) for kind, weight, *_ in _KINDS]
     kind, _, cpus, memory = _KINDS[kinds.index(chooser.choices(kinds, weights)[0])]
     amounts = {"cpu": chooser.choice(cpus), "memory": f"{chooser.choice(memory)}Gi"}
     if kind == "gpu":
         amounts[GPU] = "1"
     seconds = round(chooser.uniform(6, 22), 1)
     limits = {} if kind == "shared" else {"limits": amounts}
+    if kind == "groups":
+        return [with_groups(pod(f"{kind}-{number}", {}, seconds), chooser.choice((2, 3, 4)))]
+    if kind == "gang":
+        return gang(f"{kind}-{number}", {"requests": amounts, **limits}, seconds)
     made = pod(f"{kind}-{number}", {"requests": amounts, **limits}, seconds)
-    return claiming(made) if kind == "dra" else made
+    return [claiming(made) if kind == "dra" else made]
 
 
 def pod(name: str, resources: dict[str, Any], seconds: float) -> dict[str, Any]:
     """A pod of one container that ends by itself."""
     return {
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "rte-demo"}},
+        "metadata": {"name": name, "labels": _MINE},
         "spec": {
             "schedulerName": "rte-scheduler",
             "restartPolicy": "Never",
@@ -58,6 +81,40 @@ def pod(name: str, resources: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
+def gang(name: str, resources: dict[str, Any], seconds: float) -> list[dict[str, Any]]:
+    """A PodGroup and its pods: all of them are placed, or none."""
+    described = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "labels": _MINE},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": _GANG_SIZE}}},
+    }
+    pods = [pod(f"{name}-{number}", resources, seconds) for number in range(_GANG_SIZE)]
+    for one in pods:
+        one["spec"]["schedulingGroup"] = {"podGroupName": name}
+    return [described, *pods]
+
+
+def with_groups(obj: dict[str, Any], workers: int) -> dict[str, Any]:
+    """The pod with two processing groups, each in one zone; the scheduler chooses their CPUs."""
+    wanted = {
+        "version": 1,
+        "misc": {"count": 1},
+        "groups": [{"name": "radio", "workers": workers}, {"name": "core", "workers": 2}],
+    }
+    obj["metadata"]["annotations"] = {request.ANNOTATION: orjson.dumps(wanted).decode()}
+    obj["spec"]["tolerations"] = [{"key": GROUPS_TAINT, "operator": "Exists"}]
+    return obj
+
+
+def make(api: API, obj: dict[str, Any], beside: API | None = None) -> None:
+    """Create a pod or PodGroup, and what stands for it in a cluster with plain rules."""
+    twin = plain.counterpart(obj) if beside else None
+    api.create("podgroups" if obj.get("kind") == "PodGroup" else "pods", obj, "default")
+    if beside and twin:
+        beside.create("pods", twin, "default")
+
+
 def claiming(obj: dict[str, Any]) -> dict[str, Any]:
     """The pod with a claim for a GPU of DRA."""
     entry = {"name": "gpu", "resourceClaimTemplateName": CLAIM_TEMPLATE}
@@ -66,16 +123,29 @@ def claiming(obj: dict[str, Any]) -> dict[str, Any]:
     return obj
 
 
-async def come_and_go(api: API, *, rate: float, seed: int) -> None:
-    """Create ``rate`` pods a second until cancelled, and clear away those that have ended."""
+async def come_and_go(
+    api: API, *, rate: float, seed: int, groups: bool = False, beside: API | None = None
+) -> None:
+    """Create ``rate`` pods a second until cancelled, and clear away those that have ended.
+
+    Args:
+        api: where.
+        rate: pods a second.
+        seed: of the random pods.
+        groups: a node serves processing groups.
+        beside: the same pods are created here as well.
+    """
     chooser = random.Random(seed)
     number = 0
     claims = bool(api.list("resourceslices").items)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_clear_away(api), name="clear away")
+        for one in (api, beside):
+            if one is not None:
+                group.create_task(_clear_away(one), name="clear away")
         while True:
             number += 1
-            api.create("pods", draw(chooser, number, claims=claims), "default")
+            for obj in draw(chooser, number, claims=claims, groups=groups):
+                make(api, obj, beside)
             await asyncio.sleep(chooser.expovariate(rate))
 
 
@@ -84,10 +154,11 @@ async def _clear_away(api: API) -> None:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(0.5)
-        for obj in api.list("pods").items:
+        pods = api.list("pods").items
+        _clear_groups(api, pods)
+        for obj in pods:
             metadata = obj["metadata"]
-            ours = (metadata.get("labels") or {}).get("app.kubernetes.io/managed-by") == "rte-demo"
-            if not ours or obj["status"].get("phase") not in ("Succeeded", "Failed"):
+            if not _is_ours(obj) or obj["status"].get("phase") not in ("Succeeded", "Failed"):
                 continue
             since = ended.setdefault(metadata["uid"], loop.time())
             if loop.time() - since > _KEEP_SECONDS:
@@ -98,3 +169,16 @@ async def _clear_away(api: API) -> None:
                 except StatusError as error:
                     if error.status not in (404, 409):  # its kubelet was faster
                         raise
+
+
+def _clear_groups(api: API, pods: list[dict[str, Any]]) -> None:
+    """PodGroups of ours whose pods are gone."""
+    used = {(obj["spec"].get("schedulingGroup") or {}).get("podGroupName") for obj in pods}
+    for group in api.list("podgroups").items:
+        name = group["metadata"]["name"]
+        if _is_ours(group) and name not in used:
+            api.delete("podgroups", name, group["metadata"]["namespace"])
+
+
+def _is_ours(obj: dict[str, Any]) -> bool:
+    return _MINE.items() <= (obj["metadata"].get("labels") or {}).items()

@@ -64,7 +64,7 @@ async def told(signals: Signals) -> Change:
 async def test_without_watches_it_polls_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(follow, "Inotify", Stingy)
+    monkeypatch.setattr(asyncinotify, "Inotify", Stingy)
     Stingy.left = 0
     caplog.set_level("INFO")
     async with following(tmp_path) as signals:
@@ -148,7 +148,7 @@ async def test_one_directory_without_a_watch_is_enough_to_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "device-plugins").mkdir()
-    monkeypatch.setattr(follow, "Inotify", Stingy)
+    monkeypatch.setattr(asyncinotify, "Inotify", Stingy)
     Stingy.left = 1
     async with following(tmp_path) as signals:
         for _ in range(5):

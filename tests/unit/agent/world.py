@@ -64,7 +64,7 @@ class Kubelet:
     Attributes:
         listed: the pods that it knows; after its start none, until it has taken them up.
         told_all: it has listed all of its pods since its start; the last of them may be listed a
-            moment before it is admitted.
+            moment before it is admitted, while the kubelet has just been started.
         synced: it has admitted all of its pods since its start.
         reported: it has told the API of itself.
         is_hasty: it was started so soon after the former one's last report that the API cannot
@@ -126,6 +126,7 @@ class World:
         self.version = 1
         self.watched: list[told.Watched] = []
         self.api_is_up = True
+        self.is_friendly = False
         self.last_answer: dict[str, float] = {}
         self.silent_since: dict[str, float] = {}
         self.best_known = ""
@@ -372,7 +373,7 @@ class World:
             self.kubelet.synced = True
         if self._is_back and self.rng.random() < 0.2:
             self.kubelet.synced = True
-        if everybody or (self.kubelet.up and self.api_is_up and self.rng.random() < 0.05):
+        if everybody or (self.kubelet.up and self.api_is_up and self.rng.random() < 0.01):
             self.report()
 
     def report(self) -> None:
@@ -417,11 +418,19 @@ class World:
             case seen.Learn():
                 pending.answer = self._learn(pending.effect)
 
+    def serve_some(self) -> None:
+        """Some effects are carried out, and nobody has told the observer yet."""
+        for pending in self.reads:
+            if pending.answer is None and self.rng.random() < 0.5:
+                self.serve(pending)
+
     def _ask(self, before: str) -> seen.Answered:
         if before != self.kubelet.epoch or not self.kubelet.up or self.rng.random() < 0.05:
             return seen.Answered(before, None, problem=errors.KubeletError("no answer"))
+        if self.damaged:
+            return seen.Answered(before, None, problem=errors.ParseError("cpu_manager_state", "{"))
         kubelet = self.kubelet
-        kubelet.synced |= kubelet.told_all
+        kubelet.synced |= kubelet.told_all or (self._is_back and self.now - kubelet.began >= 10)
         kubelet.told_all = self._is_back
         files = self.files()
         listed = tuple(
@@ -450,10 +459,10 @@ class World:
             topology_policy=kubelet.policy,
             source=ConfigSource.CONFIGZ,
         )
-        if self.api and (not kubelet.up or self.rng.random() < 0.3):
-            if effect.patient:
-                return seen.Learnt(effect.epoch, problem=errors.KubeError("no answer"))
-            # Its file, of which nobody knows whether it is in force.
+        if effect.patient and not kubelet.up:
+            return seen.Learnt(effect.epoch, problem=errors.KubeError("no answer"))
+        if self.api and not (kubelet.up and self.is_friendly) and self.rng.random() < 0.3:
+            # It may not be asked: its file, of which nobody knows whether it is in force.
             policy = self.rng.choice(POLICIES)
             config = replace(config, topology_policy=policy, source=ConfigSource.USUAL_FILE)
         node = NodeFacts(uid=self.node_uid, version=self.node_version)
@@ -474,9 +483,10 @@ class World:
                     self.last_answer[epoch] = self.now
                 self._note_silence("answers", answer.problem)
         self.tell(answer)
-        if isinstance(answer, seen.Learnt) and answer.epoch == self.known_epoch and answer.config:
-            if answer.config.source is ConfigSource.CONFIGZ:
-                self.best_known = answer.epoch
+        match answer:
+            case seen.Learnt(epoch=epoch, config=KubeletConfig(source=ConfigSource.CONFIGZ)):
+                if epoch == self.known_epoch:
+                    self.best_known = epoch
 
     def _note_silence(self, what: str, problem: errors.RteError | None) -> None:
         if problem is None:
@@ -560,7 +570,9 @@ class World:
             self.tell(seen.Noticed(changes, self.now))
 
     def tell_of_pods(self, number: int) -> None:
-        """The watch of pods tells."""
+        """The watch of pods tells, where there is one."""
+        if not self.observer.pods.listed:
+            return
         for _ in range(min(number, len(self.untold))):
             self.tell(self.untold.pop(0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rte.sim.apiserver.kinds import claims, core, events, meta, pods, small, workloads
+from rte.sim.apiserver.kinds import claims, core, events, inert, meta, pods, small, workloads
 from rte.sim.apiserver.kinds.resource import Resource, Rules, keep_spec, keep_status
 
 _POD_FIELDS = (
@@ -52,7 +52,7 @@ def builtin() -> list[Resource]:
             namespaced=True,
             short_names=("po",),
             categories=("all",),
-            subresources=("status", "binding", "eviction"),
+            subresources=("status", "binding", "eviction", "log"),
             fields=_POD_FIELDS,
             returns_object=True,
             rules=Rules(
@@ -325,38 +325,8 @@ def builtin() -> list[Resource]:
             namespaced=False,
             unconditional=False,
         ),
-        _simple(
-            "apps",
-            "v1",
-            "replicasets",
-            "ReplicaSet",
-            "apps/v1.ReplicaSet",
-            short_names=("rs",),
-            categories=("all",),
-            subresources=("status",),
-            rules=Rules(
-                default=workloads.default_template,
-                update=keep_status,
-                status=keep_spec,
-                generation=("spec",),
-            ),
-        ),
-        _simple(
-            "apps",
-            "v1",
-            "daemonsets",
-            "DaemonSet",
-            "apps/v1.DaemonSet",
-            short_names=("ds",),
-            categories=("all",),
-            subresources=("status",),
-            rules=Rules(
-                default=workloads.default_template,
-                update=keep_status,
-                status=keep_spec,
-                generation=("spec",),
-            ),
-        ),
+        *workloads.workloads(),
+        *inert.inert(),
     ]
 
 

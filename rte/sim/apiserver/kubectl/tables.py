@@ -9,6 +9,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rte.sim.apiserver.storage import selectors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -137,6 +139,65 @@ def _event_seen(event: Obj) -> str:
     return since(event.get("lastTimestamp") or event.get("eventTime"))
 
 
+def _containers(field: str) -> Callable[[Obj], str]:
+    def read(obj: Obj) -> str:
+        return ",".join(each[field] for each in obj["spec"]["template"]["spec"]["containers"])
+
+    return read
+
+
+def _selector(obj: Obj) -> str:
+    return selectors.text(selectors.from_label_selector(obj["spec"].get("selector")) or ())
+
+
+def _count(*keys: str) -> Callable[[Obj], int]:
+    def read(obj: Obj) -> int:
+        return int(obj[keys[0]].get(keys[1]) or 0)
+
+    return read
+
+
+def _job_status(job: Obj) -> str:
+    told = {one["type"] for one in job["status"].get("conditions") or () if one["status"] == "True"}
+    for kind, text in _JOB_CONDITIONS[:2]:
+        if kind in told:
+            return text
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    return next((text for kind, text in _JOB_CONDITIONS[2:] if kind in told), "Running")
+
+
+_JOB_CONDITIONS = (
+    ("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended"),
+    ("FailureTarget", "FailureTarget"), ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+)  # fmt: skip
+
+
+def _job_completions(job: Obj) -> str:
+    spec, done = job["spec"], job["status"].get("succeeded", 0)
+    if "completions" in spec:
+        return f"{done}/{spec['completions']}"
+    several = f" of {spec['parallelism']}" if spec["parallelism"] > 1 else ""
+    return f"{done}/1{several}"
+
+
+def _job_duration(job: Obj) -> str:
+    start, end = job["status"].get("startTime"), job["status"].get("completionTime")
+    if not start or not end:
+        return since(start) if start else ""
+    took = datetime.fromisoformat(end) - datetime.fromisoformat(start)
+    return human_span(int(took.total_seconds()))
+
+
+def _ready_of_wanted(obj: Obj) -> str:
+    return f"{obj['status'].get('readyReplicas', 0)}/{obj['spec']['replicas']}"
+
+
+_TEMPLATE = (
+    Column("Containers", _containers("name"), 1),
+    Column("Images", _containers("image"), 1),
+    Column("Selector", _selector, 1),
+)
 _INFO = ("status", "nodeInfo")
 _NAME, _AGE = Column("Name", _name), Column("Age", age)
 
@@ -176,6 +237,30 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("First Seen", lambda event: since(event.get("firstTimestamp")), 1),
         Column("Count", lambda event: event.get("count", 1), 1, "integer"),
         Column("Name", _name, 1),
+    ),
+    "deployments.apps": (
+        _NAME,
+        Column("Ready", _ready_of_wanted),
+        Column("Up-to-date", _count("status", "updatedReplicas"), 0, "integer"),
+        Column("Available", _count("status", "availableReplicas"), 0, "integer"),
+        _AGE,
+        *_TEMPLATE,
+    ),
+    "replicasets.apps": (
+        _NAME,
+        Column("Desired", _count("spec", "replicas"), 0, "integer"),
+        Column("Current", _count("status", "replicas"), 0, "integer"),
+        Column("Ready", _count("status", "readyReplicas"), 0, "integer"),
+        _AGE,
+        *_TEMPLATE,
+    ),
+    "jobs.batch": (
+        _NAME,
+        Column("Status", _job_status),
+        Column("Completions", _job_completions),
+        Column("Duration", _job_duration),
+        _AGE,
+        *_TEMPLATE,
     ),
     "leases.coordination.k8s.io": (
         _NAME,

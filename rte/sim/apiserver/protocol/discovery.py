@@ -1,4 +1,4 @@
-"""What clients read to learn which resources exist: discovery, version, a minimal OpenAPI."""
+"""What clients read to learn which resources exist: discovery and version."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ _SUB_VERBS = {
     "binding": ["create"],
     "eviction": ["create"],
     "finalize": ["update"],
+    "scale": ["get", "patch", "update"],
+    "log": ["get"],
 }
 _SUB_KINDS = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
 }
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-def _by_group(served: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]:
+def by_group(served: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]:
+    """Resources by group and version, the newest version first."""
     groups: dict[str, dict[str, list[Resource]]] = {}
     for item in sorted(served, key=lambda r: r.plural):
         groups.setdefault(item.group, {}).setdefault(item.version, []).append(item)
@@ -40,7 +44,7 @@ def _verbs(item: Resource) -> list[str]:
 def resource_list(served: Iterable[Resource], group: str, version: str) -> dict[str, Any]:
     """``/api/v1`` or ``/apis/GROUP/VERSION``."""
     rows: list[dict[str, Any]] = []
-    for item in _by_group(served).get(group, {}).get(version, []):
+    for item in by_group(served).get(group, {}).get(version, []):
         rows.append(
             {
                 "name": item.plural,
@@ -74,7 +78,7 @@ def resource_list(served: Iterable[Resource], group: str, version: str) -> dict[
 
 def group(served: Iterable[Resource], name: str) -> dict[str, Any] | None:
     """``/apis/GROUP``."""
-    versions = _by_group(served).get(name)
+    versions = by_group(served).get(name)
     if versions is None:
         return None
     rows = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
@@ -90,7 +94,7 @@ def group(served: Iterable[Resource], name: str) -> dict[str, Any] | None:
 def group_list(served: Iterable[Resource]) -> dict[str, Any]:
     """``/apis``."""
     served = list(served)
-    groups = (group(served, name) for name in _by_group(served) if name)
+    groups = (group(served, name) for name in by_group(served) if name)
     rows = [
         {k: v for k, v in row.items() if k not in ("kind", "apiVersion")} for row in groups if row
     ]
@@ -111,7 +115,7 @@ def aggregated(served: Iterable[Resource], *, core: bool) -> dict[str, Any]:
                 for version, rows in versions.items()
             ],
         }
-        for name, versions in _by_group(served).items()
+        for name, versions in by_group(served).items()
         if bool(name) != core
     ]
     return {
@@ -158,43 +162,4 @@ def version(git_version: str) -> dict[str, str]:
         "goVersion": "",
         "compiler": "",
         "platform": "",
-    }
-
-
-def openapi_v3_index(served: Iterable[Resource]) -> dict[str, Any]:
-    """``/openapi/v3``."""
-    paths = {f"apis/{r.group_version}" if r.group else f"api/{r.version}" for r in served}
-    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in sorted(paths)}}
-
-
-def openapi_v3(served: Iterable[Resource], group_name: str, version_name: str) -> dict[str, Any]:
-    """``/openapi/v3/...``: enough for kubectl to see that the server validates fields itself."""
-    paths: dict[str, Any] = {}
-    rows = _by_group(served).get(group_name, {}).get(version_name, [])
-    for item in rows:
-        base = f"/apis/{item.group_version}" if item.group else f"/api/{item.version}"
-        scope = "/namespaces/{namespace}" if item.namespaced else ""
-        kind = {"group": item.group, "version": item.version, "kind": item.kind}
-        parameters = [
-            {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-            for name in ("dryRun", "fieldManager", "fieldValidation")
-        ]
-        operation = {
-            "parameters": parameters,
-            "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-group-version-kind": kind,
-        }
-        paths[f"{base}{scope}/{item.plural}/{{name}}"] = {
-            "get": operation,
-            "put": {**operation, "x-kubernetes-action": "put"},
-            "patch": {**operation, "x-kubernetes-action": "patch"},
-        }
-        paths[f"{base}{scope}/{item.plural}"] = {
-            "post": {**operation, "x-kubernetes-action": "post"}
-        }
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "unversioned"},
-        "paths": paths,
-        "components": {"schemas": {}},
     }

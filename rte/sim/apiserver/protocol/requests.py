@@ -9,9 +9,10 @@ import orjson
 import yaml
 
 from rte.sim.apiserver import status
-from rte.sim.apiserver.schema import typed
+from rte.sim.apiserver.schema import protobuf, typed
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.storage.query import Query
+from rte.sim.apiserver.verbs import applying, changing
 from rte.sim.apiserver.verbs.bodies import Options
 from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from rte.sim.apiserver.kinds.resource import Resource
+
+
+_PATCHES = (
+    changing.JSON_PATCH, changing.MERGE_PATCH, changing.STRATEGIC_PATCH, applying.APPLY,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +150,8 @@ def accepted_form(request: web.Request) -> Form:
     )
 
 
-async def read_body(request: web.Request, kind: Resource) -> Any:
-    """The object in a request's body.
+async def read_body(request: web.Request, kind: Resource, struct: str = "") -> Any:
+    """The object in a request's body; ``struct``: its type, if it is not that of the resource.
 
     Raises:
         status.StatusError: 400, 415.
@@ -161,6 +167,8 @@ async def read_body(request: web.Request, kind: Resource) -> Any:
             return yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise status.bad_request(prefix + str(error).replace("\n", " ")) from error
+    if content == protobuf.MEDIA_TYPE and kind.struct:
+        return protobuf.decode(struct or kind.struct, text)
     if content != "application/json":
         raise status.StatusError(
             415,
@@ -179,6 +187,26 @@ async def read_body(request: web.Request, kind: Resource) -> Any:
     return body
 
 
+async def read_patch(request: web.Request) -> Any:
+    """The patch in a request's body.
+
+    Raises:
+        status.StatusError: 400, 415.
+    """
+    if request.content_type not in _PATCHES:
+        raise status.StatusError(415, "415: Unsupported Media Type", details={})
+    if request.content_type == applying.APPLY:
+        try:
+            return yaml.safe_load(await request.read())
+        except yaml.YAMLError as error:
+            why = str(error).replace("\n", " ")
+            raise status.bad_request(f"error decoding YAML: {why}") from error
+    try:
+        return orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise status.bad_request("invalid JSON patch") from error
+
+
 def write_options(request: web.Request) -> Options:
     """Options of a create, update or patch.
 
@@ -189,7 +217,12 @@ def write_options(request: web.Request) -> Options:
     if validation not in ("Ignore", "Warn", "Strict"):
         cause = status.unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn"))
         raise status.rejected("CreateOptions", "", [cause], "meta.k8s.io")
-    return Options(dry_run="All" in request.query.getall("dryRun", []), validation=validation)
+    return Options(
+        dry_run="All" in request.query.getall("dryRun", []),
+        validation=validation,
+        manager=request.query.get("fieldManager", ""),
+        agent=request.headers.get("User-Agent", "").partition("/")[0],
+    )
 
 
 async def read_delete_options(request: web.Request) -> DeleteOptions:
@@ -201,8 +234,8 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
     text = await request.read()
     body: Any = {}
     if text:
-        if request.content_type == "application/vnd.kubernetes.protobuf":
-            raise status.StatusError(415, "415: Unsupported Media Type", details={})
+        if request.content_type == protobuf.MEDIA_TYPE:
+            return delete_options(protobuf.decode("meta/v1.DeleteOptions", text), request)
         try:
             body = orjson.loads(text) if request.content_type != "application/yaml" else {}
         except orjson.JSONDecodeError as error:

@@ -16,10 +16,10 @@ from aiohttp import web
 from rte import errors
 from rte.sim.apiserver import status
 from rte.sim.apiserver.api import API
-from rte.sim.apiserver.protocol import answers, discovery, faults, requests
+from rte.sim.apiserver.protocol import answers, discovery, faults, openapi, requests
 from rte.sim.apiserver.protocol.requests import Target
 from rte.sim.apiserver.storage import selectors
-from rte.sim.apiserver.verbs import changing
+from rte.sim.apiserver.verbs import applying, changing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from rte.sim.apiserver.verbs.bodies import Options
 
 _WATCH_SECONDS = (1800, 3600)
+
+#: A watch gets a bookmark so long before its end.
+_LAST_BOOKMARK_S = 2.0
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _MISSING = "404 page not found\n"
 _NODE_PROXY = re.compile(r"/api/v1/nodes/([^/]+)/proxy(/.*)?")
-_PATCHES = (changing.JSON_PATCH, changing.MERGE_PATCH, changing.STRATEGIC_PATCH)
 
 
 class Server:
@@ -213,11 +215,11 @@ class Server:
             case ["apis", group, version] if self._has(group, version):
                 body = discovery.resource_list(served, group, version)
             case ["openapi", "v3"]:
-                body = discovery.openapi_v3_index(served)
+                body = openapi.index(served)
             case ["openapi", "v3", "api", version]:
-                body = discovery.openapi_v3(served, "", version)
+                body = openapi.document(served, "", version)
             case ["openapi", "v3", "apis", group, version]:
-                body = discovery.openapi_v3(served, group, version)
+                body = openapi.document(served, group, version)
             case _:
                 pass
         return None if body is None else answers.json_answer(body)
@@ -255,6 +257,11 @@ class Server:
     async def _read(self, request: web.Request, target: Target) -> web.StreamResponse:
         form = requests.accepted_form(request)
         kind = target.kind
+        if target.subresource == "scale":
+            scale = self.api.scale(kind, target.name, target.namespace)
+            return answers.json_answer(scale)
+        if target.subresource == "log":
+            raise self._no_log(target)
         if target.subresource not in ("", "status"):
             raise status.method_not_allowed()
         query = requests.query(request, target)
@@ -316,7 +323,10 @@ class Server:
         seconds = float(text) if text.isdigit() and int(text) else random.uniform(*_WATCH_SECONDS)
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
+        # As the API server: now and then, and 2 s before the end.
         next_bookmark = loop.time() + self._bookmark_seconds
+        if seconds > _LAST_BOOKMARK_S:
+            next_bookmark = min(next_bookmark, end - _LAST_BOOKMARK_S)
         await stream.events(watch.pending())
         if initial and bookmarks:
             await stream.bookmark(self.api.store.revision, first=True)
@@ -337,12 +347,12 @@ class Server:
                 made = self.api.create(kind, body, target.namespace, options)
                 return answers.object_answer(kind, made, form, code=201, warnings=options.warnings)
             case "POST", _, "binding":
-                body = await requests.read_body(request, kind)
+                body = await requests.read_body(request, kind, "core/v1.Binding")
                 name = target.name or str((body.get("metadata") or {}).get("name", ""))
                 self.api.bind(name, target.namespace, body, options)
                 return answers.success(201)
             case "POST", True, "eviction":
-                body = await requests.read_body(request, kind)
+                body = await requests.read_body(request, kind, "policy/v1.Eviction")
                 if (body.get("metadata") or {}).get("name", "") != target.name:
                     raise status.bad_request("name in URL does not match name in Eviction object")
                 self.api.evict(
@@ -354,6 +364,8 @@ class Server:
             case "PUT", True, "" | "status" | "finalize":
                 form = requests.accepted_form(request)
                 return await self._put(request, target, options, form)
+            case "PUT" | "PATCH", True, "scale":
+                return await self._set_scale(request, target, options)
             case "PATCH", True, "" | "status":
                 form = requests.accepted_form(request)
                 return await self._patch(request, target, options, form)
@@ -387,8 +399,6 @@ class Server:
     async def _patch(
         self, request: web.Request, target: Target, options: Options, form: Form
     ) -> web.Response:
-        if request.content_type not in _PATCHES:
-            raise status.StatusError(415, "415: Unsupported Media Type", details={})
         if request.content_type == changing.STRATEGIC_PATCH and target.kind.definition is not None:
             raise status.StatusError(
                 415,
@@ -396,10 +406,23 @@ class Server:
                 "application/json-patch+json, application/merge-patch+json, "
                 "application/apply-patch+yaml",
             )
-        try:
-            body = orjson.loads(await request.read())
-        except orjson.JSONDecodeError as error:
-            raise status.bad_request("invalid JSON patch") from error
+        body = await requests.read_patch(request)
+        if request.content_type == applying.APPLY:
+            key = (target.namespace if target.kind.namespaced else "", target.name)
+            existed = self.api.store.get(target.kind.table, key) is not None
+            after = self.api.apply(
+                target.kind,
+                target.name,
+                body,
+                target.namespace,
+                options=options,
+                force=request.query.get("force") in ("true", "1"),
+                subresource=target.subresource,
+            )
+            code = 200 if existed else 201
+            return answers.object_answer(
+                target.kind, after, form, code=code, warnings=options.warnings
+            )
         after = self.api.patch(
             target.kind,
             target.name,
@@ -410,6 +433,28 @@ class Server:
             options=options,
         )
         return answers.object_answer(target.kind, after, form, warnings=options.warnings)
+
+    async def _set_scale(
+        self, request: web.Request, target: Target, options: Options
+    ) -> web.Response:
+        kind = target.kind
+        if request.method == "PUT":
+            body, patching = await requests.read_body(request, kind, "autoscaling/v1.Scale"), ""
+        else:
+            body, patching = await requests.read_patch(request), request.content_type
+        scale = self.api.set_scale(
+            kind, target.name, body, target.namespace, content_type=patching, options=options
+        )
+        return answers.json_answer(scale, warnings=options.warnings)
+
+    def _no_log(self, target: Target) -> status.StatusError:
+        """Simulated containers write nothing; a pod without a node is refused as everywhere."""
+        pod = self.api.get(target.kind, target.name, target.namespace)
+        if not pod["spec"].get("nodeName"):
+            return status.bad_request(f"pod {target.name} does not have a host assigned")
+        return status.StatusError(
+            501, "containers are simulated here: nothing runs in them, and they write no logs"
+        )
 
     async def _delete(self, request: web.Request, target: Target) -> web.Response:
         kind = target.kind

@@ -1,13 +1,16 @@
-"""Write ``types.json`` (the API's Go structs as data) from the Go modules that define them.
+"""Write ``types.json`` and ``numbers.json`` (the API's Go structs as data) from their Go modules.
 
 Usage: ``python -m rte.sim.apiserver.schema.generate_types GOMODCACHE VERSION``, e.g. with
-``$(go env GOMODCACHE)`` and ``v0.37.1``. Each struct becomes a list of fields
+``$(go env GOMODCACHE)`` and ``v0.37.1``. In ``types.json`` each struct is a list of fields
 ``[json name, kind, flags]`` or ``[json name, kind, flags, merge key]``:
 
 * kind: ``string bool int32 int64 float64 bytes time microtime quantity intstr any``, a struct's
   name, or one of those behind ``*`` (pointer), ``[]`` (list) or ``{}`` (map with string keys);
 * flags: ``o`` omitempty, ``z`` omitzero, ``m`` the list merges in a strategic merge patch,
   ``k`` patch strategy retainKeys, ``r`` patch strategy replace.
+
+In ``numbers.json`` each struct is a list of ``[number, json name, kind]``: its fields in protobuf.
+An embedded struct, whose fields JSON shows as those of the outer one, has no name.
 """
 
 from __future__ import annotations
@@ -20,11 +23,16 @@ from pathlib import Path
 ROOTS = {
     "core/v1": (
         "Pod Node Namespace Event ConfigMap Secret ServiceAccount PersistentVolume "
-        "PersistentVolumeClaim Binding"
+        "PersistentVolumeClaim Binding Service ResourceQuota"
     ),
     "coordination/v1": "Lease",
     "events/v1": "Event",
-    "apps/v1": "ReplicaSet DaemonSet",
+    "apps/v1": "Deployment ReplicaSet DaemonSet",
+    "batch/v1": "Job",
+    "autoscaling/v1": "Scale",
+    "rbac/v1": "Role RoleBinding ClusterRole ClusterRoleBinding",
+    "networking/v1": "NetworkPolicy",
+    "admissionregistration/v1": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     "policy/v1": "PodDisruptionBudget Eviction",
     "storage/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",
     "scheduling/v1": "PriorityClass",
@@ -33,6 +41,8 @@ ROOTS = {
         "ResourceSlice ResourceClaim ResourceClaimTemplate DeviceClass DeviceTaintRule"
     ),
     "meta/v1": "DeleteOptions",
+    "scheduling/v1beta1": "PodGroup",
+    "scheduling/v1alpha3": "",  # what Jobs say of gangs
     "apiextensions/v1": "CustomResourceDefinition",
 }
 _SPECIAL = {
@@ -55,9 +65,15 @@ _SPECIAL = {
     "uint32": "int64",
     "float64": "float64",
 }
+#: Packages whose structs others use, by the name under which they import them.
+_IMPORTED = {
+    "metav1": "meta/v1", "v1": "core/v1", "corev1": "core/v1", "apiv1": "core/v1",
+    "schedulingv1alpha3": "scheduling/v1alpha3",
+}  # fmt: skip
 _UNION = {"JSONSchemaPropsOrBool", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrStringArray"}
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"^type (\w+) (?:= )?([\w.\[\]*{}]+)$", re.MULTILINE)
+_NUMBER = re.compile(r'protobuf:"\w+,(\d+)')
 _FIELD = re.compile(r"^\s+(?:(\w+)\s+)?([\w.\[\]*{}]+)\s+`json:\"([^\"]*)\"([^`]*)`", re.MULTILINE)
 
 
@@ -72,13 +88,31 @@ class _Generator:
     def __init__(self, packages: dict[str, _Package]) -> None:
         self.packages = packages
         self.out: dict[str, list[list[str]]] = {}
+        self.numbers: dict[str, list[list[int | str]]] = {}
 
     def struct(self, package: _Package, name: str) -> str:
         key = f"{package.name}.{name}"
         if key not in self.out:
             self.out[key] = []
             self.out[key] = self.fields(package, name)
+            self.numbers[key] = [
+                [int(match[1]), field, kind]
+                for field, kind, rest in self._declared(package, name)
+                if (match := _NUMBER.search(rest))
+            ]
         return key
+
+    def _declared(self, package: _Package, name: str) -> list[tuple[str, str, str]]:
+        """JSON name ("" if embedded), kind and further tags of the fields as they are declared."""
+        rows = []
+        for match in _FIELD.finditer(package.structs[name]):
+            kind, tag, rest = match[2], match[3].split(",")[0], match[4]
+            if match[1] is None and not tag:
+                owner, base = self.locate(package, kind)
+                rows.append(("", self.struct(owner, base) if _NUMBER.search(rest) else "", rest))
+            else:
+                rows.append((tag, self.kind(package, kind), rest))
+        return rows
 
     def fields(self, package: _Package, name: str) -> list[list[str]]:
         rows: list[list[str]] = []
@@ -103,7 +137,7 @@ class _Generator:
         prefix, _, base = name.rpartition(".")
         if not prefix:
             return package, base
-        return self.packages["meta/v1" if prefix == "metav1" else "core/v1"], base
+        return self.packages[_IMPORTED[prefix]], base
 
     def kind(self, package: _Package, text: str) -> str:
         if text == "[]byte":
@@ -125,7 +159,7 @@ class _Generator:
 
 
 def main(cache: str, version: str) -> None:
-    """Read the modules below ``cache`` and write ``types.json`` beside this file."""
+    """Read the modules below ``cache`` and write the two files beside this one."""
     root = Path(cache) / "k8s.io"
     where = {name: root / f"api@{version}" / name for name in ROOTS}
     where["meta/v1"] = root / f"apimachinery@{version}/pkg/apis/meta/v1"
@@ -147,11 +181,12 @@ def main(cache: str, version: str) -> None:
     for name, roots in ROOTS.items():
         for struct in roots.split():
             generator.struct(packages[name], struct)
-    lines = ",\n".join(
-        f"{json.dumps(name)}:{json.dumps(rows, separators=(',', ':'))}"
-        for name, rows in sorted(generator.out.items())
-    )
-    Path(__file__).with_name("types.json").write_text("{\n" + lines + "\n}\n")
+    for file, table in (("types.json", generator.out), ("numbers.json", generator.numbers)):
+        lines = ",\n".join(
+            f"{json.dumps(name)}:{json.dumps(rows, separators=(',', ':'))}"
+            for name, rows in sorted(table.items())
+        )
+        Path(__file__).with_name(file).write_text("{\n" + lines + "\n}\n")
 
 
 if __name__ == "__main__":

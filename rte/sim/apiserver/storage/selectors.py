@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rte.sim.apiserver import status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,25 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> tuple[LabelRequir
             for item in selector.get("matchExpressions") or ()
         ),
     )
+
+
+def text(requirements: Iterable[LabelRequirement]) -> str:
+    """Requirements as the server writes them: ``a=b,c in (d,e)``, in order of their keys."""
+    words = []
+    for one in sorted(requirements, key=lambda item: item.key):
+        values = ",".join(sorted(one.values))
+        match one.operator:
+            case "exists":
+                words.append(one.key)
+            case "!":
+                words.append(f"!{one.key}")
+            case "in" if len(one.values) == 1:
+                words.append(f"{one.key}={values}")
+            case "in" | "notin":
+                words.append(f"{one.key} {one.operator} ({values})")
+            case _:
+                words.append(f"{one.key}{one.operator}{values}")
+    return ",".join(words)
 
 
 @dataclass(frozen=True, slots=True)

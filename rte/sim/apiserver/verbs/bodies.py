@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a write. ``warnings`` receives texts for the Warning header."""
+    """Options of a write. ``warnings`` receives texts for the Warning header. ``manager`` is who is
+    to own the fields that change, ``agent`` who does if the request names no manager and the
+    object's fields have owners; ``scale``: it is written through that sub-resource.
+    """
 
     dry_run: bool = False
     validation: str = "Warn"
+    manager: str = ""
+    agent: str = ""
+    scale: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
@@ -35,7 +41,7 @@ def decode(state: State, kind: Resource, body: Any, options: Options, *, raw: bo
         raise status.bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind})"
         )
-    body = _check_type(kind, body)
+    body = check_type(kind, body)
     prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     try:
         if kind.definition is not None:
@@ -54,7 +60,6 @@ def decode(state: State, kind: Resource, body: Any, options: Options, *, raw: bo
             options.warnings.extend(texts)
     new.pop("kind", None)
     new.pop("apiVersion", None)
-    new["metadata"].pop("managedFields", None)
     if kind.struct == "events/v1.Event":
         new = events.core_event(new)
     if kind.struct == "core/v1.Secret" and new.get("stringData"):
@@ -108,7 +113,12 @@ def ordered(metadata: Obj) -> Obj:
     return dict(sorted(kept.items(), key=lambda item: _META_ORDER[item[0]]))
 
 
-def _check_type(kind: Resource, body: Obj) -> Obj:
+def check_type(kind: Resource, body: Obj) -> Obj:
+    """The body, if it is of the resource's type.
+
+    Raises:
+        status.StatusError: 400.
+    """
     given, version = body.get("kind") or kind.kind, body.get("apiVersion") or kind.group_version
     if kind.definition is not None and ("kind" not in body or "apiVersion" not in body):
         raise status.bad_request(

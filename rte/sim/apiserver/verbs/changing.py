@@ -9,7 +9,7 @@ import orjson
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
 from rte.sim.apiserver.schema import patch as patches
-from rte.sim.apiserver.verbs import bodies
+from rte.sim.apiserver.verbs import bodies, ownership
 from rte.sim.apiserver.verbs.bodies import Options
 from rte.sim.apiserver.verbs.creating import create, settle_namespace
 from rte.sim.apiserver.verbs.deleting import is_finished
@@ -68,7 +68,7 @@ def update(
     uid = metadata.get("uid")
     if uid and uid != old["metadata"]["uid"]:
         raise bodies.uid_conflict(kind, key, uid, old["metadata"]["uid"])
-    return _replace(state, kind, key, old, new, subresource, options)
+    return replace_stored(state, kind, key, old, new, subresource, options)
 
 
 def patch(
@@ -90,23 +90,8 @@ def patch(
     options = options or Options()
     key = (namespace if kind.namespaced else "", name)
     old = state.stored(kind, key)
-    _check_patch(body, content_type)
     before = orjson.loads(orjson.dumps(bodies.shown(kind, old)))
-    try:
-        if content_type == JSON_PATCH:
-            after = patches.json_patch(before, body)
-        elif content_type == MERGE_PATCH:
-            after = patches.merge_patch(before, body)
-        elif content_type == STRATEGIC_PATCH and kind.definition is None:
-            after = patches.strategic_merge(before, body, kind.struct)
-        else:
-            raise status.StatusError(415, "415: Unsupported Media Type", details={})
-    except patches.PatchError as error:
-        if content_type == STRATEGIC_PATCH:
-            raise status.StatusError(500, str(error), reason="") from error
-        raise status.StatusError(
-            422, "the server rejected our request due to an error in our request", details={}
-        ) from error
+    after = patched(before, body, content_type, kind.struct)
     try:
         new = bodies.decode(state, kind, after, options, raw=True)
     except status.DecodeError as error:
@@ -117,12 +102,51 @@ def patch(
             f"the name of the object ({given}) does not match the name on the URL ({name})"
         )
     settle_namespace(kind, new, namespace)
-    return _replace(state, kind, key, old, new, subresource, options)
+    return replace_stored(state, kind, key, old, new, subresource, options)
 
 
-def _replace(
-    state: State, kind: Resource, key: Key, old: Obj, new: Obj, subresource: str, options: Options
+def patched(before: Obj, body: Any, content_type: str, struct: str) -> Any:
+    """An object after a patch; ``struct`` is its type, "" for a custom resource.
+
+    Raises:
+        status.StatusError: 400 (not a patch), 415 (format), 422 (does not apply).
+    """
+    _check_patch(body, content_type)
+    try:
+        if content_type == JSON_PATCH:
+            return patches.json_patch(before, body)
+        if content_type == MERGE_PATCH:
+            return patches.merge_patch(before, body)
+        if content_type == STRATEGIC_PATCH and struct:
+            return patches.strategic_merge(before, body, struct)
+    except patches.PatchError as error:
+        if content_type == STRATEGIC_PATCH:
+            raise status.StatusError(500, str(error), reason="") from error
+        raise status.StatusError(
+            422, "the server rejected our request due to an error in our request", details={}
+        ) from error
+    raise status.StatusError(415, "415: Unsupported Media Type", details={})
+
+
+def replace_stored(
+    state: State,
+    kind: Resource,
+    key: Key,
+    old: Obj,
+    new: Obj,
+    subresource: str,
+    options: Options,
+    *,
+    entries: list[Obj] | None = None,
 ) -> Obj:
+    """Put a changed object in the place of the stored one, as far as its rules allow.
+
+    ``entries``: who owns its fields, if that is settled.
+
+    Raises:
+        status.StatusError: 409, 422.
+    """
+    given = new["metadata"].pop("managedFields", None)
     _check_version(kind, old, new, subresource)
     before = old["metadata"]
     _keep(new["metadata"], before, "generation")
@@ -144,6 +168,13 @@ def _replace(
     _count_generation(kind, new, old, subresource)
     _validate_update(kind, new, old, subresource)
     metadata["resourceVersion"] = before["resourceVersion"]
+    if entries is None:
+        entries = (before.get("managedFields") or []) if given is None else given
+        name = options.manager or (options.agent if entries else "")
+        if name:
+            writer = ownership.Writer(name, "Update", "scale" if options.scale else subresource)
+            entries = ownership.after_update(kind, entries, old, new, writer, state.now())
+    metadata["managedFields"] = entries
     new["metadata"] = bodies.ordered(metadata)
     if new == old:
         return bodies.shown(kind, old)

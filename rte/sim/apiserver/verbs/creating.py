@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
-from rte.sim.apiserver.verbs import bodies
+from rte.sim.apiserver.verbs import bodies, ownership
 from rte.sim.apiserver.verbs.bodies import Options
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rte.sim.apiserver.verbs.state import State
 
 
+#: Metadata that no client chooses on create.
+_SERVERS = (
+    "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "managedFields",
+)  # fmt: skip
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -26,8 +30,10 @@ def create(
     obj: Obj,
     namespace: str = "",
     options: Options | None = None,
+    *,
+    entries: list[Obj] | None = None,
 ) -> Obj:
-    """Create an object; the body is copied.
+    """Create an object; the body is copied. ``entries``: who owns its fields, if that is settled.
 
     Raises:
         status.StatusError: 400, 403, 404 (namespace), 409, 422.
@@ -41,7 +47,7 @@ def create(
         )
     settle_namespace(kind, new, namespace)
     _admit_create(state, kind, new)
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+    for name in _SERVERS:
         metadata.pop(name, None)
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = state.now()
@@ -60,6 +66,11 @@ def create(
     if present is not None:
         ending = bool(present["metadata"].get("deletionTimestamp"))
         raise status.already_exists(kind.plural, key[1], kind.group, ending=ending)
+    if entries is None and options.manager:
+        writer = ownership.Writer(options.manager)
+        entries = ownership.after_update(kind, [], None, new, writer, state.now())
+    if entries:
+        metadata["managedFields"] = entries
     new["metadata"] = bodies.ordered(metadata)
     if options.dry_run:
         return bodies.shown(kind, new)

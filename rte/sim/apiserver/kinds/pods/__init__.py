@@ -14,7 +14,7 @@ from rte.sim.apiserver.kinds.pods.updates import (
     validate_status,
     validate_update,
 )
-from rte.sim.apiserver.kinds.pods.validation import validate_create
+from rte.sim.apiserver.kinds.pods.validation import validate, validate_create
 
 __all__ = [
     "add_tolerations",
@@ -28,6 +28,7 @@ __all__ = [
     "prepare_update",
     "set_defaults",
     "set_spec_defaults",
+    "validate",
     "validate_create",
     "validate_status",
     "validate_update",

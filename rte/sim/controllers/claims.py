@@ -7,58 +7,31 @@ made for a pod that has ended are deleted.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import StatusError
+from rte.sim.controllers.controller import Controller, Obj, has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.sim.apiserver import API
-
-Obj = dict[str, Any]
 
 _FINALIZER = "resource.kubernetes.io/delete-protection"
-_WATCHED = ("pods", "resourceclaims", "resourceclaimtemplates")
 
 
-class ClaimController:
-    """Brings claims into line with pods whenever either changes.
+class ClaimController(Controller):
+    """Brings claims into line with pods whenever either changes."""
 
-    Args:
-        api: the objects.
-    """
-
-    def __init__(self, api: API) -> None:
-        self._api = api
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        changed = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            for name in _WATCHED:
-                group.create_task(self._follow(name, changed), name=f"claims: {name}")
-            while True:
-                await changed.wait()
-                changed.clear()
-                self.sync()
-
-    async def _follow(self, name: str, changed: asyncio.Event) -> None:
-        while True:
-            watch = self._api.watch(name)
-            changed.set()
-            while await watch.batch():
-                changed.set()
+    watched = ("pods", "resourceclaims", "resourceclaimtemplates")
 
     def sync(self) -> None:
         """One look at everything."""
-        pods = {obj["metadata"]["uid"]: obj for obj in self._api.list("pods").items}
-        claims = self._api.list("resourceclaims").items
+        pods = {obj["metadata"]["uid"]: obj for obj in self.api.list("pods").items}
+        claims = self.api.list("resourceclaims").items
         for pod in pods.values():
-            if not _has_ended(pod):
+            if not _is_over(pod):
                 self._make(pod, claims)
         for claim in claims:
             # Another writer is faster: its write wakes us again.
@@ -75,7 +48,7 @@ class ClaimController:
             with contextlib.suppress(StatusError):  # no template yet, or the pod is gone
                 name = self._claim_of(pod, entry["name"], template, claims)
                 told = [*told, {"name": entry["name"], "resourceClaimName": name}]
-                self._api.patch(
+                self.api.patch(
                     "pods",
                     metadata["name"],
                     {"status": {"resourceClaimStatuses": told}},
@@ -91,7 +64,7 @@ class ClaimController:
             annotations = claim["metadata"].get("annotations") or {}
             if metadata["uid"] in _owners(claim) and annotations.get(annotation) == entry:
                 return str(claim["metadata"]["name"])
-        spec = self._api.get("resourceclaimtemplates", template, metadata["namespace"])["spec"]
+        spec = self.api.get("resourceclaimtemplates", template, metadata["namespace"])["spec"]
         owner = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -109,26 +82,26 @@ class ClaimController:
             "spec": spec["spec"],
         }
         return str(
-            self._api.create("resourceclaims", made, metadata["namespace"])["metadata"]["name"]
+            self.api.create("resourceclaims", made, metadata["namespace"])["metadata"]["name"]
         )
 
     def _tidy(self, claim: Obj, pods: Mapping[str, Obj]) -> None:
         metadata, status = claim["metadata"], claim.get("status") or {}
         namespace, name = metadata["namespace"], metadata["name"]
         reserved = status.get("reservedFor") or []
-        left = [one for one in reserved if not _has_ended(pods.get(one["uid"]))]
+        left = [one for one in reserved if not _is_over(pods.get(one["uid"]))]
         guard = {"resourceVersion": metadata["resourceVersion"]}
         if len(left) < len(reserved):
             changed: Obj = {"reservedFor": left or None}
             if not left:
                 changed["allocation"] = None
             body = {"metadata": guard, "status": changed}
-            self._api.patch("resourceclaims", name, body, namespace, subresource="status")
+            self.api.patch("resourceclaims", name, body, namespace, subresource="status")
             return
         owners = _owners(claim)
-        if owners and all(_has_ended(pods.get(uid)) for uid in owners):
+        if owners and all(_is_over(pods.get(uid)) for uid in owners):
             if not metadata.get("deletionTimestamp"):
-                self._api.delete("resourceclaims", name, namespace)
+                self.api.delete("resourceclaims", name, namespace)
                 return
         elif not metadata.get("deletionTimestamp"):
             return
@@ -136,11 +109,11 @@ class ClaimController:
         if not reserved and _FINALIZER in finalizers:
             if status.get("allocation"):
                 body = {"metadata": guard, "status": {"allocation": None}}
-                self._api.patch("resourceclaims", name, body, namespace, subresource="status")
+                self.api.patch("resourceclaims", name, body, namespace, subresource="status")
                 return
             rest = [one for one in finalizers if one != _FINALIZER]
             body = {"metadata": {**guard, "finalizers": rest or None}}
-            self._api.patch("resourceclaims", name, body, namespace)
+            self.api.patch("resourceclaims", name, body, namespace)
 
 
 def _owners(claim: Obj) -> list[str]:
@@ -148,5 +121,5 @@ def _owners(claim: Obj) -> list[str]:
     return [one["uid"] for one in owners if one["kind"] == "Pod" and one.get("controller")]
 
 
-def _has_ended(pod: Obj | None) -> bool:
-    return pod is None or pod["status"].get("phase") in ("Succeeded", "Failed")
+def _is_over(pod: Obj | None) -> bool:
+    return pod is None or has_ended(pod)

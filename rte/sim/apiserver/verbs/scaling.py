@@ -1,0 +1,93 @@
+"""The sub-resource ``scale``: how many pods a workload has, in the same words for every kind.
+
+Source: kubernetes ``pkg/registry/apps/deployment/storage``.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rte.sim.apiserver import status
+from rte.sim.apiserver.schema import typed
+from rte.sim.apiserver.storage import selectors
+from rte.sim.apiserver.verbs import changing
+from rte.sim.apiserver.verbs.bodies import Options
+
+if TYPE_CHECKING:
+    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.storage.store import Obj
+    from rte.sim.apiserver.verbs.state import State
+
+_KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def get(state: State, kind: Resource, name: str, namespace: str) -> Obj:
+    """The scale of a workload.
+
+    Raises:
+        status.StatusError: 404.
+    """
+    return _scale(state.stored(kind, (namespace, name)))
+
+
+def _scale(obj: Obj) -> Obj:
+    spec, shown = obj["spec"], obj.get("status") or {}
+    wanted = selectors.from_label_selector(spec.get("selector")) or ()
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: obj["metadata"][key] for key in _KEPT if key in obj["metadata"]},
+        "spec": {"replicas": spec["replicas"]} if spec["replicas"] else {},
+        "status": {"replicas": shown.get("replicas", 0), "selector": selectors.text(wanted)},
+    }
+
+
+def update(
+    state: State,
+    kind: Resource,
+    body: Obj,
+    namespace: str,
+    *,
+    name: str,
+    options: Options | None = None,
+) -> Obj:
+    """Set the number of pods.
+
+    Raises:
+        status.StatusError: 400, 404, 409, 422.
+    """
+    scale, _ = typed.decode("autoscaling/v1.Scale", body)
+    old = state.stored(kind, (namespace, name))
+    replicas = scale["spec"].get("replicas", 0)
+    if replicas < 0:
+        cause = status.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise status.rejected("Scale", name, [cause], "autoscaling")
+    new = copy.deepcopy(old)
+    new["spec"]["replicas"] = replicas
+    new["metadata"]["resourceVersion"] = scale["metadata"].get("resourceVersion", "")
+    options = replace(options or Options(), scale=True)
+    return _scale(changing.update(state, kind, new, namespace, name=name, options=options))
+
+
+def patch(
+    state: State,
+    kind: Resource,
+    name: str,
+    body: Any,
+    namespace: str,
+    *,
+    content_type: str,
+    options: Options | None = None,
+) -> Obj:
+    """Patch the scale.
+
+    Raises:
+        status.StatusError: 400, 404, 409, 415, 422.
+    """
+    before = orjson.loads(orjson.dumps(get(state, kind, name, namespace)))
+    after = changing.patched(before, body, content_type, "autoscaling/v1.Scale")
+    return update(state, kind, after, namespace, name=name, options=options)
