@@ -29,7 +29,7 @@ import random
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.lib import bed, rejections, replay
@@ -184,6 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="seconds between jobs (0: all at once); 2 keeps half of the GPUs busy",
     )
     add("--limit", type=float, default=300.0, help="give a list up after so many seconds")
+    add("--align-patience", type=float, help="of our scheduler, in seconds (its default)")
     add("--no-baseline", action="store_true", help="leave kube-scheduler out")
     add("--version", default=builder.DEFAULT_VERSION, help="Kubernetes version")
     args = parser.parse_args(argv)
@@ -206,7 +207,7 @@ def _measure_all(cluster: Cluster, args: argparse.Namespace) -> int:
         agents.wait_published(node)
     met, baseline = True, None
     subjects = [] if args.no_baseline else [Subject(BASELINE)]
-    for subject in [*subjects, Subject.parse("rte")]:
+    for subject in [*subjects, _ours(args.align_patience)]:
         subject.start(cluster)
         runs = []
         for seed in args.seeds:
@@ -230,6 +231,13 @@ def _measure_all(cluster: Cluster, args: argparse.Namespace) -> int:
                 and (line["preferred_share"] or 1.0) >= PREFERRED_SHARE
             )
     return 0 if met else 1
+
+
+def _ours(patience: float | None) -> Subject:
+    subject = Subject.parse("rte")
+    if patience is None:
+        return subject
+    return replace(subject, command=f"{subject.command} --align-patience {patience}")
 
 
 def _measure(

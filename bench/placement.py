@@ -17,7 +17,8 @@ that a kubelet refuses is created again, as its owner would. One JSON line per s
   serves in arrival order (:mod:`bench.lib.oracle`);
 * ``efficiency``: share of all CPUs that ran jobs while some job waited;
 * ``start_p50_s``, ``start_max_s``: from a job's first creation to Running;
-* ``predictions``: of a scheduler of ours, by result (docs/metrics.md): all should be ``exact``;
+* ``predictions``: of a scheduler of ours, by result (docs/metrics.md): all should be ``exact``, and
+  one that came out otherwise fails the run (``--keep`` keeps its case, and the log);
 * ``cpu_s``: of the scheduler's processes; ``over_baseline``: mean makespan to the baseline's.
 
 The baseline is the default kube-scheduler. A subject is a command template: ``{kubeconfig}``,
@@ -31,6 +32,7 @@ import argparse
 import itertools
 import json
 import shlex
+import shutil
 import statistics
 import sys
 import threading
@@ -49,6 +51,7 @@ from bench.lib import bed, oracle, rejections, replay, witness
 from bench.lib import jobs as job_lists
 from bench.subjects import Subject as Exporter
 from rte.model import quantity
+from rte.placement.drift import Result
 from tests.cluster import agents, builder, processes
 from tests.cluster.processes import ClusterError, note
 
@@ -65,7 +68,7 @@ OTHER = "other-scheduler"
 #: Our scheduler, for ``--scheduler rte``.
 OURS = (
     "exec {python} -m rte scheduler --kubeconfig {kubeconfig} --scheduler-name {name}"
-    " --listen 127.0.0.1:{port} --log-level debug --log-format json"
+    " --listen 127.0.0.1:{port} --log-level debug --log-format json --case-dir {dir}/cases"
 )
 #: Our extender, for ``--extender rte``.
 OUR_EXTENDER = (
@@ -259,6 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-baseline", action="store_true", help="leave the default kube-scheduler out")
     add("--agent", type=Exporter.parse, metavar="NAME=COMMAND",
         help="exporter on every node; default: `rte run` with the manifests' rights")  # fmt: skip
+    add("--keep", type=Path, metavar="DIR", help="copy the logs and cases of each subject there")
     add("--no-agent", action="store_true", help="no exporter")
     add("--agent-restart", type=float, default=0.0, help="restart one agent every so many seconds")
     add("--seeds", type=_numbers, default=[1, 2, 3], metavar="1,2,3")
@@ -324,6 +328,9 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
             note(f"{subject.name} seed {seed}: {json.dumps(runs[-1])}")
         predictions = subject.predictions(port)
         subject.stop(cluster)
+        if args.keep:
+            folder = subject.log(cluster).parent
+            shutil.copytree(folder, args.keep / folder.name, dirs_exist_ok=True)
         if exported:
             _stop_agents(nodes)
         line = {**_summary(subject, args, runs, bounds), "predictions": predictions}
@@ -331,6 +338,7 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
         line["over_baseline"] = round(line["mean_makespan_s"] / baseline, 3)
         print(json.dumps(line), flush=True)
         met = met and all(run["done"] == args.jobs and not _faults(run) for run in runs)
+        met = met and not any(Result(result).is_difference for result in predictions or ())
     return 0 if met else 1
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.accounting import globs
 from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
+from rte.k8s.selectors import parse_text
 from rte.nrt import Method
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry.logs import Format, Level, LogSettings
@@ -25,6 +26,8 @@ from rte.telemetry.logs import Format, Level, LogSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from enum import StrEnum
+
+    from rte.k8s.selectors import NodeTerm
 
 #: Names the file; itself not a key of it.
 FILE_OPTION = "config"
@@ -132,6 +135,17 @@ def name(value: str) -> str:
     if not value:
         raise ValueError("expected a name")
     return value
+
+
+def selector(value: str) -> NodeTerm:
+    """A label selector that asks for something."""
+    try:
+        found = parse_text(value)
+    except errors.ParseError as error:
+        raise ValueError(str(error)) from None
+    if not found.expressions:
+        raise ValueError("expected a label selector, for example pool=a")
+    return found
 
 
 def one_of(kind: type[StrEnum]) -> Callable[[str], StrEnum]:
@@ -480,11 +494,20 @@ OPTIONS = (
         several=True,
     ),
     Option(
+        name="nodes",
+        field="scheduler.nodes",
+        parse=selector,
+        value="SELECTOR",
+        help="pods are placed on nodes with these labels only (as kubectl -l takes them)",
+        default="all nodes",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="listen",
         field="scheduler.listen",
         parse=listen,
         value="HOST:PORT|off",
-        help="address of /metrics, /healthz, /readyz, /explain, /fit and /view",
+        help="address of /metrics, /healthz, /readyz, /explain, /fit, /groups and /view",
         default="127.0.0.1:10260",
         commands=_SCHEDULER,
     ),
@@ -560,7 +583,7 @@ OPTIONS = (
         parse=name,
         value="NAME",
         help="name of that Lease",
-        default="rte-scheduler",
+        default="that of --scheduler-name",
         commands=_SCHEDULER,
     ),
     Option(

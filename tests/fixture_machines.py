@@ -602,6 +602,7 @@ FIXTURES: dict[str, Fixture] = {
             threads=2,
             memory=(128 * GIB,),
             pools={2 * MIB: (0,), GIB: (16,)},
+            cache_sizes=("48K", "2048K", "61440K"),
             devices=_gpu_server(),
         )
     ),

@@ -64,6 +64,7 @@ class Shape:
             follow all first ones (x86).
         l3_cores: cores per L3 group; None = all of a zone, 0 = the machine tells no L3.
         l3_ids: caches have an ``id`` file.
+        cache_sizes: what the kernel tells of L1 (both), L2 and L3; None = it tells only L3 groups.
         die_zones: zones per die; 0 = the kernel tells no dies.
         offline: CPUs that are present but off-line.
         cpu_stride: CPU ids are multiples of it (holes).
@@ -96,6 +97,7 @@ class Shape:
     adjacent: bool = False
     l3_cores: int | None = None
     l3_ids: bool = True
+    cache_sizes: tuple[str, str, str] | None = None
     die_zones: int = 0
     offline: tuple[int, ...] = ()
     cpu_stride: int = 1
@@ -407,16 +409,17 @@ def _write_caches(
     width = rows[-1]["id"] + 1
     same = [r["id"] for r in online if r["id"] in row["siblings"]]
     levels: list[tuple[int, int, str, str, Sequence[int], int]] = []
-    if full:
+    own_l1, own_l2, l3 = shape.cache_sizes or ("32K", "1024K", "32768K")
+    if full or shape.cache_sizes:
         own = row["core"] + row["socket"] * 1000
         levels += [
-            (0, 1, "Data", "32K", same, own),
-            (1, 1, "Instruction", "32K", same, own),
-            (2, 2, "Unified", "1024K", same, own),
+            (0, 1, "Data", own_l1, same, own),
+            (1, 1, "Instruction", own_l1, same, own),
+            (2, 2, "Unified", own_l2, same, own),
         ]
     if row["l3"] is not None:
         shared = [r["id"] for r in online if r["l3"] == row["l3"]]
-        levels.append((3, 3, "Unified", "32768K", shared, row["l3"]))
+        levels.append((3, 3, "Unified", l3, shared, row["l3"]))
     for index, level, kind, size, shared, number in levels:
         path = f"{cpu}/cache/index{index}"
         out.file(f"{path}/level", level)
@@ -426,9 +429,10 @@ def _write_caches(
         out.file(f"{path}/shared_cpu_list", _list(shared))
         if shape.l3_ids:
             out.file(f"{path}/id", number)
-        if full:
+        if full or shape.cache_sizes:
             out.file(f"{path}/type", kind)
             out.file(f"{path}/size", size)
+        if full:
             out.file(f"{path}/shared_cpu_map", _map(shared, width))
 
 

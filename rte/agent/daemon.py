@@ -251,7 +251,9 @@ def _followers(
     settings, tempo, signals = node.settings, node.tempo, node.signals
     followers: dict[str, Coroutine[Any, Any, None]] = {
         "machine": follow.follow_machine(
-            signals, lambda: follow.hardware(settings.sysfs), every_s=tempo.machine
+            signals,
+            lambda: follow.hardware(settings.sysfs, devices=settings.group_inventory),
+            every_s=tempo.machine,
         )
     }
     if settings.asks_kubelet:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib.util
 import logging
 import os
 import random
 import struct
 import time
-from typing import TYPE_CHECKING
-
-from asyncinotify import Inotify, Mask
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte.agent.observer.messages import Change
 from rte.kubelet import statefiles
+from rte.sysfs import pci
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from asyncinotify import Watch
+    from asyncinotify import Inotify, Mask, Watch
 
     from rte.agent.observer.messages import Event
     from rte.telemetry.metrics import AgentMetrics
 
 logger = logging.getLogger(__name__)
+
+#: Simulated kubelets (``rte demo``) have agents on systems too that are not Linux.
+HAS_INOTIFY = importlib.util.find_spec("asyncinotify") is not None
 
 
 class Signals:
@@ -83,17 +87,25 @@ _NAMES: Mapping[str, Change] = {
     statefiles.DEVICE_CHECKPOINT: Change.FILES | Change.DEVICES,
 }
 
-#: Files are replaced by rename; sockets are created and removed; a directory may be replaced whole.
-_MASK = (
-    Mask.MOVED_TO
-    | Mask.CLOSE_WRITE
-    | Mask.CREATE
-    | Mask.DELETE
-    | Mask.DELETE_SELF
-    | Mask.MOVE_SELF
-    | Mask.ONLYDIR
-)
-_LOST = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
+
+class _Masks(NamedTuple):
+    """Events of inotify: those that are asked for, the end of a watch, and events lost."""
+
+    wanted: Mask
+    ended: Mask
+    lost: Mask
+
+
+@functools.cache
+def _masks() -> _Masks:
+    from asyncinotify import Mask
+
+    # Files are replaced by rename; sockets are created and removed; a directory may be replaced.
+    wanted = Mask.MOVED_TO | Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE
+    gone = Mask.DELETE_SELF | Mask.MOVE_SELF
+    ended = gone | Mask.IGNORED | Mask.UNMOUNT
+    return _Masks(wanted | gone | Mask.ONLYDIR, ended, Mask.Q_OVERFLOW)
+
 
 #: ``struct inotify_event`` but for its name, and more than enough for one read.
 _EVENT = struct.Struct("iIII")
@@ -133,6 +145,10 @@ class FileFollower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        if not HAS_INOTIFY:
+            logger.info("no inotify here: looking at files every %g s", self._poll_s)
+            while True:
+                await self._poll()
         with await self._inotify() as inotify:
             os.set_blocking(inotify.fd, False)
             loop = asyncio.get_running_loop()
@@ -143,6 +159,8 @@ class FileFollower:
                 loop.remove_reader(inotify.fd)
 
     async def _inotify(self) -> Inotify:
+        from asyncinotify import Inotify
+
         while True:
             try:
                 return Inotify()
@@ -186,7 +204,7 @@ class FileFollower:
     def _watch(self, inotify: Inotify, folder: Path) -> bool:
         """Begin to watch; False when what is in the folder cannot be noticed in this way."""
         try:
-            self._watched[folder] = inotify.add_watch(folder, _MASK)
+            self._watched[folder] = inotify.add_watch(folder, _masks().wanted)
         except (FileNotFoundError, NotADirectoryError):
             return True  # what is not there does not change
         except OSError as error:
@@ -214,22 +232,51 @@ class FileFollower:
             self._take(number, mask, data[position - length : position].rstrip(b"\0"))
 
     def _take(self, number: int, mask: int, name: bytes) -> None:
-        if mask & Mask.Q_OVERFLOW:
+        if mask & _masks().lost:
             self._signals.add(Change.FILES | Change.DEVICES | Change.SOCKET)
             return
         for folder in [path for path, watch in self._watched.items() if watch.wd == number]:
-            if mask & _LOST:
+            if mask & _masks().ended:
                 del self._watched[folder]
                 self._signals.add(Change.POLL)
             elif change := self._wanted[folder].get(os.fsdecode(name)):
                 self._signals.add(change)
 
 
-def hardware(sysfs: Path) -> str:
-    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages."""
+def hardware(sysfs: Path, *, devices: bool = False) -> str:
+    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages.
+
+    ``devices``: also which PCI functions there are, their drivers, and the interfaces of NICs with
+    state and speed.
+    """
     system = sysfs / "devices/system"
     pools = sorted(system.glob("node/node*/hugepages/*/nr_hugepages"))
-    return "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+    told = "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+    return told + _devices(sysfs / pci.BUS) if devices else told
+
+
+def _devices(bus: Path) -> str:
+    told = []
+    for function in _names(bus):
+        told.append(f"{function} {_target(bus / function / 'driver')}")
+        for name in _names(bus / function / "net"):
+            interface = bus / function / "net" / name
+            told.append(f"{name} {_text(interface / 'operstate')} {_text(interface / 'speed')}")
+    return "\n".join(told)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def _text(path: Path) -> str:

@@ -72,6 +72,10 @@ COMMANDS = {
         "capture this node's sysfs, procfs and kubelet files as a fixture",
         "rte snapshot node.tar.gz",
     ),
+    "completion": Command(
+        "write a script that completes commands and flags, for bash, zsh or fish",
+        "rte completion bash > ~/.local/share/bash-completion/completions/rte",
+    ),
 }
 
 #: Modules that cannot be called what their command is.
@@ -105,25 +109,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:
-    parser = Parser(prog="rte", description="NUMA-aligned scheduling, made exact.")
-    parser.add_argument("--version", action="version", version=f"rte {__version__}")
+    parser, commands = build_parser()
     if wanted and wanted not in COMMANDS:
         parser.error(f"unknown command {wanted}{errors.meant(wanted, COMMANDS)}")
+    if wanted:
+        configure(wanted, commands[wanted])
+        if words[0] == wanted:  # the flags that are near an unknown one are the command's
+            return commands[wanted].parse_words(words[1:], argparse.Namespace(command=wanted))
+    return parser.parse_words(words)
+
+
+def build_parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser of all command lines, and those of its commands, which have no flags yet."""
+    parser = Parser(prog="rte", description="NUMA-aligned scheduling, made exact.")
+    parser.add_argument("--version", action="version", version=f"rte {__version__}")
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for name, command in COMMANDS.items():
-        sub = commands.add_parser(
+    return parser, {
+        name: commands.add_parser(
             name,
             help=command.help,
             description=command.help[0].upper() + command.help[1:] + ".",
             epilog=command.epilog,
         )
-        if name == wanted:
-            _module(name).configure(sub)
-            if words[0] == wanted:  # the flags that are near an unknown one are the command's
-                return sub.parse_words(words[1:], argparse.Namespace(command=name))
-    return parser.parse_words(words)
+        for name, command in COMMANDS.items()
+    }
+
+
+def configure(command: str, parser: Parser) -> None:
+    """Add the flags of a command; its module is loaded for that."""
+    _module(command).configure(parser)
 
 
 def _unknown_variables() -> list[str]:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rte import config, errors
-from rte.cli import alignment, inputs, live, manifests, replays, restarts
+from rte.cli import alignment, grouping, inputs, live, manifests, replays, restarts
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.model.quantity import format_bytes
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.plugins.registry import Options
+from rte.scheduler.shell.policies import load_policies
 
 if TYPE_CHECKING:
     import argparse
@@ -67,6 +69,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show every node; without a pod: for every running pod with DRA devices, the zones of "
         "its CPUs, memory and devices (exit code 1 where one lies across zones)",
+    )
+    add(
+        "--groups-policy",
+        type=Path,
+        metavar="FILE",
+        help="rules of processing groups, as the scheduler's flag of that name",
     )
     add("-o", "--output", choices=("text", "json"), default="text")
 
@@ -124,7 +132,8 @@ def _explain(
         pods = [each for each in cluster.pods.values() if each.key == key]
         if not pods:
             raise errors.UsageError(f"there is no pod {key} that waits or runs")
-    return [explain_pod(cluster, Cycle(cluster), pod) for pod in pods]
+    cycle = Cycle(cluster, Options(policies=load_policies(args.groups_policy)))
+    return [explain_pod(cluster, cycle, pod) for pod in pods]
 
 
 async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> list[PodAnswer]:
@@ -202,6 +211,8 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         lines += [f"      {text}" for text in _zone_lines(node)]
     if node.totals and not node.fits:
         lines.append(f"    node totals: {_total_text(node)}")
+    if node.groups:
+        lines += [f"    {line}" for line in grouping.lines(node.groups)]
     if node.rules:
         lines.append(f"    {node.rules}")
     if node.would_help:

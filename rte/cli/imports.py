@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.placement.groups import explain
 from rte.placement.groups.nhd import labels, replay, triad, triadset
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
+from rte.placement.groups.nhd.adopt import read_placed
 from rte.placement.groups.parsing import parse_request
+from rte.placement.groups.place import place
+from rte.placement.groups.record import devices_of
 from rte.placement.groups.request import ANNOTATION
+from rte.placement.groups.search.supply import Supply
 
 if TYPE_CHECKING:
     import argparse
@@ -33,19 +38,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "replay", help="where pods that NHD has placed would go here, and why elsewhere"
     )
     again.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    again.add_argument(
-        "--groups-policy", type=Path, metavar="FILE", help="as the scheduler's flag of that name"
+    where = forms.add_parser(
+        "place", help="where the pod of a configuration file would go, and why not elsewhere"
     )
+    where.add_argument("config", type=Path, metavar="FILE", help="libconfig file")
+    where.add_argument(
+        "--node-groups", default="default", metavar="A,B", help="as sigproc.viasat.io/nhd_groups"
+    )
+    for sub in (again, where):
+        sub.add_argument(
+            "--groups-policy",
+            type=Path,
+            metavar="FILE",
+            help="as the scheduler's flag of that name",
+        )
     nodes = forms.add_parser("labels", help="labels of Nodes as inventory and site values")
     sets = forms.add_parser("triadset", help="TriadSets as StatefulSets")
     sets.add_argument(
         "--scheduler-name", default="rte-scheduler", metavar="NAME", help="who places the pods"
     )
-    for sub in (nodes, sets, again):
+    sets.add_argument(
+        "--nhd-config",
+        action="store_true",
+        help="the requests carry NHD's file along: pods find it, filled in, in the annotation "
+        "sigproc.viasat.io/nhd_config as before",
+    )
+    for sub in (nodes, sets, again, where):
         sub.add_argument(
             "-f", "--file", type=Path, action="append", required=True, metavar="FILE",
             help="objects as kubectl prints them: Nodes, TriadSets with the ConfigMaps of their "
-            "pods, or (replay) Nodes and Pods",
+            "pods, or (replay, place) Nodes and Pods",
         )  # fmt: skip
 
 
@@ -55,9 +77,11 @@ def run(args: argparse.Namespace) -> int:
         return _triad(args.file, fields=args.fields)
     if args.form == "labels":
         return _labels(args.file)
+    if args.form == "place":
+        return _place(args.config, args.file, args.node_groups, args.groups_policy)
     if args.form == "replay":
         return _replay(args.file, args.output, args.groups_policy)
-    return _triad_sets(args.file, args.scheduler_name)
+    return _triad_sets(args.file, args.scheduler_name, nhd_config=args.nhd_config)
 
 
 def read_text(file: Path) -> str:
@@ -116,16 +140,7 @@ def _replay(files: list[Path], output: str, policy: Path | None) -> int:
     from rte.scheduler.shell.policies import load_policies
 
     policies = load_policies(policy)
-    objects = _objects(files, "Node", "Pod")
-    nodes = {}
-    for found in (it for it in objects if it["kind"] == "Node"):
-        metadata, status = found.get("metadata") or {}, found.get("status") or {}
-        name = str(metadata.get("name") or "")
-        try:
-            nodes[name] = labels.read(metadata.get("labels") or {}, status.get("allocatable") or {})
-        except errors.ParseError as error:
-            print(f"node {name} is left out: {error}", file=sys.stderr)
-    pods = [it for it in map(_recorded, objects) if it is not None]
+    nodes, pods = _recorded_cluster(files)
     if not nodes or not pods:
         raise errors.UsageError("the files hold no Nodes of NHD, or no pods that it has placed")
     compared = replay.replay(nodes, pods, policies.default)
@@ -140,6 +155,54 @@ def _replay(files: list[Path], output: str, policy: Path | None) -> int:
     told = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items()))
     print(f"{len(compared)} pods: {told}")
     return 0
+
+
+def _recorded_cluster(
+    files: list[Path],
+) -> tuple[dict[str, labels.LabelledNode], list[replay.RecordedPod]]:
+    """Nodes by NHD's labels, and the pods that it has placed."""
+    objects = _objects(files, "Node", "Pod")
+    nodes = {}
+    for found in (it for it in objects if it["kind"] == "Node"):
+        metadata, status = found.get("metadata") or {}, found.get("status") or {}
+        name = str(metadata.get("name") or "")
+        try:
+            nodes[name] = labels.read(metadata.get("labels") or {}, status.get("allocatable") or {})
+        except errors.ParseError as error:
+            print(f"node {name} is left out: {error}", file=sys.stderr)
+    return nodes, [it for it in map(_recorded, objects) if it is not None]
+
+
+def _place(file: Path, files: list[Path], node_groups: str, policy: Path | None) -> int:
+    """Where a configuration file's pod would go on nodes as NHD knows them; 1: nowhere."""
+    from rte.cli import grouping
+    from rte.scheduler.shell.policies import load_policies
+
+    rules = load_policies(policy).default
+    nodes, pods = _recorded_cluster(files)
+    if not nodes:
+        raise errors.UsageError("the files hold no Nodes of NHD")
+    names = tuple(sorted(filter(None, map(str.strip, node_groups.split(",")))))
+    # Labels tell no architecture.
+    request = replace(read_placed(read_text(file)).request, node_groups=names, cpu_arch=("any",))
+    fits = False
+    for name, held in replay.holdings_of(nodes, pods):
+        if isinstance(held, str):
+            print(f"- {name}: {held}")
+            continue
+        node = nodes[name]
+        decision = place(request, node.inventory, held, rules, node.facts)
+        if decision.allocation is None:
+            print(f"- {name}: {', '.join(decision.reasons)}")
+            lines = grouping.left(explain.free(Supply(node.inventory, held, rules)))
+        else:
+            fits = True
+            print(f"+ {name}: fits")
+            devices = devices_of(decision.allocation, node.inventory)
+            lines = grouping.given({**decision.allocation.document(), "devices": devices})
+        for line in lines:
+            print(f"    {line}")
+    return 0 if fits else 1
 
 
 def _recorded(found: dict[str, Any]) -> replay.RecordedPod | None:
@@ -159,7 +222,7 @@ def _recorded(found: dict[str, Any]) -> replay.RecordedPod | None:
     )
 
 
-def _triad_sets(files: list[Path], scheduler_name: str) -> int:
+def _triad_sets(files: list[Path], scheduler_name: str, *, nhd_config: bool) -> int:
     import yaml
 
     objects = _objects(files, "TriadSet", "ConfigMap")
@@ -173,7 +236,7 @@ def _triad_sets(files: list[Path], scheduler_name: str) -> int:
             for it in objects
             if it["kind"] == "ConfigMap" and it["metadata"].get("namespace") == namespace
         }
-        converted = triadset.convert(found, maps, scheduler_name)
+        converted = triadset.convert(found, maps, scheduler_name, nhd_config=nhd_config)
         print("---")
         print(yaml.safe_dump(converted, sort_keys=False), end="")
     return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import accounting, errors, placement
 from rte.cli import naming
-from rte.cli.drawing import format_page
+from rte.cli.drawing.words import format_page
 from rte.cli.parsing import MACHINE
 from rte.kubelet import config as kubelet_config
 from rte.model import bits

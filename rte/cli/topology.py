@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from rte import config, errors
 from rte.cli import drawing
+from rte.cli.drawing import paint, words
 from rte.cli.parsing import MACHINE
 from rte.model import bits
 from rte.model.node import NodeReading
 from rte.model.quantity import format_bytes
-from rte.sysfs import document, read_machine
+from rte.sysfs import document, pci_names, read_machine
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rte.agent.settings import AgentSettings
     from rte.model.bits import CPUSet
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         text = document.format_document(_document(reading))
     elif args.output == "svg":
-        text = drawing.draw(reading.machine, reading)
+        text = drawing.draw(reading.machine, reading, _device_names(reading.machine))
     elif args.output == "html":
         from rte.view import page, still  # here: it brings the scheduler's view of nodes with it
 
@@ -119,7 +120,7 @@ def _has_kubelet(agent: AgentSettings) -> bool:
 
 def _document(reading: NodeReading) -> document.Document:
     """The whole machine; with a kubelet also who holds what."""
-    whole = document.build_document(reading.machine)
+    whole = document.build_document(reading.machine) | _caches(reading.machine)
     state = reading.state
     if state is None:
         return whole
@@ -152,22 +153,29 @@ def _document(reading: NodeReading) -> document.Document:
     return whole
 
 
+def _caches(machine: Machine) -> document.Document:
+    """Sizes in bytes: of L3 groups by id, and of the caches below by kind of core."""
+    told = {"l3_bytes": dict(machine.l3_bytes), "core_caches": dict(machine.core_caches)}
+    return {key: value for key, value in told.items() if value}
+
+
 def describe(reading: NodeReading) -> Iterator[str]:
     """The machine in lines of text."""
     machine = reading.machine
+    names = _device_names(machine)
     yield machine.model or machine.vendor or "Machine"
-    yield drawing.summarize(machine)
-    yield from _describe_cpus(machine)
+    yield words.summarize(machine)
+    yield from filter(None, [words.describe_sets(machine), words.describe_caches(machine)])
     sockets: dict[frozenset[int], list[Zone]] = {}
     for zone in machine.zones:
         sockets.setdefault(_sockets(machine, zone), []).append(zone)
     for ids, zones in sockets.items():
         yield ""
         if ids:
-            yield f"Socket{'s' if len(ids) > 1 else ''} {_list(ids)}"
+            yield f"Socket{'s' if len(ids) > 1 else ''} {words.format_ids(ids)}"
         for zone in zones:
-            yield from _describe_zone(machine, zone)
-    yield from _describe_rest(machine)
+            yield from _describe_zone(machine, zone, names)
+    yield from _describe_rest(machine, names)
     yield from _describe_distances(machine)
     yield from _describe_holders(reading)
     if machine.warnings:
@@ -182,25 +190,16 @@ def _sockets(machine: Machine, zone: Zone) -> frozenset[int]:
     return frozenset(cpu.socket for cpu in machine.cpus if zone.cpus >> cpu.id & 1)
 
 
-def _describe_cpus(machine: Machine) -> Iterator[str]:
-    told = {"isolated": machine.isolated, "without tick": machine.nohz_full}
-    words = [f"{what} {bits.format_list(cpus)}" for what, cpus in told.items() if cpus]
-    if machine.cpu_arch:
-        words.insert(0, machine.cpu_arch)
-    if words:
-        yield " · ".join(words)
-
-
 def _describe_pool(zone: Zone, size: int) -> str:
     count = zone.hugepages[size]
     if not count:
-        return f"{drawing.format_page(size)}: none"
-    text = f"{drawing.format_page(size)}: {count:,} = {format_bytes(size * count)}"
+        return f"{words.format_page(size)}: none"
+    text = f"{words.format_page(size)}: {count:,} = {format_bytes(size * count)}"
     free = zone.free_hugepages.get(size, count)
     return text if free == count else f"{text} ({free:,} free)"
 
 
-def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
+def _describe_zone(machine: Machine, zone: Zone, names: words.Names) -> Iterator[str]:
     if zone.cpus:
         what = f"{zone.cpus.bit_count()} CPUs {bits.format_list(zone.cpus)}"
     else:
@@ -214,10 +213,10 @@ def _describe_zone(machine: Machine, zone: Zone) -> Iterator[str]:
         if zone.cpus >> cpu.id & 1:
             caches.setdefault(cpu.l3, []).append(cpu)
     for l3, cpus in caches.items():
-        name = "no L3 told" if l3 is None else f"L3 {l3}"
+        name = "no L3 told" if l3 is None else words.name_l3(machine, l3)
         yield f"    {name}: {_describe_cores(cpus)}"
     here = [device for device in machine.pci if device.zone == zone.id]
-    yield from _describe_devices(here, machine.pci_zones, "    ")
+    yield from _describe_devices(here, machine.pci_zones, names, "    ")
 
 
 def _describe_cores(cpus: Sequence[CPU]) -> str:
@@ -239,21 +238,23 @@ def _describe_cores(cpus: Sequence[CPU]) -> str:
     return "; ".join(parts)
 
 
-def _describe_devices(devices: Sequence[PCIDevice], pci: PCIZones, indent: str) -> Iterator[str]:
+def _describe_devices(
+    devices: Sequence[PCIDevice], pci: PCIZones, names: words.Names, indent: str
+) -> Iterator[str]:
     """By root, as DRA drivers name it in ``pcieRoot``, and by switch."""
     groups: dict[tuple[str, str], list[PCIDevice]] = {}
     for device in devices:
-        above = pci.root_of(device.address) or "", drawing.switch_of(device)
-        groups.setdefault(above, []).append(device)
+        key = pci.root_of(device.address) or "", words.switch_of(device)
+        groups.setdefault(key, []).append(device)
     for (root, switch), members in groups.items():
         if root or switch:
-            names = (f"root {root}" if root else "", f"switch {switch}" if switch else "")
-            yield f"{indent}PCIe {', '.join(filter(None, names))}"
+            above = f"root {root}" if root else "", f"switch {switch}" if switch else ""
+            yield f"{indent}PCIe {', '.join(filter(None, above))}"
         inner = indent + "  " if root or switch else indent
-        yield from (f"{inner}{d.address} {drawing.describe_device(d)}" for d in members)
+        yield from (f"{inner}{d.address} {words.describe_device(d, names)}" for d in members)
 
 
-def _describe_rest(machine: Machine) -> Iterator[str]:
+def _describe_rest(machine: Machine, names: words.Names) -> Iterator[str]:
     lost = bits.of(cpu.id for cpu in machine.cpus if cpu.online and cpu.zone < 0)
     if lost:
         yield f"\nCPUs of unknown zone: {bits.format_list(lost)}"
@@ -263,7 +264,7 @@ def _describe_rest(machine: Machine) -> Iterator[str]:
     devices = [device for device in machine.pci if device.zone is None]
     if devices:
         yield "\nDevices without a known zone"
-        yield from _describe_devices(devices, machine.pci_zones, "  ")
+        yield from _describe_devices(devices, machine.pci_zones, names, "  ")
 
 
 def _describe_distances(machine: Machine) -> Iterator[str]:
@@ -297,19 +298,9 @@ def _describe_holders(reading: NodeReading) -> Iterator[str]:
     yield f"  shared pool {bits.format_list(state.shared)}"
     if state.reserved:
         yield f"  reserved {bits.format_list(state.reserved)}"
-    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in reading.pods}
-    for uid in sorted(state.holdings, key=lambda uid: names.get(uid, uid)):
-        for container, holding in sorted(state.holdings[uid].items()):
-            what = [bits.format_list(holding.cpus)] if holding.cpus else []
-            what += [
-                f"{block.resource} {format_bytes(block.size)} of zone "
-                f"{bits.format_list(block.zones)}"
-                for block in holding.memory
-            ]
-            what += [f"{n.bit_count()} {name}" for name, n in sorted(holding.devices.items())]
-            if what:
-                yield f"  {names.get(uid, uid)} {container}: {', '.join(what)}"
+    for name, holding, claims in paint.holdings_of(reading):
+        yield f"  {name}: {paint.describe_holding(holding, claims)}"
 
 
-def _list(members: Iterable[int]) -> str:
-    return bits.format_list(bits.of(member for member in members if member >= 0)) or "unknown"
+def _device_names(machine: Machine) -> words.Names:
+    return pci_names.read_names((device.vendor, device.device) for device in machine.pci)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rte import errors
 from rte.k8s import wire
 
 if TYPE_CHECKING:
@@ -152,6 +153,40 @@ def parse_node_terms(obj: object, what: str) -> tuple[NodeTerm, ...]:
         errors.ParseError: it is malformed.
     """
     return node_terms(wire.read(obj, wire.NodeSelector, what))
+
+
+_PART = re.compile(
+    r"\s*(?P<absent>!)?\s*(?P<key>[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?)"
+    r"(\s*(?P<sign>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)"
+    r"|\s+(?P<word>in|notin)\s*\((?P<values>[-A-Za-z0-9_., ]*)\))?\s*(?:,(?=.)|$)",
+    re.ASCII,
+)
+
+
+def parse_text(text: str) -> NodeTerm:
+    """A label selector as ``kubectl -l`` takes it; empty: nothing.
+
+    ``key``, ``!key``, ``key=value``, ``key!=value``, ``key in (a,b)`` and ``key notin (a,b)``, all
+    of which have to hold; the negative ones hold where the key is not there.
+
+    Raises:
+        errors.ParseError: it is malformed.
+    """
+    found, at = [], 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or (part["absent"] and (part["sign"] or part["word"])):
+            raise errors.ParseError("label selector", text, f"cannot read {text[at:]!r}")
+        if part["sign"]:
+            operator, values = "NotIn" if part["sign"] == "!=" else "In", [part["value"]]
+        elif part["word"]:
+            operator = "In" if part["word"] == "in" else "NotIn"
+            values = [value.strip() for value in part["values"].split(",")]
+        else:
+            operator, values = "DoesNotExist" if part["absent"] else "Exists", []
+        found.append(Requirement(part["key"], operator, frozenset(values)))
+        at = part.end()
+    return NodeTerm(tuple(found), ())
 
 
 def _requirement(raw: wire.Expression) -> Requirement:

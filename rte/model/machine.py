@@ -162,6 +162,9 @@ class Machine:
             of /proc/cpuinfo, which on simulated hardware are the real machine's); 0 = count them.
         l3_ids_told: whether the kernel gives L3 caches ids; else ``CPU.l3`` are numbers of ours.
         isolated, nohz_full: CPUs that the kernel keeps free of its scheduler, and of its tick.
+        l3_bytes: L3 group (``CPU.l3``) -> its size, where the kernel tells it.
+        core_caches: kind of core (``CPU.kind``) -> name (``L1d``, ``L1i``, ``L2``) -> bytes of the
+            caches below L3, by its first core; both are shown, nothing is placed by them.
         cpu_arch: the microarchitecture by the compilers' name (``icelake``), ``""`` if not known.
         pci_zones: zones of all PCI functions, those too that ``pci`` leaves out.
         warnings: one line for each file that was missing or unreadable and what stood in for it.
@@ -172,6 +175,8 @@ class Machine:
     memory_bytes: int = 0
     sockets: int = 0
     l3_ids_told: bool = True
+    l3_bytes: Mapping[int, int] = field(default_factory=dict, compare=False)
+    core_caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
     pci: tuple[PCIDevice, ...] = ()
     pci_zones: PCIZones = PCIZones()
     vendor: str = ""

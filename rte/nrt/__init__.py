@@ -3,7 +3,7 @@
 from rte.nrt.fingerprint import Method
 from rte.nrt.foreign import zone_table
 from rte.nrt.node_state import ANNOTATION as NODE_STATE_ANNOTATION
-from rte.nrt.reader import NRT, Zone, decode
+from rte.nrt.reader import NRT, Zone, decode, decode_state
 from rte.nrt.writer import (
     ANNOTATIONS,
     API_VERSION,
@@ -29,6 +29,7 @@ __all__ = [
     "Zone",
     "build",
     "decode",
+    "decode_state",
     "encode",
     "zone_name",
     "zone_table",

@@ -107,14 +107,14 @@ def decode(text: str) -> NodeState:
         raise errors.ParseError(
             "node-state", version, f"this program reads version {VERSION}; use the same release"
         )
-    topology = _decode_topology(document["topology"])
+    topology = _topology(document["topology"].as_json())
     pools = {
         name: _decode_pool(entry, name) for name, entry in document["devices"].entries().items()
     }
     cpus = topology.all_cpus
     return NodeState(
         topology=topology,
-        config=_decode_config(document["config"]),
+        config=_config(document["config"].as_json()),
         kubelet_version=document["kubelet"].text(),
         epoch=document["epoch"].text(),
         synced=document["synced"].flag(),
@@ -156,6 +156,12 @@ def _encode_config(config: KubeletConfig) -> dict[str, Any]:
         str(zone): dict(amounts) for zone, amounts in config.reserved_memory.items()
     }
     return document
+
+
+@lru_cache(maxsize=256)
+def _config(text: bytes) -> KubeletConfig:
+    """Shared by all nodes that are configured alike."""
+    return _decode_config(_Node(orjson.loads(text), "node-state.config"))
 
 
 def _decode_config(document: _Node) -> KubeletConfig:
@@ -208,6 +214,12 @@ def _encode_topology(topology: Topology) -> dict[str, Any]:
             for zone in topology.zones
         ],
     }
+
+
+@lru_cache(maxsize=256)
+def _topology(text: bytes) -> Topology:
+    """Shared by all nodes of one hardware type, which a scheduler has many of."""
+    return _decode_topology(_Node(orjson.loads(text), "node-state.topology"))
 
 
 def _decode_topology(document: _Node) -> Topology:
@@ -536,6 +548,12 @@ class _Node:
         if mask & ~whole:
             raise self._refuse(f"{bits.format_list(mask & ~whole)} not part of this node")
         return mask
+
+    def as_json(self) -> bytes:
+        try:
+            return orjson.dumps(self.value)
+        except TypeError as error:
+            raise self._refuse(str(error)) from None
 
     def _refuse(self, why: str) -> errors.ParseError:
         return errors.ParseError(self.path, self.value, why)

@@ -111,6 +111,21 @@ def decode(obj: Mapping[str, Any]) -> NRT:
     )
 
 
+def decode_state(obj: Mapping[str, Any]) -> tuple[NodeState, DeviceZones | None] | None:
+    """What prediction needs of an NRT of ours, as :func:`decode` has it; None: it has to tell.
+
+    A scheduler reads hundreds of reports a second; the zones say again what the state says.
+    """
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    if not isinstance(metadata, dict):
+        return None
+    problems: list[str] = []
+    state = _read(metadata, node_state.ANNOTATION, node_state.decode, problems)
+    if state is None:
+        return None
+    return state, _read(metadata, device_zones.ANNOTATION, device_zones.decode, problems)
+
+
 def zone_id(name: object) -> int | None:
     """The id in a zone's name, None for another kind of name."""
     match = _ZONE_NAME.fullmatch(name) if isinstance(name, str) else None

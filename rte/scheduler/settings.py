@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rte.k8s.selectors import NodeTerm
+
 #: Carried by the Leases by which agents show that they live.
 AGENT_LEASE_LABELS = "app.kubernetes.io/name=rte-agent"
 
@@ -20,6 +22,7 @@ class SchedulerSettings:
         kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
         scheduler_name: pods with this ``spec.schedulerName`` are ours.
         also_for: further names whose pods are ours (kube-scheduler has profiles for this).
+        nodes: labels of the nodes on which pods are placed; None: all.
         listen: address of health, metrics and ``/explain``; empty: none.
         extender_listen: address of the extender verbs; empty: none.
         tls_cert_file: the extender's certificate; None: plain HTTP, on a loopback address.
@@ -28,7 +31,7 @@ class SchedulerSettings:
         extender_profiles: pods with these ``spec.schedulerName`` are bound through the extender.
         leader_elect: only the holder of the Lease binds.
         lease_namespace: of the Lease.
-        lease_name: of the Lease.
+        lease_name: of the Lease; empty: that of ``scheduler_name``.
         agent_namespace: where the agents' Leases are.
         lease_seconds: a holder that has not renewed for so long is replaced.
         renew_seconds: between renewals.
@@ -52,6 +55,7 @@ class SchedulerSettings:
     kubeconfig: Path | None = None
     scheduler_name: str = "rte-scheduler"
     also_for: tuple[str, ...] = ()
+    nodes: NodeTerm | None = None
     listen: str = "127.0.0.1:10260"
     extender_listen: str = ""
     tls_cert_file: Path | None = None
@@ -60,7 +64,7 @@ class SchedulerSettings:
     extender_profiles: tuple[str, ...] = ("default-scheduler",)
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
-    lease_name: str = "rte-scheduler"
+    lease_name: str = ""
     agent_namespace: str = "rte-agents"
     lease_seconds: float = 3.0
     renew_seconds: float = 1.0
@@ -79,3 +83,8 @@ class SchedulerSettings:
     stats_cert: Path | None = None
     stats_key: Path | None = None
     stats_client_ca: Path | None = None
+
+    @property
+    def lease(self) -> str:
+        """Name of the Lease: schedulers of different names are active side by side."""
+        return self.lease_name or self.scheduler_name

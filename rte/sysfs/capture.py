@@ -137,7 +137,9 @@ def _capture_cpu(sys: Tree, number: int) -> Iterator[Captured]:
         yield from _first(sys, cpu, names, number)
     for index in _expand(sys, cpu, "cache/index*"):
         yield from _files(sys, index, "level")
-        # Only the last level is ever looked at beyond its level.
+        yield from _files(sys, index, "size")
+        yield from _files(sys, index, "type")
+        # Only the last level is ever looked at beyond these.
         if (sys.read(f"{index}/level") or "").strip() == "3":
             yield from _files(sys, index, "id")
             yield from _first(sys, index, L3_FILES, number)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rte import errors
 from rte.model import machine
-from rte.sysfs import architecture, cpus, pci, pci_zones, procfs, zones
+from rte.sysfs import architecture, caches, cpus, pci, pci_zones, procfs, zones
 from rte.sysfs.tree import Notes, Tree
 
 logger = logging.getLogger(__name__)
@@ -42,14 +42,18 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
     placed = zones.place(node_files, presence, topology.listed_cores, notes)
     all_zones, memory_bytes = zones.read_zones(node_files, placed, proc_tree, notes)
     identity = procfs.read_identity(proc_tree)
+    all_cpus = cpus.build_cpus(sources, presence, topology, placed.zone_of)
+    l3_bytes, core_caches = caches.read_caches(sys_tree, sources.root, all_cpus)
     result = machine.Machine(
-        cpus=cpus.build_cpus(sources, presence, topology, placed.zone_of),
+        cpus=all_cpus,
         zones=all_zones,
         memory_bytes=memory_bytes,
         pci=pci.read_devices(sys_tree, proc_tree, all_zones, notes),
         pci_zones=pci_zones.read_pci_zones(sys_tree, all_zones, notes),
         sockets=identity.sockets,
         l3_ids_told=topology.l3_ids_told,
+        l3_bytes=l3_bytes,
+        core_caches=core_caches,
         vendor=identity.vendor,
         model=identity.model,
         cpu_arch=architecture.name_of(identity),

@@ -26,7 +26,10 @@ _PIECE = 1 << 16
 
 # O_NONBLOCK: a capture may hold a FIFO where the kernel has a file; it must not hang us.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_DIRECTORY_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Machines in files are also looked at on systems without O_PATH, as macOS is.
+_DIRECTORY_FLAGS = (
+    getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+)
 
 
 class Tree:

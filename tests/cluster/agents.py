@@ -75,6 +75,7 @@ def identity(node: Node) -> Object:
     if found:
         return found
     spec = deepcopy(install(cluster)["spec"]["template"]["spec"])
+    spec.pop("initContainers")  # in a container that is only a record nothing comes to an end
     for container in spec["containers"]:
         # Nothing listens in a container that is only a record.
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):

@@ -30,16 +30,21 @@ class Api:
     """One identity's view of the API server. Thread-safe.
 
     All methods raise :class:`rte.errors.KubeError` with the status code and reason of a refusal.
+    ``name`` is the one in the server's certificate, where its address is another.
     """
 
-    def __init__(self, server: str, ca: Path, token: str = "") -> None:
+    def __init__(self, server: str, ca: Path, token: str = "", *, name: str = "") -> None:
         self.server = server
         self.token = token
         headers = {"Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(
-            ca_certs=str(ca), headers=headers, maxsize=32, retries=False
+            ca_certs=str(ca),
+            headers=headers,
+            maxsize=32,
+            retries=False,
+            assert_hostname=name or None,
         )
 
     def close(self) -> None:

@@ -373,7 +373,7 @@ class Cluster:
     # -- identities and manifests
 
     def kubectl(self, *args: str | Path, check: bool = True, text: str | None = None) -> str:
-        """Run kubectl as an administrator; returns its standard output.
+        """Run kubectl in the project's folder as an administrator; returns its standard output.
 
         Raises:
             ClusterError: it failed (unless ``check`` is False).
@@ -381,6 +381,7 @@ class Cluster:
         command = [self.binaries.path("kubectl"), f"--kubeconfig={self.kubeconfig}", *args]
         done = subprocess.run(
             [str(word) for word in command],
+            cwd=Path(__file__).parents[2],
             input=text,
             capture_output=True,
             text=True,

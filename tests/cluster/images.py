@@ -61,9 +61,11 @@ def archive() -> Path:
     target = folder / f"{_digest()}.tar"
     with builder.locked(folder / ".lock"):
         if not target.exists():
-            for old in folder.glob("*.tar"):  # one tree's images are 200 MB
+            # One tree's images are 200 MB; other trees may be at work.
+            for old in sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)[:-3]:
                 old.unlink()
             build(target)
+        target.touch()
     return target
 
 

@@ -33,6 +33,8 @@ def _source(volume: dict[str, Any], host: Path, scratch: Path) -> Path:
     if "hostPath" in volume:
         path = _on_host(host, volume["hostPath"]["path"])
         kind = volume["hostPath"].get("type", "")
+        if kind == "DirectoryOrCreate":
+            path.mkdir(parents=True, exist_ok=True)
         if (kind == "Directory" and not path.is_dir()) or (kind == "File" and not path.is_file()):
             raise MountError(f"volume {volume['name']}: {path} is not a {kind.lower()}")
         return path
@@ -95,10 +97,11 @@ def main(plan: dict[str, Any]) -> dict[str, Any]:
         _run("mount", "-t", "tmpfs", f"other-pods-{number}", place)
         (place / "data").write_text("of another pod\n")
         volumes_of_others.append(place)
-    volumes = {volume["name"]: volume for volume in plan["volumes"]}
     try:
+        # All volumes of a pod are there before its first container starts.
+        sources = {volume["name"]: _source(volume, host, scratch) for volume in plan["volumes"]}
         for mount in sorted(plan["mounts"], key=lambda m: len(Path(m["mountPath"]).parts)):
-            _mount(mount, _source(volumes[mount["name"]], host, scratch), root)
+            _mount(mount, sources[mount["name"]], root)
     except MountError as error:
         return {"error": str(error)}
     report: dict[str, Any] = {"files": {}, "writable": []}

@@ -262,7 +262,7 @@ class Node:
                 lines = processes.tail(self.kubelet_log)
                 raise ClusterError(f"node {self.name}: {why}\n{lines}") from error
         self._set_address()
-        if settled and not self.spec["containers"]:  # whose API we could not verify
+        if settled:
             # Housekeeping sets these gauges; they do not exist before.
             processes.wait_until(
                 lambda: "\nkubelet_desired_pods{" in self.kubelet_get("/metrics"),
@@ -287,8 +287,11 @@ class Node:
         Raises:
             rte.errors.KubeError: it is not there, or refuses.
         """
-        authority, token = self.cluster.authority.certificate, str(self.cluster.info["token"])
-        with closing(Api(f"https://127.0.0.1:{self.port}", authority, token)) as client:
+        authority, name = self.cluster.authority.certificate, ""
+        if self.spec["containers"]:  # it signs its certificate itself
+            authority, name = self.root / "pki/kubelet.crt", self.name
+        server, token = f"https://127.0.0.1:{self.port}", str(self.cluster.info["token"])
+        with closing(Api(server, authority, token, name=name)) as client:
             return client.get(path)
 
     def remove(self) -> None:

@@ -1,15 +1,13 @@
 """The shipped images and manifests on a real container runtime, as the documentation tells a user.
 
-Two things differ from a user's cluster: the pods are on the network of their node, because the test
-bed has none for pods; and the agent is shown the node's simulated hardware, which a container's own
-/sys and /proc do not have.
+:mod:`tests.cluster.field` says in what the lane differs from a user's cluster. The tests of one
+kubelet's release share a node: each begins with an agent that is Ready, the last one uninstalls.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-from copy import deepcopy
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +16,18 @@ import yaml
 from rte import nrt
 from rte.model import bits
 from tests.cluster import agents, builder, images, processes
+from tests.cluster.field import (
+    PODS,
+    in_agent,
+    install,
+    is_running,
+    pinned_pod,
+    running,
+    state_of,
+)
+from tests.cluster.test_identity import LEASES
 from tests.cluster.test_layouts import render
+from tests.cluster.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,85 +39,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-NAMESPACE = agents.NAMESPACE
-#: What the node's mount namespace has in the place of this machine's own (enter.sh).
-HARDWARE = (
-    "/sys/devices/system/node", "/sys/devices/system/cpu", "/sys/kernel/mm/hugepages",
-    "/proc/meminfo", "/proc/cpuinfo",
-)  # fmt: skip
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
-
-def on_the_nodes_network(workload: Object, cluster: Cluster) -> Object:
-    """A DaemonSet or Deployment that finds the API server where the test bed has it."""
-    changed = deepcopy(workload)
-    pod = changed["spec"]["template"]["spec"]
-    pod["hostNetwork"] = True
-    host, port = cluster.server.removeprefix("https://").split(":")
-    for container in pod["containers"]:
-        container.setdefault("env", []).extend(
-            [
-                {"name": "KUBERNETES_SERVICE_HOST", "value": host},
-                {"name": "KUBERNETES_SERVICE_PORT", "value": port},
-            ]
-        )
-    return changed
-
-
-def on_the_nodes_hardware(daemonset: Object, node: Node) -> Object:
-    """A DaemonSet whose containers see what the node's namespace sees."""
-    changed = deepcopy(daemonset)
-    pod = changed["spec"]["template"]["spec"]
-    for number, path in enumerate(HARDWARE):
-        if node.run(["test", "-e", path]).returncode:
-            continue  # nor does the node have it
-        name = f"hardware-{number}"
-        pod["volumes"].append({"name": name, "hostPath": {"path": path}})
-        pod["containers"][0]["volumeMounts"].append(
-            {"name": name, "mountPath": path, "readOnly": True}
-        )
-    return changed
-
-
-def install(cluster: Cluster, folder: str, node: Node) -> list[Object]:
-    """``kubectl apply -k manifests/FOLDER``, on the network and the hardware of the test bed."""
-    objects = [
-        on_the_nodes_network(obj, cluster) if obj["kind"] in ("DaemonSet", "Deployment") else obj
-        for obj in render(folder)
-    ]
-    objects = [
-        on_the_nodes_hardware(obj, node) if obj["kind"] == "DaemonSet" else obj for obj in objects
-    ]
-    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
-    return objects
-
-
-def running(cluster: Cluster, name: str, seconds: float = 60) -> Object:
-    """The Ready pod of a workload."""
-    selector = f"app.kubernetes.io/name={name}"
-
-    found: list[Object] = []
-
-    def look() -> bool:
-        found[:] = [
-            pod
-            for pod in cluster.api.get(PODS, labelSelector=selector)["items"]
-            if "deletionTimestamp" not in pod["metadata"]
-            and {"type": "Ready", "status": "True"}.items()
-            <= next(
-                (c for c in pod["status"].get("conditions", ()) if c["type"] == "Ready"), {}
-            ).items()
-        ]
-        return bool(found)
-
-    processes.wait_until(look, seconds, f"a Ready pod of {name}", every=0.5)
-    return found[0]
-
-
-@pytest.fixture(params=["1.35", "1.37"])
-def node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node]:
+@pytest.fixture(scope="module", params=["1.35", "1.37"])
+def bare_node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node]:
     """A node with real containers and a kubelet that signs its own certificate."""
-    agents.install_crd(cluster)
     cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
     node = cluster.add_node(shape="2x8", version=request.param, images=images.archive())
     yield node
@@ -120,128 +54,118 @@ def node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node]:
     cluster.stop_role("scheduler")
 
 
-def in_agent(node: Node, pod: Object, script: str) -> Any:
-    """Run Python in the agent's container, with its mounts, user and rights; JSON comes back."""
-    (status,) = pod["status"]["containerStatuses"]
-    container = status["containerID"].removeprefix("containerd://")
-    done = node.run(
-        [builder.containerd() / "ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io", "tasks",
-         "exec", "--exec-id", "probe", container, "/opt/rte/bin/python", "-c", script],
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def node(bare_node: Node) -> Node:
+    """That node, with an agent that is Ready, and a report."""
+    cluster = bare_node.cluster
+    agents.install_crd(cluster)
+    install(cluster, "default", bare_node)
+    roll_out(cluster)
+    running(cluster, "rte-agent")
+    agents.wait_published(bare_node)
+    return bare_node
 
 
-#: All that a compromised agent could reach below the kubelet's directory.
-PROBE = """
-import json, os, socket
-seen = {"files": [], "sockets": [], "writable": []}
-for folder, folders, files in os.walk("/var/lib/kubelet"):
-    if os.access(folder, os.W_OK):
-        seen["writable"].append(folder)
-    for name in files:
-        path = os.path.join(folder, name)
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)
-            seen["sockets"].append(path)
-        except OSError:
-            try:
-                open(path, "rb").close()
-                seen["files"].append(path)
-            except OSError:
-                pass
-print(json.dumps(seen))
-"""
+def roll_out(cluster: Cluster) -> None:
+    """As docs/operations.md says, "Upgrade"."""
+    cluster.kubectl("rollout", "status", "-n", agents.NAMESPACE, "ds/rte-agent", "--timeout=120s")
+
+
+@pytest.fixture
+def pinned(node: Node) -> Iterator[Object]:
+    """A pod with four CPUs of its own, placed by the shipped scheduler."""
+    cluster = node.cluster
+    install(cluster, "scheduler", node)
+    running(cluster, "rte-scheduler")
+    made = cluster.create_pod(pinned_pod("pinned"))
+    yield cluster.wait_pod(made, is_running)
+    cluster.delete_pod(made)
+
+
+def holdings(node: Node) -> dict[str, int]:
+    """UID -> CPUs, as the kubelet's own file says."""
+    entries = node.state_file("cpu_manager_state").get("entries", {})
+    return {uid: bits.parse_list(held["main"]) for uid, held in entries.items()}
+
+
+def held_cpus(state: NodeState) -> dict[str, int]:
+    """UID -> CPUs, as the report says."""
+    return {uid: held["main"].cpus for uid, held in state.holdings.items()}
+
+
+def is_exact(node: Node) -> Callable[[NodeState], bool]:
+    return lambda state: held_cpus(state) == holdings(node)
+
+
+# --- what it is, and what it reaches -------------------------------------------------------------
 
 
 def test_from_the_image_and_the_manifests_to_a_pod_pinned_as_predicted(
-    cluster: Cluster, node: Node
+    node: Node, pinned: Object
 ) -> None:
-    volume = "/var/lib/kubelet/pods/somebody/volumes/busy"
-    assert node.run(["mkdir", "-p", volume]).returncode == 0
-    assert node.run(["mount", "-t", "tmpfs", "busy", volume]).returncode == 0
-    install(cluster, "default", node)
-    agent = running(cluster, "rte-agent")
-    report = agents.wait_published(node)
+    report = node.cluster.api.get(f"{agents.NRT}/{node.name}")
     assert {zone["name"] for zone in report["zones"]} == {"node-0", "node-1"}
+    log = node.cluster.kubectl("logs", "-n", agents.NAMESPACE, "ds/rte-agent")
+    assert "the kubelet's configuration is taken from: configz" in log
+    uid = pinned["metadata"]["uid"]
+    state = state_of(node, is_exact(node))
+    assert held_cpus(state)[uid].bit_count() == 4
+    assert uid in state.admitted
 
-    install(cluster, "scheduler", node)
-    running(cluster, "rte-scheduler")
-    pinned = cluster.create_pod(
-        {
-            "metadata": {"name": "pinned"},
-            "spec": {
-                "schedulerName": "rte-scheduler",
-                "hostNetwork": True,
-                "terminationGracePeriodSeconds": 1,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": images.PAUSE_IMAGE,
-                        "imagePullPolicy": "Never",
-                        "resources": {"limits": {"cpu": "4", "memory": "64Mi"}},
-                    }
-                ],
-            },
-        }
-    )
-    cluster.wait_pod(pinned, lambda pod: pod is not None and pod["status"]["phase"] == "Running")
-    entries = node.state_file("cpu_manager_state")["entries"]
-    (cpus,) = (held["main"] for held in entries.values())
-    assert bits.parse_list(cpus).bit_count() == 4
 
-    reachable = in_agent(node, agent, PROBE)
-    # The kubelet's own sockets: those of podresources and device plugins lie beside files that are
-    # read. That of the pods API (1.37) is not covered yet: older kubelets lack its folder.
-    allowed = {
-        f"/var/lib/kubelet/{name}"
-        for name in (
-            "pod-resources/kubelet.sock", "device-plugins/kubelet.sock", "pods-api/pods-api.sock",
-        )
-    }  # fmt: skip
-    assert set(reachable["sockets"]) <= allowed
-    assert not [path for path in reachable["files"] if "/pods/" in path or "/plugins" in path]
-    assert "/var/lib/kubelet/pki/kubelet.key" not in reachable["files"]
-    assert reachable["writable"] == ["/var/lib/kubelet/pki"]
-
-    contents = in_agent(node, agent, CONTENTS)
+def test_the_image_is_small_and_tells_what_it_holds(node: Node) -> None:
+    contents = in_agent(node, running(node.cluster, "rte-agent"), CONTENTS)
     print(f"agent on kubelet {node.version}: {contents['resident_mib']:.1f} MiB resident")
     assert contents["resident_mib"] <= 60
     names = {each["name"].lower() for each in contents["sbom"]["components"]}
     assert {"rte", "grpcio", "orjson", "libc6"} <= names
     assert "numpy" not in names
 
-    # A volume that is unmounted on the host is gone for the agent, which started with it mounted.
+
+def test_nothing_of_other_pods_can_be_read_written_or_connected_to(
+    node: Node, pinned: Object
+) -> None:
+    reachable = in_agent(node, running(node.cluster, "rte-agent"), PROBE)
+
+    # Those of podresources and device plugins lie beside files that are read.
+    allowed = {"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"}
+    assert set(reachable["sockets"]) <= {f"/var/lib/kubelet/{name}" for name in allowed}
+    assert not [path for path in reachable["files"] if "/pods/" in path or "/plugins" in path]
+    assert "/var/lib/kubelet/pki/kubelet.key" not in reachable["files"]
+    assert reachable["writable"] == ["/var/lib/kubelet/pki"]
+    # The check can fail: the host has what the agent may not reach.
+    assert (node.root / "pki").is_dir()
+    volumes = f"/var/lib/kubelet/pods/{pinned['metadata']['uid']}/volumes"
+    assert "token" in node.run(["find", volumes, "-name", "token"]).stdout
+    assert list((node.root / "pods-api").iterdir()) or node.version.startswith("1.35.")
+
+
+def test_a_volume_that_is_unmounted_on_the_host_is_gone_for_the_agent(node: Node) -> None:
+    volume = "/var/lib/kubelet/pods/somebody/volumes/busy"
+    assert node.run(["mkdir", "-p", volume]).returncode == 0
+    assert node.run(["mount", "-t", "tmpfs", "busy", volume]).returncode == 0
+    restart_agent(node)  # it starts with the volume mounted
+    agent = running(node.cluster, "rte-agent")
     assert node.run(["umount", volume]).returncode == 0
     assert volume not in in_agent(node, agent, MOUNTS)
 
+
+# --- restarts and upgrades -----------------------------------------------------------------------
+
+
+def test_restarts_in_any_order_end_exact(node: Node, pinned: Object) -> None:
     uid = pinned["metadata"]["uid"]
     for order in ORDERS[node.version[:5]]:
         before = state_of(node, lambda state: uid in state.admitted)
         for what in order:
             RESTARTS[what](node)
         after = state_of(
-            node, lambda state, was=before: state.epoch != was.epoch and uid in state.admitted
+            node,
+            lambda state, was=before: (
+                state.epoch != was.epoch and uid in state.admitted and is_exact(node)(state)
+            ),
         )
-        assert after.holdings == before.holdings
-        assert after.holdings[uid]["main"].cpus == bits.parse_list(cpus)
-    cluster.delete_pod(pinned)
-
-
-def state_of(node: Node, done: Callable[[NodeState], bool]) -> NodeState:
-    """Wait until the node's report is synced and as wanted."""
-    found: list[NodeState] = []
-
-    def look() -> bool:
-        state = nrt.decode(node.cluster.api.get(f"{agents.NRT}/{node.name}")).state
-        if state is None or not state.synced or not done(state):
-            return False
-        found.append(state)
-        return True
-
-    processes.wait_until(look, 60, f"a synced report of {node.name}", every=0.3)
-    return found[0]
+        assert after.holdings[uid] == before.holdings[uid]
 
 
 def restart_containerd(node: Node) -> None:
@@ -269,6 +193,240 @@ RESTARTS: dict[str, Callable[[Node], None]] = {
 _ORDERS = list(itertools.permutations(RESTARTS))
 ORDERS = {"1.35.": _ORDERS[::2], "1.37.": _ORDERS[1::2]}
 
+
+def test_while_the_daemonset_is_upgraded_nobody_trusts_a_report_that_is_old(
+    node: Node, pinned: Object
+) -> None:
+    """The new image comes late, and a pod that no agent sees is admitted meanwhile."""
+    cluster = node.cluster
+    old = running(cluster, "rte-agent")
+    reports = Watcher(cluster, agents.NRT, f"metadata.name={node.name}").start()
+    leases = Watcher(cluster, LEASES, f"metadata.name={node.name}").start()
+    assert leases.wait(0, lambda seen: is_held(seen.object), 30), "no Lease before the upgrade"
+
+    since = len(leases.events)
+    install(cluster, "default", node, agent_image=NEXT)
+    assert leases.wait(since, lambda seen: not is_held(seen.object), 60), "never given back"
+    waiting = cluster.create_pod(pinned_pod("waiting", cpus=2))
+    unseen = cluster.create_pod(pinned_pod("unseen", cpus=2, nodeName=node.name))
+    cluster.wait_pod(unseen, is_running, seconds=60)
+    stale = cluster.api.get(f"{agents.NRT}/{node.name}")
+    since = len(leases.events)
+    assert not is_held(leases.events[-1].object)
+    assert is_waiting(cluster, waiting), "placed by a report that nobody vouches for"
+
+    tag = [*ctr(node), "images", "tag", NAMED.format(images.names()["agent"]), NAMED.format(NEXT)]
+    assert node.run(tag).returncode == 0
+    roll_out(cluster)
+    new = running(cluster, "rte-agent")
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert new["spec"]["containers"][0]["image"] == NEXT
+
+    vouched = leases.wait(since, lambda seen: is_held(seen.object), 30)
+    assert vouched, "the Lease was not taken again"
+    before = version_of(vouched.object)
+    shown = [seen for seen in reports.events if version_of(seen.object) < before]
+    assert version_of(shown[-1].object) > version_of(stale), "the old report is vouched for"
+    then = nrt.decode(shown[-1].object).state
+    assert then is not None
+    assert then.synced
+    assert unseen["metadata"]["uid"] in then.admitted
+    assert all(seen.kind != "DELETED" for seen in reports.events)
+    # The one that waited gets its place from what the new agent says.
+    cluster.wait_pod(waiting, is_running, seconds=60)
+    state = state_of(node, is_exact(node))
+    uids = {pod["metadata"]["uid"] for pod in (pinned, unseen, waiting)}
+    assert held_cpus(state).keys() == uids
+    for pod in (waiting, unseen):
+        cluster.delete_pod(pod)
+
+
+#: The agent's image of the release to come: this one under another name.
+NEXT = "rte-agent:next"
+NAMED = "docker.io/library/{}"
+
+
+def ctr(node: Node) -> list[Any]:
+    return [builder.containerd() / "ctr", "-a", node.dir / "cri.sock", "-n", "k8s.io"]
+
+
+def is_held(lease: Object) -> bool:
+    return bool(lease["spec"].get("holderIdentity"))
+
+
+def version_of(obj: Object) -> int:
+    """Resource versions of one etcd count all writes (KEP-5504)."""
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def is_waiting(cluster: Cluster, pod: Object) -> bool:
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    return "nodeName" not in cluster.api.get(path)["spec"]
+
+
+# --- probes and shutdown -------------------------------------------------------------------------
+
+
+def probes(node: Node, pod: str, kind: str, result: str) -> float:
+    """How often the kubelet's probe of an agent had that result."""
+    text = node.kubelet_get("/metrics/probes")
+    wanted = {'container="agent"', f'pod="{pod}"', f'probe_type="{kind}"', f'result="{result}"'}
+    rows = [line for line in str(text).splitlines() if line.startswith("prober_probe_total{")]
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in rows
+        if wanted <= set(re.findall(r'\w+="[^"]*"', line))
+    )
+
+
+def is_ready(pod: Object | None) -> bool:
+    conditions = (pod or {"status": {}})["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+@pytest.fixture
+def socketless(node: Node) -> Iterator[Callable[[], None]]:
+    """The kubelet's podresources socket is not there until this is called."""
+    kept = node.podresources_socket.with_name("kept")
+    kept.hardlink_to(node.podresources_socket)
+    node.podresources_socket.unlink()
+
+    def restore() -> None:
+        if kept.exists():
+            node.podresources_socket.hardlink_to(kept)
+            kept.unlink()
+
+    yield restore
+    restore()
+
+
+def test_without_the_kubelets_socket_it_is_unready_and_not_restarted(
+    node: Node, socketless: Callable[[], None]
+) -> None:
+    cluster = node.cluster
+    cluster.delete_pod(running(cluster, "rte-agent"), grace=None)  # a connection would outlive it
+    started = started_agent(cluster)
+    name = started["metadata"]["name"]
+    processes.wait_until(
+        lambda: (
+            probes(node, name, "Liveness", "successful") > 0
+            and probes(node, name, "Readiness", "failed") > 2
+        ),
+        90, "probes of an agent that cannot ask its kubelet", every=1,
+    )  # fmt: skip
+    found = cluster.api.get(f"{PODS}/{name}")
+    assert found["status"]["phase"] == "Running"
+    assert not is_ready(found)
+    assert not is_held(cluster.api.get(f"{LEASES}/{node.name}"))
+
+    socketless()
+    cluster.api.wait(PODS, name, is_ready, seconds=90)
+    (status,) = cluster.api.get(f"{PODS}/{name}")["status"]["containerStatuses"]
+    assert status["restartCount"] == 0
+    assert probes(node, name, "Liveness", "failed") == 0
+    state_of(node, is_exact(node))
+
+
+def started_agent(cluster: Cluster) -> Object:
+    """The agent's pod, once its container runs."""
+    found: list[Object] = []
+
+    def look() -> bool:
+        selector = "app.kubernetes.io/name=rte-agent"
+        found[:] = [
+            pod
+            for pod in cluster.api.get(PODS, labelSelector=selector)["items"]
+            if "deletionTimestamp" not in pod["metadata"] and is_running(pod)
+        ]
+        return bool(found)
+
+    processes.wait_until(look, 60, "an agent that runs", every=0.5)
+    return found[0]
+
+
+def test_it_ends_within_its_grace_and_gives_its_lease_back(node: Node) -> None:
+    cluster = node.cluster
+    agent = running(cluster, "rte-agent")
+    report = cluster.api.get(f"{agents.NRT}/{node.name}")
+    pods = Watcher(cluster, PODS, f"metadata.name={agent['metadata']['name']}").start()
+    leases = Watcher(cluster, LEASES, f"metadata.name={node.name}").start()
+    assert leases.wait(0, lambda seen: is_held(seen.object), 30)
+
+    cluster.delete_pod(agent, grace=None)
+
+    def ended(seen: Any) -> bool:
+        return any(
+            status["name"] == "agent" and "terminated" in status["state"]
+            for status in seen.object["status"].get("containerStatuses", ())
+        )
+
+    seen = pods.wait(0, ended, 60)
+    assert seen, "nobody told how it ended"
+    (status,) = seen.object["status"]["containerStatuses"]
+    # 137 is what SIGKILL leaves, when the grace is over.
+    assert status["state"]["terminated"]["exitCode"] == 0
+    assert leases.wait(0, lambda seen: not is_held(seen.object), 30), "not given back"
+    kept = cluster.api.get(f"{agents.NRT}/{node.name}")
+    assert kept["metadata"]["uid"] == report["metadata"]["uid"]
+    assert kept["zones"] == report["zones"]
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def test_after_uninstalling_as_documented_nothing_is_left(node: Node) -> None:
+    cluster = node.cluster
+    install(cluster, "scheduler", node)
+    running(cluster, "rte-scheduler")
+    text = (agents.MANIFESTS.parent / "docs/operations.md").read_text()
+    section = text.partition("\n## Uninstall\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"^ {4}kubectl (.*?)\s*(?:#.*)?$", section, re.MULTILINE)
+    assert len(commands) == 4
+
+    for command in commands:
+        cluster.kubectl(*command.split())
+
+    for namespace in (agents.NAMESPACE, agents.LEASE_NAMESPACE):
+        cluster.api.wait("/api/v1/namespaces", namespace, lambda found: found is None, seconds=90)
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    listed = cluster.kubectl("get", "-A", "-o", "name", ",".join(kinds)).splitlines()
+    ours = ("rte-agent", "rte-scheduler", "rte-system", "noderesourcetopolog")
+    # The kubelet's and controllers' own notes go by themselves.
+    notes = ("event/", "event.events.k8s.io/")
+    assert not [
+        name for name in listed if any(word in name for word in ours) and not name.startswith(notes)
+    ]
+    containers = node.run([*ctr(node), "containers", "ls"]).stdout
+    assert "rte-" not in containers
+    mounted = node.run(["cat", "/proc/self/mountinfo"]).stdout
+    assert "/var/lib/kubelet/pods/" not in mounted
+    assert not list((node.root / "pods").iterdir())
+    api = node.root / "pods-api"
+    assert list(api.iterdir()) or node.version.startswith("1.35.")
+    assert sorted(path.name for path in (node.root / "pod-resources").iterdir()) == ["kubelet.sock"]
+
+
+#: All that a compromised agent could reach below the kubelet's directory.
+PROBE = """
+import json, os, socket
+seen = {"files": [], "sockets": [], "writable": []}
+for folder, folders, files in os.walk("/var/lib/kubelet"):
+    if os.access(folder, os.W_OK):
+        seen["writable"].append(folder)
+    for name in files:
+        path = os.path.join(folder, name)
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+            seen["sockets"].append(path)
+        except OSError:
+            try:
+                open(path, "rb").close()
+                seen["files"].append(path)
+            except OSError:
+                pass
+print(json.dumps(seen))
+"""
 
 #: The mounts that the agent sees.
 MOUNTS = """

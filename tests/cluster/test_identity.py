@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import errors
-from tests.cluster import agents
+from tests.cluster import agents, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,8 @@ def _wait_for_policy(client: Api, path: str, body: Object) -> errors.KubeError:
         try:
             client.create(path, {**body, "metadata": {"name": "nobody"}})
         except errors.KubeError as refusal:
-            return refusal
+            if refusal.status != 409:  # it is there, from a moment ago
+                return refusal
         client_path = f"{path}/nobody"
         assert time.monotonic() < deadline, f"{client_path}: never refused"
         time.sleep(0.1)
@@ -106,6 +107,60 @@ def test_an_agent_cannot_touch_the_schedulers_lease(
             attempt()
         assert not_allowed.value.status == 403
     cluster.api.delete(f"{beside}/rte-scheduler")
+    client.close()
+
+
+def test_a_stolen_token_opens_no_other_door(cluster: Cluster, pair: tuple[Node, Node, Api]) -> None:
+    mine, other, client = pair
+    _wait_for_policy(client, agents.NRT, _nrt(other.name))
+    kubelets = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    nodes, pods = "/api/v1/nodes", f"/api/v1/namespaces/{agents.NAMESPACE}/pods"
+    agent = f"{agents.ACCOUNT}-{other.name}"
+    generated = {**_nrt(""), "metadata": {"generateName": other.name}}
+    for attempt in (
+        lambda: client.create(agents.NRT, generated),
+        lambda: client.delete(agents.NRT),
+        lambda: client.delete(f"{agents.NRT}/{other.name}"),
+        lambda: client.patch(
+            f"{agents.NRT}/{other.name}", _nrt(other.name), "apply", fieldManager="rte-agent"
+        ),
+        lambda: client.create(LEASES, {**_lease(""), "metadata": {"generateName": other.name}}),
+        lambda: client.delete(LEASES),
+        lambda: _patch(client, kubelets, _lease(other.name)),  # the Node would go on being Ready
+        lambda: _patch(client, kubelets, _lease(mine.name)),
+        lambda: _patch(client, nodes, {"metadata": {"name": mine.name}}),
+        lambda: client.patch(f"{nodes}/{mine.name}/status", {"status": {"capacity": {}}}),
+        lambda: client.delete(f"{pods}/{agent}"),
+        lambda: client.create(f"{pods}/{agent}/eviction", {}),
+        lambda: client.create(f"{pods}/{agent}/binding", {}),
+        lambda: client.get(f"/api/v1/namespaces/{agents.NAMESPACE}/secrets"),
+        lambda: client.create(
+            f"/api/v1/namespaces/{agents.NAMESPACE}/serviceaccounts/{agents.ACCOUNT}/token", {}
+        ),
+        lambda: client.get(f"{nodes}/{other.name}/proxy/pods"),
+    ):
+        with pytest.raises(errors.KubeError) as not_allowed:
+            attempt()
+        assert not_allowed.value.status == 403, not_allowed.value
+    client.close()
+
+
+def test_the_token_of_an_agent_that_is_gone_is_worth_nothing(
+    cluster: Cluster, pair: tuple[Node, Node, Api]
+) -> None:
+    mine, _, client = pair
+    client.get(f"/api/v1/nodes/{mine.name}")
+    cluster.delete_pod(agents.identity(mine))
+
+    def is_refused() -> bool:
+        try:
+            client.get(f"/api/v1/nodes/{mine.name}")
+        except errors.KubeError as refusal:
+            return refusal.status == 401
+        return False
+
+    # The API server remembers for ten seconds whom it has let in.
+    processes.wait_until(is_refused, 40, "the token to end", every=0.5)
     client.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ class Layout:
     kubelet: str = "/var/lib/kubelet"
     pki: bool = True
     self_signed: bool = False
+    pods_api: bool = True
     links: dict[str, str] = field(default_factory=dict)
 
 
@@ -74,6 +75,8 @@ def node_files(layout: Layout) -> dict[str, str]:
         f"{layout.kubelet}/checkpoints/checkpoint-a.tar": SECRET,
         "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint": "devices",
     }
+    if layout.pods_api:
+        files[f"{layout.kubelet}/pods-api/pods-api"] = SECRET
     if layout.pki:
         files[f"{layout.kubelet}/pki/kubelet.key"] = SECRET
     if layout.self_signed:
@@ -113,10 +116,11 @@ def layout(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.mark.parametrize("pods_api", [False, True], ids=["before 1.37", "since 1.37"])
 def test_the_agent_sees_what_it_reads_and_nothing_of_other_pods(
-    layout: str, carry_out: Callable[[dict[str, Any], Layout], dict[str, Any]]
+    layout: str, pods_api: bool, carry_out: Callable[[dict[str, Any], Layout], dict[str, Any]]
 ) -> None:
-    facts = LAYOUTS[layout]
+    facts = replace(LAYOUTS[layout], pods_api=pods_api)
     pod = daemonset(render(f"layouts/{layout}"))["spec"]["template"]["spec"]
 
     report = carry_out(pod, facts)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rte import config, errors
 from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
+from rte.k8s.selectors import parse_text
 from rte.nrt import Method
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry.logs import Format, Level, LogSettings
@@ -132,6 +133,7 @@ SAMPLES = {
     "align-patience": ("5", 5.0),
     "gang-timeout": ("0", 0.0),
     "also-for": ("a,b", ("a", "b")),
+    "nodes": ("pool=a", parse_text("pool=a")),
     "preemption": ("off", False),
     "shared-limit": ("1.5", 1.5),
     "resource-status": ("true", True),

@@ -22,7 +22,8 @@ class Clocks:
         resync_most: a kubelet that runs this long has re-admitted what it ever will.
         stale: after so long without a sound reading the last one is not to be trusted.
         relearn: a kubelet has told the API what is new about it this much later; also the first
-            wait before a better source of its configuration is asked again, which doubles.
+            wait before a better source of its configuration is asked again, or a report that may be
+            the former kubelet's is read again, which doubles.
         relearn_most: longest such wait.
         unknown: first wait before a node is asked about again that could not be learnt about,
             which doubles.

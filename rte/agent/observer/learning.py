@@ -52,6 +52,7 @@ class Learning:
         self._best = best
         self._waits = Backoff(clocks.unknown, clocks.unknown_most, jitter)
         self._better = Backoff(clocks.relearn, clocks.relearn_most, lambda: 1.0)
+        self._surer = Backoff(clocks.relearn, clocks.relearn_most, lambda: 1.0)
         self.config: KubeletConfig | None = None
         self.node = NodeFacts()
         self.known = False
@@ -75,6 +76,7 @@ class Learning:
     def restarted(self, now: float) -> None:
         """Another kubelet: nothing is known of it."""
         self.known = self._is_late = False
+        self._surer.worked()
         self.at(now)
 
     def ask(self, memory_bytes: int, now: float) -> Learn | None:
@@ -106,6 +108,8 @@ class Learning:
         self._is_late = self._restart.is_before(heard, now)
         if self._is_late:
             self.at(now + self._clocks.source)
+        elif self._restart.may_be_before(heard):
+            self.at(now + self._surer.failed())
         if answer.config is not None and answer.config.source.rank < self._best.rank:
             self.at(now + self._better.failed())
         return waited_for or before != (self.config, self.node), told

@@ -15,16 +15,19 @@ from rte import accounting, errors, nrt
 from rte.agent.observer import messages
 from rte.agent.observer.answers import Answers
 from rte.agent.observer.clocks import Clocks
+from rte.agent.observer.failures import Failures
+from rte.agent.observer.files import Files
 from rte.agent.observer.learning import Learning
-from rte.agent.observer.messages import Change, Observation
+from rte.agent.observer.messages import Change
 from rte.agent.observer.pods import PodTable
+from rte.agent.observer.published import Published, tell_synced
 from rte.agent.observer.restart import Restart
 from rte.model.kubelet import KubeletView, combine
 from rte.model.node import ConfigSource, NodeReading
 from rte.telemetry.effects import Condition, Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable
     from collections.abc import Set as AbstractSet
 
     from rte.agent.observer.messages import Effect, Event
@@ -61,15 +64,6 @@ class Scope:
     publish: nrt.Options = field(default_factory=nrt.Options)
 
 
-@dataclass(slots=True)
-class _Failing:
-    """Readings that fail, since when, and what was said about them."""
-
-    since: float | None = None
-    times: int = 0
-    told: str = ""
-
-
 class Observer:
     """What one node has, whenever something changed there.
 
@@ -97,22 +91,18 @@ class Observer:
         best = ConfigSource.CONFIGZ if scope.pods else ConfigSource.UNKNOWN
         self._learning = Learning(clocks, self._restart, best, jitter)
         self._answers = Answers(clocks)
-        self._failing = _Failing()
+        self._failures = Failures(clocks)
         self._machine: Machine | None = None
         self._machine_asked = False
-        self._files: StateFiles | None = None
-        self._files_changed = -math.inf
+        self._files = Files(clocks)
         self._changes = Change.NOTHING
         self._noticed: float | None = None
         self._looking: Change | None = None
         self._look_at = -math.inf
         self._is_due = False
-        self._seen_half: frozenset[str] = frozenset()
         self._gone: frozenset[str] = frozenset()
-        self._reading: NodeReading | None = None
+        self._published = Published(scope.publish)
         self._worked_at = -math.inf
-        self._published: tuple[NodeReading, nrt.Options] | None = None
-        self._disagreements: tuple[str, ...] = ()
         self._effects: list[Effect] = []
         if not scope.podresources:
             self._learning.at(-math.inf)
@@ -155,13 +145,13 @@ class Observer:
         said anything although everything was due to be asked. What a former kubelet said is worth
         nothing.
         """
-        if self._reading is None or self._reading.state is None:
+        if self._published.state is None:
             return -math.inf
         oldest = self._worked_at
         if self._scope.podresources:
             oldest = min(oldest, self._answers.at)
         until = oldest + _MOST_POLLS * self._clocks.poll + self._clocks.stale
-        for since in (self._failing.since, self._answers.silent_since):
+        for since in (self._failures.since, self._answers.silent_since):
             if since is not None:
                 until = min(until, since + self._clocks.stale)
         return until
@@ -169,7 +159,7 @@ class Observer:
     @property
     def reading(self) -> NodeReading | None:
         """What was read last."""
-        return self._reading
+        return self._published.reading
 
     # --- what to look at -------------------------------------------------------------------------
 
@@ -212,7 +202,7 @@ class Observer:
             changes, self._changes = self._changes, self._changes & Change.MACHINE
             if self._scope.kubelet:
                 self._looking = changes
-                self._effects.append(messages.ReadFiles(self._files))
+                self._effects.append(messages.ReadFiles(self._files.content))
 
     def _ask_machine(self) -> None:
         if not self._machine_asked:
@@ -230,8 +220,7 @@ class Observer:
         if Change.MACHINE in self._changes:
             self._look_at = min(self._look_at, now)  # it changed while it was read
         if not self._scope.kubelet:
-            self._reading = NodeReading(node_name=self._scope.node_name, machine=event.machine)
-            self._publish(self._reading, now if self._noticed is None else self._noticed)
+            self._publish(NodeReading(node_name=self._scope.node_name, machine=event.machine), now)
             self._noticed = None
             return
         self._is_due = True
@@ -240,6 +229,7 @@ class Observer:
     def _files_read(self, event: messages.FilesRead, now: float) -> None:
         changes, self._looking = self._looking or Change.NOTHING, None
         self._notice_restart(event.epoch, event.age_s, now)
+        self._files.failed = event.problem is not None
         if event.problem is not None:
             self._failed(event.problem, now)
             return
@@ -256,15 +246,12 @@ class Observer:
         self._account(now)
 
     def _take_files(self, files: StateFiles, now: float) -> None:
-        known = self._files
-        if known is None:
-            self.pods.expect(_holders(files) | _admitted(files))
-        if files is not known and files != known:
-            self._files_changed = now
-            if known is not None and _registered(known) != _registered(files):
-                # The Node's capacity is about to change.
-                self._learning.at(now + self._clocks.relearn)
-        self._files = files
+        is_first = self._files.content is None
+        if self._files.take(files, now):
+            # The Node's capacity is about to change.
+            self._learning.at(now + self._clocks.relearn)
+        if is_first:
+            self.pods.expect(self._files.holders | self._files.admitted)
 
     def _notice_restart(self, epoch: str, age_s: float | None, now: float) -> None:
         known = self._restart.epoch
@@ -274,7 +261,7 @@ class Observer:
         self._learning.restarted(now)
         self._worked_at = -math.inf
         if known:
-            self._distrust(now)
+            self._effects += self._published.distrust(self._learning.node.uid, now)
             self._effects += [
                 Said("info", "the kubelet was restarted"),
                 Measured("kubelet_restarts"),
@@ -293,8 +280,8 @@ class Observer:
         """The Node is another one: publish the last reading again, owned by it."""
         if uid != self._learning.node.uid:
             self._learning.node = replace(self._learning.node, uid=uid)
-            if self._reading is not None:
-                self._publish(self._reading, now)
+            if self._published.reading is not None:
+                self._publish(self._published.reading, now)
 
     # --- podresources ----------------------------------------------------------------------------
 
@@ -305,7 +292,7 @@ class Observer:
     @property
     def _lists_other_files(self) -> bool:
         """Without the API only podresources tells who is active, of the very files it is of."""
-        return not self._knows_pods and self._files != self._answers.files
+        return not self._knows_pods and self._files.content != self._answers.files
 
     def _needs_answer(self, changes: Change, now: float) -> bool:
         return (
@@ -317,7 +304,7 @@ class Observer:
 
     def _ask(self, *, holds_up: bool) -> None:
         if self._answers.ask(holds_up=holds_up):
-            self._effects.append(messages.Ask(self._files))
+            self._effects.append(messages.Ask(self._files.content))
 
     def _answered(self, event: messages.Answered, now: float) -> None:
         held_up, again = self._answers.holds_up, self._answers.ended()
@@ -332,7 +319,7 @@ class Observer:
         self._is_due = True
         if again:
             self._ask(holds_up=held_up)
-        if event.files == self._files:
+        if event.files == self._files.content:
             self._account(now)
         else:
             self._look_at = min(self._look_at, now)
@@ -365,7 +352,8 @@ class Observer:
         """Account for what is known, once all of it is, and publish it."""
         if not self._is_due or self._machine is None or self._lacks_something:
             return
-        if hold := self._admission_under_way(now):
+        ended = {pod.uid for pod in self.pods.pods() if pod.terminal} if self._scope.pods else set()
+        if hold := self._files.admission_under_way(ended, now):
             self._look_at = min(self._look_at, now + hold)
             return
         try:
@@ -384,8 +372,9 @@ class Observer:
             self._machine_asked
             or Change.MACHINE in self._changes
             or self._looking is not None
+            or self._files.failed
             or not self._learning.known
-            or (self._scope.files and self._files is None)
+            or (self._scope.files and self._files.content is None)
             or (
                 self._scope.podresources
                 and (
@@ -394,28 +383,9 @@ class Observer:
             )
         )
 
-    def _admission_under_way(self, now: float) -> float:
-        """Seconds to wait for the last write of an admission; 0: there is none under way.
-
-        A pod enters ``allocated_pods_state`` right after the last of its entries. Publishing the
-        half would delay the whole: the write of it would be under way when the rest comes.
-        """
-        files = self._files
-        if files is None or files.allocated is None:
-            return 0.0
-        half = _holders(files) - files.allocated.pods.keys()
-        new = half - self._seen_half
-        if self._scope.pods:
-            new -= {pod.uid for pod in self.pods.pods() if pod.terminal}
-        left = self._files_changed + self._clocks.admission - now
-        if new and left > 0:
-            return left
-        self._seen_half = half
-        return 0.0
-
     def _build(self, machine: Machine, now: float) -> float:
         """Build and publish a reading; seconds until the next look."""
-        files, answers = self._files, self._answers
+        files, answers = self._files.content, self._answers
         view = answers.view or KubeletView()
         exact = not self._scope.podresources or (view.coherent and files == answers.files)
         if not exact and answers.check_at == math.inf:
@@ -423,7 +393,7 @@ class Observer:
         waits = [max(0.001, answers.check_at - now)]
         pods = self.pods.pods() if self._knows_pods else None
         if self._scope.pods and files is not None:
-            left = self.pods.retain(_holders(files) | _admitted(files), now)
+            left = self.pods.retain(self._files.holders | self._files.admitted, now)
             waits.append(math.inf if left is None else left)
         doubtful = self.pods.doubtful(now) if self._scope.pods and exact else frozenset()
         reading = accounting.build_reading(
@@ -437,15 +407,15 @@ class Observer:
                 pods=view.pods,
                 allocatable=view.allocatable,
                 # Devices are what the answers are needed for: those of the same checkpoint agree.
-                coherent=exact or (view.coherent and _same_devices(files, answers.files)),
+                coherent=exact or (view.coherent and self._files.have_same_devices(answers.files)),
             ),
             pods,
             replace(
                 self._scope.accounting,
-                previous=self._reading.state if self._reading else None,
+                previous=self._published.state,
                 synced=self._restart.synced,
                 drop_unknown=bool(doubtful),
-                settled=now - self._files_changed >= self._clocks.settled,
+                settled=self._files.have_settled(now),
                 node_capacity=self._learning.node.capacity,
             ),
         )
@@ -458,10 +428,9 @@ class Observer:
             self.pods.bury(doubtful - alive)
             if doubtful & alive:
                 waits.append(self._clocks.source)  # only podresources will tell of their end
-        self._reading = reading
         if exact:
-            self._report(reading.disagreements)
-        self._publish(reading, now if self._noticed is None else self._noticed)
+            self._effects += self._published.disagree(reading.disagreements)
+        self._publish(reading, now)
         if reading.state is not None:
             self._effects.append(messages.Compare(reading.state))
         return min(waits)
@@ -477,15 +446,14 @@ class Observer:
         """The reading, synced if the kubelet has by now re-admitted its pods."""
         restart, answers = self._restart, self._answers
         if restart.synced:
-            admitted = _admitted(self._files) if self._files else frozenset()
-            self._gone = admitted - state.admitted
+            self._gone = self._files.admitted - state.admitted
         elif not self._learning.pending and not (self._scope.podresources and restart.epoch):
             restart.nobody_to_ask()
         elif not self._learning.pending and answers.is_fresh:
             answers.is_fresh = False
             if line := restart.check(*self._awaited(state, view, pods, now), now):
                 self._effects.append(Said("warning", line))
-        self._effects.append(Measured("synced", float(restart.synced), how="set"))
+        self._effects += tell_synced(restart.synced)
         return replace(reading, state=replace(state, synced=restart.synced))
 
     def _awaited(
@@ -497,7 +465,7 @@ class Observer:
         files call admitted, by UID, less those known to have ended before the restart; of a kubelet
         that ran long before we did, none.
         """
-        admitted = _admitted(self._files) if self._files else frozenset()
+        admitted = self._files.admitted
         if pods is not None:
             return (
                 {(pod.namespace, pod.name) for pod in view.pods or ()},
@@ -511,88 +479,17 @@ class Observer:
             return frozenset(), frozenset()
         return state.admitted if view.coherent else frozenset(), admitted - self._gone
 
-    def _distrust(self, now: float) -> None:
-        """Publish the last reading once more as not synced: nothing is known of a new kubelet."""
-        self._effects.append(Measured("synced", 0.0, how="set"))
-        if self._reading is not None and self._reading.state is not None:
-            state = replace(self._reading.state, synced=False)
-            self._reading = replace(self._reading, state=state)
-            self._publish(self._reading, now)
-            self._effects.append(messages.Compare(state))
-
-    def _publish(self, reading: NodeReading, noticed: float) -> None:
-        options = replace(self._scope.publish, owner_uid=self._learning.node.uid)
-        if self._published == (reading, options):
-            return
-        encoded = nrt.build(reading, options)
-        self._published = reading, options
-        left_out = {name: name in encoded.dropped for name in nrt.ANNOTATIONS}
-        observation = Observation(encoded.object, noticed)
-        self._effects.append(messages.Publish(observation, left_out))
-
-    def _report(self, disagreements: tuple[str, ...]) -> None:
-        self._effects.append(Measured("disagreements", float(len(disagreements)), how="set"))
-        for line in disagreements:
-            if line not in self._disagreements:
-                self._effects.append(Said("warning", f"sources disagree: {line}"))
-        self._disagreements = disagreements
-
-    # --- failures --------------------------------------------------------------------------------
+    def _publish(self, reading: NodeReading, now: float) -> None:
+        noticed = now if self._noticed is None else self._noticed
+        self._effects += self._published.offer(reading, self._learning.node.uid, noticed)
 
     def _failed(self, error: errors.RteError, now: float) -> None:
         """Note a failure, and when to look again unless something changes before."""
-        match error:
-            case errors.InconsistentStateError():
-                result, what = "torn", "the kubelet's files do not agree"
-            case errors.ParseError():
-                result, what = "torn", "a state file of the kubelet is damaged"
-            case _:
-                result, what = "failed", "the kubelet cannot be read"
-        self._effects.append(messages.Failed(result, error))
+        look_at, effects = self._failures.failed(error, now, is_young=self._restart.is_young(now))
+        self._effects += effects
         self._is_due = True
-        failing = self._failing
-        if failing.since is None:
-            failing.since, failing.times = now, 0
-        failing.times += 1
-        lasting = result == "failed" or now - failing.since > self._clocks.settled
-        if lasting and what != failing.told:
-            failing.told = what
-            self._effects += [
-                Said("warning", f"{what}, will keep looking: {error}"),
-                Condition("reading", what),
-            ]
-        if result == "failed":
-            wait = self._clocks.resync if self._restart.is_young(now) else self._clocks.source
-        else:
-            doubled = self._clocks.torn * 2.0 ** min(failing.times - 1, 16)
-            wait = min(doubled, self._clocks.torn_most)
-        self._look_at = min(self._look_at, now + wait)
+        self._look_at = min(self._look_at, look_at)
 
     def _worked(self, now: float) -> None:
-        self._failing.since = None
         self._worked_at = now
-        self._effects += [Condition("reading"), Measured("readings", labels=("consistent",))]
-        if self._failing.told:
-            self._failing.told = ""
-            self._effects.append(Said("info", "the kubelet is readable again"))
-
-
-def _holders(files: StateFiles) -> frozenset[str]:
-    """UIDs that hold anything in the files."""
-    uids: set[str] = set()
-    for part in (files.cpu, files.memory, files.devices):
-        if part is not None:
-            uids |= part.entries.keys()
-    return frozenset(uids)
-
-
-def _admitted(files: StateFiles) -> frozenset[str]:
-    return frozenset(files.allocated.pods) if files.allocated else frozenset()
-
-
-def _registered(files: StateFiles | None) -> Mapping[str, frozenset[str]]:
-    return files.devices.registered if files and files.devices else {}
-
-
-def _same_devices(files: StateFiles | None, listed: StateFiles | None) -> bool:
-    return files is not None and listed is not None and files.devices == listed.devices
+        self._effects += self._failures.worked()

@@ -29,7 +29,7 @@ class Change(enum.Flag):
     DEVICES = enum.auto()  #: the device manager's checkpoint: plugins come and go, health
     SOCKET = enum.auto()  #: the podresources socket is new: the kubelet was started
     PODS = enum.auto()  #: a pod of this node began or ended in the API
-    MACHINE = enum.auto()  #: CPUs came on-line or went off-line, huge pages were made or freed
+    MACHINE = enum.auto()  #: of the hardware: CPUs on-line, huge pages, devices, links
     LEARNT = enum.auto()  #: the kubelet's configuration and its Node are known anew
     POLL = enum.auto()  #: nothing known; look again at what has no notification
 

@@ -63,6 +63,10 @@ class Restart:
             return False
         return heard < self._started - self._SLACK_S
 
+    def may_be_before(self, heard: float | None) -> bool:
+        """Whether a report from the moment ``heard`` may be the former kubelet's."""
+        return heard is not None and self._started is not None and heard < self._started
+
     def is_settled(self, now: float) -> bool:
         """Whether it has run for so long that it has re-admitted what it ever will."""
         return self._started is not None and now - self._started > self._most_s

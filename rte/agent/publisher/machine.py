@@ -78,6 +78,10 @@ class Publisher:
         self._wanted: Observation | None = None
         self._confirmed: Observation | None = None
         self._writing: Observation | None = None
+        # Since when the API server lacks what was offered; and what it will lack once the write
+        # under way is stored.
+        self._lacks_since: float | None = None
+        self._lacks_next: float | None = None
         self._stored: dict[str, Any] | None = None
         self._unstorable: dict[str, Any] = {}
         self._published: set[str] = set()
@@ -144,8 +148,13 @@ class Publisher:
         return self._wanted is None or self._wanted is self._confirmed
 
     def behind_since(self) -> float | None:
-        """Since when the API server lacks the current state; None if it does not."""
-        return None if self._wanted is None or self.is_current else self._wanted.noticed
+        """Since when the API server lacks the state of the node; None if it has the current one.
+
+        A state that is replaced by the next one before it is stored counts on.
+        """
+        if self._wanted is None or self.is_current:
+            return None
+        return self._wanted.noticed if self._lacks_since is None else self._lacks_since
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -153,6 +162,10 @@ class Publisher:
         """Make it the wanted one; an equal object is not a new one."""
         if self._wanted is None or latest.object != self._wanted.object:
             self._wanted = latest
+            if self._lacks_since is None:
+                self._lacks_since = latest.noticed
+            if self._lacks_next is None:
+                self._lacks_next = latest.noticed
             if self._trigger == "repair":
                 self._trigger = "change"
 
@@ -209,6 +222,7 @@ class Publisher:
 
     def _send(self, request: Request) -> None:
         self._request = request
+        self._lacks_next = None
         self._effects.append(request)
 
     def _create(self, owner_uid: str) -> None:
@@ -260,6 +274,7 @@ class Publisher:
 
     def _confirm(self, wanted: Observation) -> None:
         self._confirmed = wanted
+        self._lacks_since = None if wanted is self._wanted else self._lacks_next
         self._trigger = "change"
         self._waits.worked()
         self._retry_at = -math.inf

@@ -1,4 +1,4 @@
-"""An NRI plugin that pins containers: it is asked when one is created, and told of those that run.
+"""An NRI plugin for CPUs and GPUs: asked when a container is created, told of those that run.
 
 The annotations of a pod come with each question, so it needs no API server and keeps no state.
 """
@@ -34,20 +34,27 @@ NAME: Final = "rte"
 _RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
 #: Number of the event CREATE_CONTAINER.
 _CREATE_CONTAINER = 4
-#: gRPC's code for a method that is not there.
-_UNIMPLEMENTED = 12
+#: gRPC's codes: a method that is not there, and one that cannot be carried out here.
+_UNIMPLEMENTED, _FAILED_PRECONDITION = 12, 9
 _AGAIN_S, _MOST_S = 0.5, 10.0
 
 
-class Pinner:
+class Adjuster:
     """Answers the runtime's questions.
 
     Args:
         cpus_for: annotations and UID of a pod -> CPUs as a list, empty to leave it alone.
+        gpus_for: annotations and UID of a pod -> names of devices; an error keeps the container
+            from being created, because without its devices it would start in vain.
     """
 
-    def __init__(self, cpus_for: Callable[[dict[str, str], str], str]) -> None:
+    def __init__(
+        self,
+        cpus_for: Callable[[dict[str, str], str], str],
+        gpus_for: Callable[[dict[str, str], str], tuple[str, ...]],
+    ) -> None:
         self._cpus_for = cpus_for
+        self._gpus_for = gpus_for
         self._pods: dict[str, str] = {}
 
     def answer(self, method: str, payload: bytes) -> protobuf.Message | None:
@@ -55,6 +62,7 @@ class Pinner:
 
         Raises:
             NRIError: the question cannot be read.
+            RteError: the container must not be created.
         """
         try:
             match method:
@@ -89,20 +97,23 @@ class Pinner:
 
     def _create(self, told: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
         pod = told.pod
-        cpus = self._cpus_for(dict(pod.annotations), pod.uid)
-        if not cpus:
-            return pb.CreateContainerResponse()
-        where = f"{pod.namespace}/{pod.name}/{told.container.name}"
-        logger.info("pinned", extra={"container": where, "cpus": cpus})
-        linux = pb.LinuxContainerAdjustment(resources=_resources(cpus))
-        return pb.CreateContainerResponse(adjust=pb.ContainerAdjustment(linux=linux))
+        annotations = dict(pod.annotations)
+        cpus = self._cpus_for(annotations, pod.uid)
+        gpus = self._gpus_for(annotations, pod.uid)
+        adjust = pb.ContainerAdjustment(CDI_devices=[pb.CDIDevice(name=name) for name in gpus])
+        if cpus:
+            adjust.linux.resources.CopyFrom(_resources(cpus))
+        if cpus or gpus:
+            where = f"{pod.namespace}/{pod.name}/{told.container.name}"
+            logger.info("adjusted", extra={"container": where, "cpus": cpus, "gpus": gpus})
+        return pb.CreateContainerResponse(adjust=adjust)
 
 
 def _resources(cpus: str) -> pb.LinuxResources:
     return pb.LinuxResources(cpu=pb.LinuxCPU(cpus=cpus))
 
 
-async def serve(socket: Path, pinner: Pinner, index: str) -> None:
+async def serve(socket: Path, adjuster: Adjuster, index: str) -> None:
     """Serve the runtime until cancelled; where it goes away, wait for it to come back."""
     wait = _AGAIN_S
     while True:
@@ -115,7 +126,7 @@ async def serve(socket: Path, pinner: Pinner, index: str) -> None:
             continue
         wait = _AGAIN_S
         try:
-            await _converse(reader, writer, pinner, index)
+            await _converse(reader, writer, adjuster, index)
             logger.warning("the runtime has closed the connection")
         except (OSError, errors.RteError) as error:
             logger.warning("NRI: %s", error)
@@ -125,7 +136,7 @@ async def serve(socket: Path, pinner: Pinner, index: str) -> None:
 
 
 async def _converse(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pinner: Pinner, index: str
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, adjuster: Adjuster, index: str
 ) -> None:
     request = pb.Envelope(
         service=_RUNTIME_SERVICE,
@@ -139,7 +150,7 @@ async def _converse(
             if message.connection == RUNTIME and message.kind == RESPONSE:
                 _registered(message.payload)
             elif message.connection == PLUGIN and message.kind == REQUEST:
-                reply = _reply(pinner, message.payload)
+                reply = _reply(adjuster, message.payload)
                 writer.write(encode(Message(PLUGIN, message.stream, RESPONSE, reply)))
         await writer.drain()
 
@@ -151,10 +162,19 @@ def _registered(payload: bytes) -> None:
     logger.info("registered")
 
 
-def _reply(pinner: Pinner, payload: bytes) -> bytes:
+def _reply(adjuster: Adjuster, payload: bytes) -> bytes:
     asked = pb.Envelope.FromString(payload)
-    answer = pinner.answer(asked.method, asked.payload)
+    try:
+        answer = adjuster.answer(asked.method, asked.payload)
+    except NRIError:
+        raise
+    except errors.RteError as error:
+        logger.warning("%s: %s", asked.method, error)
+        return _fault(_FAILED_PRECONDITION, str(error))
     if answer is None:
-        fault = pb.Fault(code=_UNIMPLEMENTED, message=f"no {asked.method} here")
-        return pb.Reply(status=fault).SerializeToString()
+        return _fault(_UNIMPLEMENTED, f"no {asked.method} here")
     return pb.Reply(payload=answer.SerializeToString()).SerializeToString()
+
+
+def _fault(code: int, message: str) -> bytes:
+    return pb.Reply(status=pb.Fault(code=code, message=message)).SerializeToString()

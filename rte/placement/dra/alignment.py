@@ -6,7 +6,6 @@ devices of DRA. So they are chosen to match: in the zones that the kubelet will 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,14 +15,11 @@ from rte.placement.dra.structured.allocator import MAX_STEPS, allocate
 from rte.placement.dra.structured.pools import DeviceID
 from rte.placement.dra.verdict import Reason, Verdict
 from rte.placement.dra.zones import Location
-from rte.placement.inflight.zones import goes_to_one_zone
-from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rte.model.bits import ZoneSet
-    from rte.model.node import NodeState
     from rte.placement.dra.nodes import Node
     from rte.placement.dra.objects import AllocationResult, ResourceClaim
     from rte.placement.dra.structured.allocator import Supply
@@ -151,48 +147,6 @@ def locate_all(
                 found[name] = Location(None, "no slice of the node has it")
             else:
                 found[name] = places.locate(name.driver, device.device)
-    return found
-
-
-def score(state: NodeState, supply: Supply, places: Places) -> int:
-    """0 to 100: how well CPUs and devices of the node run out together (after a placement).
-
-    Less by every free device that pods will not reach: those whose zone has no CPUs left, and those
-    whose zone the kubelet will not choose because a lower one has room.
-    """
-    free: Counter[int] = Counter()
-    total: Counter[int] = Counter()
-    for pool in supply.pools:
-        for device in pool.devices:
-            zone = (
-                None if device in pool.away else places.locate(device.id.driver, device.device).zone
-            )
-            if zone is not None:
-                total[zone] += 1
-                free[zone] += not supply.usage.is_allocated(device.id)
-    reach = _reach(state, places)
-    lost = sum(
-        devices * max(0.0, free[zone] / devices - reach[zone]) for zone, devices in total.items()
-    )
-    return round(100 * (1 - lost / total.total())) if total else 100
-
-
-def _reach(state: NodeState, places: Places) -> dict[int, float]:
-    """Zone -> the share of sizes of pods (1 to all of its CPUs) that would go there.
-
-    Where the kubelet gives a pod the lowest zone that holds it, smaller pods go to lower zones as
-    long as these have room for them.
-    """
-    lowest_first = goes_to_one_zone(state, rules_of(state.config, state.kubelet_version))
-    found: dict[int, float] = {}
-    below = 0
-    for zone, cpus in sorted(places.cpu_zones.items()):
-        assignable = cpus & ~state.reserved
-        unused = (assignable & state.shared).bit_count()
-        most = assignable.bit_count()
-        found[zone] = max(0, unused - below) / most if most else 0.0
-        if lowest_first:
-            below = max(below, unused)
     return found
 
 

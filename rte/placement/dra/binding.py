@@ -1,12 +1,27 @@
-"""Whether the devices of an allocated claim are ready for a bind (``isClaimReadyForBinding``)."""
+"""Whether the devices of an allocated claim are there and ready for a bind.
+
+Binding conditions: ``isClaimReadyForBinding`` of kube-scheduler. That devices are gone or tainted
+after the allocation it does not look at; there the driver refuses, or the pod is evicted.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rte.placement.dra.structured import requests
+from rte.placement.dra.structured.pools import DeviceID
+
 if TYPE_CHECKING:
-    from rte.placement.dra.objects import DeviceResult, DeviceStatus, ResourceClaim
+    from collections.abc import Iterable
+
+    from rte.placement.dra.objects import (
+        AllocationResult,
+        DeviceResult,
+        DeviceStatus,
+        ResourceClaim,
+    )
+    from rte.placement.dra.structured.pools import Pool
 
 
 class Readiness(StrEnum):
@@ -42,6 +57,29 @@ def readiness(claim: ResourceClaim) -> tuple[Readiness, str]:
             if found is None or found.status != "True":
                 return Readiness.WAITING, f"{name}: {wanted} is not true yet"
     return Readiness.READY, ""
+
+
+def lost(allocation: AllocationResult, pools: Iterable[Pool], *, taints: bool = True) -> str:
+    """The first device that is gone, or has a taint that its request does not tolerate; or "".
+
+    Args:
+        allocation: of a claim.
+        pools: that a node sees; of a pool that is incomplete nothing is said.
+        taints: whether devices can be tainted (``DRADeviceTaints``).
+    """
+    seen = list(pools)
+    open_pools = {pool.id for pool in seen if pool.problem}
+    known = {device.id: device for pool in seen for device in pool.devices}
+    for result in allocation.devices.results:
+        name = DeviceID(result.driver, result.pool, result.device)
+        if name[:2] in open_pools:
+            continue
+        device = known.get(name)
+        if device is None:
+            return f"device {'/'.join(name)} is gone"
+        if taints and not requests.tolerates(device, result.tolerations):
+            return f"device {'/'.join(name)} is tainted"
+    return ""
 
 
 def _status_of(claim: ResourceClaim, result: DeviceResult) -> DeviceStatus | None:

@@ -148,7 +148,9 @@ class CopyTable:
         """Each unit in one zone, the lowest that has room for it."""
         out = np.full(len(rows), _MUCH, dtype=np.int64)
         known = np.ones(len(rows), dtype=bool)
+        refused = np.zeros(len(rows), dtype=bool)
         zonal: dict[str, Array] = {}
+        sized: dict[str, Array] = {}
         for name, amount in _sum(units).items():
             if name not in self._sums:
                 known &= not _is_memory(name)
@@ -161,8 +163,7 @@ class CopyTable:
             out = np.where(loose, np.minimum(out, sums // amount), out)
             zonal[name] = np.where((here & ~loose)[:, None], free, _MUCH)
             if sizes_matter:
-                largest = max(unit.get(name, 0) for unit in units)
-                known &= ~here | loose | (self._sizes[name][rows] >= largest)
+                sized[name] = np.where(here & ~loose, self._sizes[name][rows], _ABSENT)
         wanted = [
             {name: amount for name, amount in unit.items() if name in zonal} for unit in units
         ]
@@ -174,7 +175,13 @@ class CopyTable:
             out = np.minimum(out, np.minimum(copies.sum(axis=1), _MUCH))
         elif wanted:
             out = np.minimum(out, _in_turn(zonal, wanted, np.minimum(out, totals)))
-        return np.where(known, out, UNKNOWN)
+        for unit in units:
+            narrow, wide = _widths(unit, sized, len(rows))
+            known &= ~wide
+            # Restricted wants the fewest zones of every manager, and they differ.
+            out = np.where(narrow & wide, 0, out)
+            refused |= narrow & wide
+        return np.where(known | refused, out, UNKNOWN)
 
     def _least(self, parts: Iterable[tuple[Array | None, int, int]]) -> Array:
         out = np.full(len(self.names), _MUCH, dtype=np.int64)
@@ -270,6 +277,26 @@ def _in_turn(zonal: Mapping[str, Array], units: Sequence[Unit], most: Array) -> 
         out[active[fits]] += 1
         active = active[fits & (out[active] < most[active])]
     return out
+
+
+def _widths(unit: Unit, sizes: Mapping[str, Array], rows: int) -> tuple[Array, Array]:
+    """For each row whether some manager's fewest zones are one, and whether some need several.
+
+    Args:
+        unit: what is asked for.
+        sizes: resource -> size of the largest zone, :data:`_ABSENT` where zones do not matter.
+        rows: their number.
+    """
+    narrow, wide = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
+    # The memory manager counts zones that are large enough for all its resources at once.
+    is_joint = sum(map(_is_memory, unit)) > 1
+    for name, amount in unit.items():
+        if name in sizes:
+            zoned = sizes[name] != _ABSENT
+            wide |= zoned & (sizes[name] < amount)
+            if not (is_joint and _is_memory(name)):
+                narrow |= zoned & (sizes[name] >= amount)
+    return narrow, wide
 
 
 def _units(pod: Pod, *, cpu_static: bool, memory_static: bool) -> list[Unit]:

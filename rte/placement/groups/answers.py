@@ -97,7 +97,7 @@ class Answers:
         decision = self._known.get(key)
         if decision is None:
             short = self.cut_off - self._cut_off_before >= MAX_CUT_OFF
-            supply = self._supply(ground)
+            supply = self.supply(ground)
             decision = place_on(wish.request, supply, SHORT_SEARCH if short else None)
             limited = decision.reasons == (SEARCH_LIMIT,)
             self.cut_off += limited
@@ -107,7 +107,8 @@ class Answers:
                 self._known[key] = decision
         return decision
 
-    def _supply(self, ground: Ground) -> Supply:
+    def supply(self, ground: Ground) -> Supply:
+        """What the node has to give."""
         supply = self._supplies.get(ground.number)
         if supply is None:
             if len(self._supplies) >= MAX_SUPPLIES:

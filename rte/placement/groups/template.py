@@ -19,6 +19,9 @@ class TemplateError(errors.RteError):
 def render(template: str, record: dict[str, Any]) -> str:
     """Fill a template in; ``$$`` is a dollar sign.
 
+    A name after a device is a fact told about it (``groups[0].nics[0].mac``), a name after a list
+    means each of its members (``groups[0].gpus.uuid``).
+
     Args:
         template: the text.
         record: the allocation annotation, parsed.
@@ -42,12 +45,23 @@ def _follow(record: dict[str, Any], path: str) -> Any:
         end = step.end()
         name, index, key = step.groups()
         try:
-            value = value[int(index) if index is not None else name or key]
+            value = _below(value, int(index) if index is not None else name or key, record)
         except (KeyError, IndexError, TypeError) as error:
             raise TemplateError(f"the allocation has no {path} (at {path[:end]})") from error
     if not end or end != len(path):
         raise TemplateError(f"${{{path}}} is no path such as groups[0].cpus.workers")
     return value
+
+
+def _below(value: Any, key: int | str, record: dict[str, Any]) -> Any:
+    if isinstance(key, str):
+        if isinstance(value, list):
+            return [_below(each, key, record) for each in value]
+        if isinstance(value, str):
+            value = record["devices"][value]
+        elif key not in value and "address" in value:
+            value = record["devices"][value["address"]]
+    return value[key]
 
 
 def _text(value: Any) -> str:

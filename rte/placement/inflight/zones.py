@@ -58,7 +58,7 @@ def find_zones(
         return False
     wanted = []
     for pod in pods:
-        units = _units(state, pod, rules)
+        units = units_of(state, pod, rules)
         if units is None:
             return False
         wanted.append(units)
@@ -94,7 +94,7 @@ class ZoneWalk:
     def __init__(self, state: NodeState, kinds: Sequence[Pod]) -> None:
         rules = rules_of(state.config, state.kubelet_version)
         follows = goes_to_one_zone(state, rules) and not rules.prefer_closest
-        units = [_units(state, pod, rules) if follows else None for pod in kinds]
+        units = [units_of(state, pod, rules) if follows else None for pod in kinds]
         *room, self._anywhere = room_of(state)
         empty = room_of(settle(state, frozenset()))[:-1]
         names = sorted({name for each in units for unit in each or () for name in unit})
@@ -171,7 +171,7 @@ class ZoneWalk:
         return loads
 
 
-def _units(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] | None:
+def units_of(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] | None:
     """What belongs into one zone each; None where that is not how the pod is served."""
     if demand.is_pod_level(pod, rules):
         return None

@@ -11,6 +11,7 @@ from rte.placement.explain import explain
 from rte.placement.fleet.copies import UNKNOWN, CopyTable
 from rte.placement.fleet.places import shape_key
 from rte.placement.inflight.orders import Budget, CutOff
+from rte.placement.inflight.spread import spread_of
 from rte.placement.joint.node import Classes, Member, Site, is_uncertain, kinds_of
 from rte.placement.kubelet.admission import execute, settle
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from rte.model.pod import Pod
+    from rte.placement.inflight.spread import Spread
     from rte.placement.joint.node import Kinds, Node
 
 #: Admissions by prediction that one question may cost.
@@ -82,6 +84,7 @@ class FitTable:
         self._nodes: dict[str, Node] = {}
         self._table = CopyTable()
         self._classes = Classes()
+        self._spreads: dict[str, Spread | None] = {}
         self._known: OrderedDict[Hashable, tuple[int, bool]] = OrderedDict()
         for node in nodes:
             self.put(node)
@@ -92,6 +95,7 @@ class FitTable:
     def put(self, node: Node) -> None:
         """Add a node, or replace it."""
         self._nodes[node.name] = node
+        self._spreads.pop(node.name, None)
         self._table.put(node.name, node.state, node.room)
 
     def count(self, member: Member, *, steps: int = STEPS) -> Fit:
@@ -116,6 +120,10 @@ class FitTable:
             if not by_totals or (by_zones != UNKNOWN and not node.arriving):
                 copies[name] = min(by_zones, by_totals) if by_totals else 0
                 continue
+            by_amounts = self._by_amounts(node, member.pod, by_totals)
+            if by_amounts is not None:
+                copies[name] = by_amounts
+                continue
             copies[name], sure = self._predict(node, kinds, budget)
             if not sure:
                 unsure.add(name)
@@ -126,6 +134,16 @@ class FitTable:
             unsure=frozenset(unsure),
             missing=self._missing(sure_of, allowed, member.pod),
         )
+
+    def _by_amounts(self, node: Node, pod: Pod, most: int) -> int | None:
+        """The copies on a node that refuses nobody for zones; None: they have to be predicted."""
+        if node.arriving:
+            return None
+        if node.name not in self._spreads:
+            self._spreads[node.name] = spread_of(node.state)
+        spread = self._spreads[node.name]
+        units = spread.units(pod) if spread else None
+        return None if spread is None or units is None else spread.copies(units, most)
 
     def _predict(self, node: Node, kinds: Kinds, budget: Budget) -> tuple[int, bool]:
         key = (

@@ -10,6 +10,7 @@ from rte import placement
 from rte.model.totals import totals_of
 from rte.placement.fleet.places import shape_key
 from rte.placement.inflight.orders import Orders, Refusal, free_key
+from rte.placement.inflight.spread import spread_of
 from rte.placement.inflight.zones import ZoneWalk
 from rte.placement.kubelet import outcome
 from rte.placement.kubelet.outcome import Verdict
@@ -152,6 +153,8 @@ class Site:
         self._pods = (*kinds.pods, *node.arriving)
         self._orders = Orders(self._states, self._pods, budget)
         self._walk: ZoneWalk | None = None
+        self._spread = None if totals_only else spread_of(self._states[0])
+        self._units = [self._spread.units(pod) if self._spread else None for pod in self._pods]
         self._admitted: dict[int, bool] = {}
         self._looks = 0
         self._room = node.room
@@ -199,7 +202,8 @@ class Site:
             return True
         if not node.lasting or len(self._states) > 1:
             return self.takes(bundle)
-        return bool(self._follow((*bundle, *self._base)))
+        every = (*bundle, *self._base)
+        return bool(self._follow(every) or self._by_amounts(every))
 
     def _follow(self, bundle: Bundle) -> bool | None:
         """Whether all orders admit the pods; None: they have to be predicted."""
@@ -208,6 +212,14 @@ class Site:
         self._looks += 1
         self._budget.spend(self._looks % LOOKS_PER_STEP == 0)
         return self._walk.admits(bundle)
+
+    def _by_amounts(self, bundle: Bundle) -> bool | None:
+        """The same for a node that refuses nobody for zones."""
+        if self._spread is None:
+            return None
+        units = [self._units[kind] for kind in bundle]
+        known = [each for each in units if each is not None]
+        return self._spread.admits(known) if len(known) == len(units) else None
 
     def _refusal(self, bundle: Bundle) -> Refusal | None:
         node = self.node
@@ -232,6 +244,8 @@ class Site:
         if len(bundle) < 2 or len(self._states) > 1:
             return self._orders.refusal(bundle)
         admits = self._follow(bundle)
+        if admits is None:
+            admits = self._by_amounts(bundle)
         if admits is False:
             return _no_zone(bundle)
         if admits and all(self._is_admitted(kind) for kind in dict.fromkeys(bundle)):

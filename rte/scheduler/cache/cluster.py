@@ -21,6 +21,7 @@ from rte.scheduler.framework.storage import Storage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rte.k8s.selectors import NodeTerm
     from rte.placement.dra.objects import DeviceClass
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.objects import NodeInfo, PodView
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 class Cluster:
     """Nodes, pods and reports; every change gets a sequence number and leaves an event.
+
+    Args:
+        pool: labels of the nodes on which we place, None: all.
 
     Attributes:
         sequence: number of the latest change of any node, of storage or of devices.
@@ -47,11 +51,11 @@ class Cluster:
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pool: NodeTerm | None = None) -> None:
         self.sequence = 0
         self.nodes: dict[str, node.NodeEntry] = {}
         self.rows: list[node.NodeEntry] = []
-        self.columns = Columns()
+        self.columns = Columns(pool)
         self.pods: dict[str, PodView] = {}
         self.assumed: dict[str, str] = {}
         self.nominations: dict[str, str] = {}
@@ -112,6 +116,11 @@ class Cluster:
 
     # --- nodes and reports -----------------------------------------------------------------------
 
+    def is_outside(self, info: NodeInfo | None) -> bool:
+        """Whether the node is of another pool."""
+        pool = self.columns.pool
+        return info is not None and pool is not None and not pool.matches(info.name, info.labels)
+
     def set_node(self, info: NodeInfo) -> None:
         """A Node was added or changed."""
         entry = self.entry(info.name)
@@ -121,7 +130,7 @@ class Cluster:
         kinds = Kind.NODE_ADDED
         if old is not None:
             kinds = Kind(0)
-            if old.labels != info.labels:
+            if (old.labels, old.declared_features) != (info.labels, info.declared_features):
                 kinds |= Kind.NODE_LABELS
             if (old.taints, old.unschedulable) != (info.taints, info.unschedulable):
                 kinds |= Kind.NODE_TAINTS

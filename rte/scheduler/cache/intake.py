@@ -41,11 +41,13 @@ class Taken:
     Attributes:
         pods: (view before, view now or None when it is gone) of each pod that it was about.
         report: name of the node whose report it was.
+        unread: name of a node whose report was passed over, and is needed now.
         malformed: (name, what is wrong) of what could not be read.
     """
 
     pods: list[tuple[PodView | None, PodView | None]] = field(default_factory=list)
     report: str = ""
+    unread: str = ""
     malformed: tuple[str, str] = ("", "")
 
 
@@ -59,6 +61,8 @@ class Intake:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._reports: dict[str, str] = {}
+        #: Nodes of other pools that have a report.
+        self._passed_over: set[str] = set()
         self._leases: dict[str, tuple[str, float]] = {}
         self._known: dict[str, set[str]] = {}
         self.pods_seen = 0
@@ -75,7 +79,6 @@ class Intake:
             "drivers": self._set_driver,
             "limits": self._set_limits,
             "namespaces": self._set_namespace,
-            "nodes": self._set_node,
             "volumes": self._set_volume,
         }
         self._gone: dict[str, Callable[[str], None]] = {
@@ -106,6 +109,8 @@ class Intake:
                         self._set_pod(obj, now, taken)
                 case "reports":
                     self._set_report(obj, now, taken)
+                case "nodes":
+                    self._set_node(obj, now, taken)
                 case "leases":
                     self._set_lease(obj, now, age_s)
                 case _ if collection in gangs.COLLECTIONS:
@@ -137,6 +142,7 @@ class Intake:
                 cluster.set_alive(key, alive=None)
             case "reports":
                 self._reports.pop(key, None)
+                self._passed_over.discard(key)
                 if key in cluster.nodes:
                     cluster.set_report(key, None, now)
                 taken.report = key
@@ -192,21 +198,31 @@ class Intake:
         self._cluster.set_pod(view, now)
         taken.pods.append((before, view))
 
-    def _set_node(self, obj: Mapping[str, Any], _now: float) -> None:
+    def _set_node(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         try:
             info = objects.read_node(obj)
         except errors.ParseError:
             self._cluster.remove_node(key_of("nodes", obj.get("metadata") or {}))
             raise
         self._cluster.set_node(info)
+        if self._cluster.is_outside(info):
+            if self._reports.pop(info.name, None) is not None:
+                self._cluster.set_report(info.name, None, now)
+                self._passed_over.add(info.name)
+        elif info.name in self._passed_over:
+            self._passed_over.discard(info.name)
+            taken.unread = info.name
 
     def _set_report(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         metadata = obj.get("metadata") or {}
         name, version = str(metadata.get("name") or ""), str(metadata.get("resourceVersion") or "")
         if version and self._reports.get(name) == version:
             return
-        self._reports[name] = version
         known = self._cluster.nodes.get(name)
+        if known is not None and self._cluster.is_outside(known.info):
+            self._passed_over.add(name)
+            return
+        self._reports[name] = version
         report = node.read_report(obj, known.report if known else None)
         self._cluster.set_report(name, report, now)
         taken.report = name

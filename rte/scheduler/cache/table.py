@@ -7,10 +7,10 @@ what it lets through is checked there, best candidates first.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from rte.model.pod import ContainerKind
 from rte.scheduler.framework.node import UNBOUNDED
 from rte.scheduler.plugins import (
     node_affinity,
+    node_declared_features,
+    node_pool,
     node_resources_fit,
     node_unschedulable,
     taint_toleration,
@@ -25,7 +27,7 @@ from rte.scheduler.plugins import (
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,6 +42,9 @@ _MANY = 1 << 24
 
 #: So many best rows are sorted first; hardly ever more are needed.
 _SORTED = 64
+
+#: Questions whose answers for all rows are kept.
+_ANSWERS = 64
 
 #: Of an ordinary pod's score (:mod:`rte.scheduler.plugins.zone_room`), in thousandths.
 _HARMLESS, _BALANCE = 750, 250
@@ -76,7 +81,10 @@ class Screened:
             ranks[order] = np.arange(len(order))
         rows = self.rows
         if len(rows) > 4 * _SORTED:
-            top = np.argpartition(ranks, _SORTED)[:_SORTED]
+            last = np.partition(ranks, _SORTED - 1)[_SORTED - 1]
+            before = np.flatnonzero(ranks < last)
+            # Of equal ones the first rows: what was found out of them is remembered.
+            top = np.append(before, np.flatnonzero(ranks == last)[: _SORTED - len(before)])
             top = top[np.argsort(ranks[top], kind="stable")]
             yield from rows[top].tolist()
             rest = np.ones(len(rows), dtype=np.bool_)
@@ -138,13 +146,19 @@ class Table:
         self._plain = np.zeros(0, dtype=np.bool_)
         self._zone_count = np.zeros(0, dtype=np.int64)
         self._broken_up = np.zeros(0, dtype=np.int64)
+        # Number of the load that a row is of, and answers row by row with the load they are of.
+        self._loads = 0
+        self._loaded = np.zeros(0, dtype=np.int64)
+        self._answers: OrderedDict[Hashable, tuple[int, NDArray[Any]]] = OrderedDict()
 
     def refresh(self, entries: Iterable[NodeEntry]) -> None:
         """Bring the rows of these nodes up to date."""
         self._grow(self._columns.rows)
+        self._loads += 1
         for entry in entries:
             if entry.info is not None:
                 self._load(entry)
+                self._loaded[entry.row] = self._loads
 
     def screen(self, shape: Shape, around: Iterable[tuple[str, Refusal]] = ()) -> Screened:
         """What is left of all nodes, and which rules dropped the others.
@@ -215,41 +229,65 @@ class Table:
         )
 
     def _rules(self, shape: Shape) -> Iterator[_Rule]:
+        if self._columns.pool is not None:
+            yield _Rule("NodePool", self._columns.pooled(), node_pool.WHY)
         ok = self._columns.schedulable(shape.tolerations)
         yield _Rule("NodeUnschedulable", ok, node_unschedulable.WHY)
         if shape.nodes.labels or shape.nodes.terms is not None:
             yield _Rule("NodeAffinity", self._columns.selected(shape.nodes), node_affinity.WHY)
         for key, refused in self._columns.untolerated(shape.tolerations):
             yield _Rule("TaintToleration", ~refused, taint_toleration.why(key))
+        if shape.features:
+            ok = self._columns.declaring(shape.features)
+            yield _Rule("NodeDeclaredFeatures", ok, node_declared_features.WHY)
         for name, amount in shape.totals.items():
             column = self._totals.get(name)
             if column is None:
                 column = np.zeros(self._rows, dtype=np.int64)
             yield _Rule("NodeResourcesFit", column >= amount, node_resources_fit.why(name))
         if shape.may_need_zone and any(shape.exclusive_cpus):
-            ok = self._fits_zones(shape)
+            ok = self._kept(shape.kubelet_key, lambda some: self._fits_zones(shape, some))
             yield _Rule(NodeResourceTopology.name, ok, "TopologyAffinityError")
 
     # --- order -----------------------------------------------------------------------------------
 
     def _preference(self, shape: Shape, rows: Rows) -> Column:
         """Of each of these rows; the smaller, the better."""
-        keys = self._zones_key(shape, rows) if shape.may_need_zone else self._harm(shape, rows)
+        if shape.may_need_zone:
+            need = max(shape.exclusive_cpus, default=0)
+            keys = self._kept(("zones", need), lambda some: self._zones_key(need, some))[rows]
+        else:
+            keys = self._harm(shape, rows)
         disliked = self._columns.disliked(shape.tolerations)
         if disliked is not None:
             keys = keys + (disliked[rows] << 56)
         return keys
 
-    def _zones_key(self, shape: Shape, rows: Rows) -> Column:
+    def _kept(self, key: Hashable, answer: Callable[[Rows | slice], NDArray[Any]]) -> NDArray[Any]:
+        """An answer for each row that depends on the row alone; the caller leaves it as it is.
+
+        Waiting and repeated pods ask again and again: only rows loaded since are answered anew.
+        """
+        at, known = self._answers.pop(key, (-1, None))
+        if known is None or len(known) != self._rows:
+            known = answer(slice(None))
+        elif len(changed := np.flatnonzero(self._loaded > at)):
+            known[changed] = answer(changed)
+        self._answers[key] = self._loads, known
+        if len(self._answers) > _ANSWERS:
+            self._answers.popitem(last=False)
+        return known
+
+    def _zones_key(self, need: int, rows: Rows | slice) -> Column:
         """Best fit: free CPUs of the tightest zone that holds the largest container, then of the
         node. A node with a pod in flight costs more predictions and may have to wait for it; one
         without a report comes last.
         """
-        need = np.int32(max(shape.exclusive_cpus, default=0))
-        over = (self._cpus[:, rows] - need).view(np.uint32)  # too small becomes very large
+        # Too small becomes very large.
+        over = (self._cpus[:, rows] - np.int32(need)).view(np.uint32)
         tightest = np.minimum(over.min(axis=0), 1 << 16).astype(np.int64)
         cpu = self._totals.get("cpu")
-        left = np.zeros(len(rows), dtype=np.int64) if cpu is None else cpu[rows]
+        left = np.zeros_like(tightest) if cpu is None else cpu[rows]
         left = np.clip(left, 0, (1 << 24) - 1)
         in_flight = np.minimum(self._in_flight[rows], 255)
         bare = (~self._zoned[rows]).astype(np.int64)
@@ -278,7 +316,7 @@ class Table:
 
     # --- zones -----------------------------------------------------------------------------------
 
-    def _fits_zones(self, shape: Shape) -> Mask:
+    def _fits_zones(self, shape: Shape, rows: Rows | slice) -> Mask:
         """Rows where each container, or the pod, finds a zone if it must have one.
 
         It must under single-numa-node. Under restricted it must find its CPUs in one zone if some
@@ -287,23 +325,18 @@ class Table:
         pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
         running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
         together = sum(cpus for _, cpus in running)
-        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running))
-        each: Mask = np.ones(self._rows, dtype=np.bool_)
+        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running), rows)
+        fits: Mask = (self._cpus_together[rows] >= together) & (whole | ~self._by_pod[rows])
         for container, cpus in pairs:
             if cpus:
-                each &= self._in_one_zone(cpus, _bytes(container))
-        fits: Mask = (self._cpus_together >= together) & each & (whole | ~self._by_pod)
-        return fits | ~self._zoned
+                fits &= self._in_one_zone(cpus, _bytes(container), rows)
+        return fits | ~self._zoned[rows]
 
-    def _in_one_zone(self, cpus: int, memory: int) -> Mask:
-        single = self._one_zone(cpus, memory)
-        restricted = (self._bound < cpus) | np.logical_or.reduce(self._cpus >= cpus, axis=0)
-        found: Mask = np.where(self._single, single, restricted)
-        return found
-
-    def _one_zone(self, cpus: int, memory: int) -> Mask:
-        both = (self._cpus >= cpus) & (self._memory >= memory)
-        found: Mask = np.logical_or.reduce(both, axis=0)
+    def _in_one_zone(self, cpus: int, memory: int, rows: Rows | slice) -> Mask:
+        enough = self._cpus[:, rows] >= cpus
+        single = np.logical_or.reduce(enough & (self._memory[:, rows] >= memory), axis=0)
+        restricted = (self._bound[rows] < cpus) | np.logical_or.reduce(enough, axis=0)
+        found: Mask = np.where(self._single[rows], single, restricted)
         return found
 
     # --- loading ---------------------------------------------------------------------------------
@@ -314,7 +347,14 @@ class Table:
         more = rows - self._rows
         for name in ("_zoned", "_single", "_by_pod", "_aligning", "_plain"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.bool_)))
-        for name in ("_in_flight", "_cpus_together", "_broken_up", "_bound", "_zone_count"):
+        for name in (
+            "_in_flight",
+            "_cpus_together",
+            "_broken_up",
+            "_bound",
+            "_zone_count",
+            "_loaded",
+        ):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
         self._pad_zones(((0, 0), (0, more)))
         for table in (self._totals, self._allocatable):
@@ -366,6 +406,7 @@ class Table:
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
             self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))
+            self._answers.clear()
         for position, (_, cpus, memory) in enumerate(zones):
             self._cpus[position, row] = min(cpus, _MANY)
             self._memory[position, row] = min(memory, UNBOUNDED)

@@ -76,10 +76,12 @@ class Columns:
     Attributes:
         rows: so many there are, the unused ones included.
         present: rows that stand for a node which exists.
+        pool: labels of the nodes on which we place, None: all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pool: NodeTerm | None = None) -> None:
         self.rows = 0
+        self.pool = pool
         self.present: Mask = np.zeros(0, dtype=np.bool_)
         self._nodes: list[NodeInfo | None] = []
         self._row_of: dict[str, int] = {}
@@ -180,6 +182,15 @@ class Columns:
             return None
         column: Column = np.array(counts, dtype=np.int64)[self._taints]
         return column
+
+    def pooled(self) -> Mask:
+        """Rows on which we place."""
+        return self.meant(self.pool) if self.pool else np.ones(self.rows, dtype=np.bool_)
+
+    def declaring(self, features: frozenset[str]) -> Mask:
+        """Rows whose kubelets declare all of these features."""
+        ok = (n is not None and n.declared_features.issuperset(features) for n in self._nodes)
+        return np.fromiter(ok, dtype=np.bool_, count=self.rows)
 
     def selected(self, asked: NodeSelection) -> Mask:
         """Rows whose labels and name a pod asks for."""

@@ -241,6 +241,14 @@ def identity(claims: Sequence[ResourceClaim]) -> bytes:
     return msgspec.json.encode([(one.spec, one.status.allocation) for one in claims])
 
 
+def wanted_devices(claim: ResourceClaim) -> int:
+    """How many devices a claim asks for; of alternatives the first, at least one for ``All``."""
+    exact = (
+        one.exactly or next(iter(one.first_available), None) for one in claim.spec.devices.requests
+    )
+    return sum(one.count if one.allocation_mode == "ExactCount" else 1 for one in exact if one)
+
+
 def wish_of(shape: Shape) -> Wish | None:
     """How much devices have to be beside CPUs and memory; None: the annotation says nonsense."""
     text = shape.annotations.get(ANNOTATION, Wish.PREFERRED.value)

@@ -14,7 +14,7 @@ class Kind(Flag):
     """Kinds of change; a plugin names those that can end a refusal of its own."""
 
     NODE_ADDED = auto()  #: a Node is new
-    NODE_LABELS = auto()
+    NODE_LABELS = auto()  #: declared features included
     NODE_TAINTS = auto()  #: cordon included
     NODE_ALLOCATABLE = auto()
     NODE_GONE = auto()

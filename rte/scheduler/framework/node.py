@@ -64,19 +64,20 @@ def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
     try:
         owners = obj["metadata"].get("ownerReferences") or ()
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
-        decoded = nrt.decode(obj)
-        if decoded.state is not None:
-            pci = decoded.device_zones.pci if decoded.device_zones else None
+        ours = nrt.decode_state(obj)
+        if ours is not None:
+            state, devices = ours
             text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
             same = before is not None and before.inventory_text == text
             inventory = before.inventory if before and same else _inventory(text)
             return Report(
-                state=decoded.state,
+                state=state,
                 owner=owner,
-                pci=pci,
+                pci=devices.pci if devices else None,
                 inventory=inventory,
                 inventory_text=text,
             )
+        decoded = nrt.decode(obj)
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
             return Report(broken="; ".join(decoded.problems)[:300] or "no state", owner=owner)
         return Report(table=nrt.zone_table(decoded), owner=owner)
@@ -340,24 +341,25 @@ class NodeEntry:
     def ahead_of(self, pod: PodView) -> list[PodView]:
         """Pods not less important than that one for which this node makes room.
 
-        A node that drains towards a pod is kept from those that need a zone themselves.
+        A node that drains towards a pod is kept from those that want the same for themselves.
         """
         return [
             item.pod
             for uid, item in self.nominated.items()
             if uid != pod.uid
             and item.pod.priority >= pod.priority
-            and (pod.shape.may_need_zone or not item.reserved)
+            and (not item.reserved or pod.shape.competes(item.pod.shape))
         ]
 
     def reserved_for(self, pod: PodView) -> list[PodView]:
         """Those for whom the node drains, where that pod is let in beside what drains."""
-        if pod.shape.may_need_zone:
-            return []
         return [
             item.pod
             for uid, item in self.nominated.items()
-            if uid != pod.uid and item.reserved and item.pod.priority >= pod.priority
+            if uid != pod.uid
+            and item.reserved
+            and item.pod.priority >= pod.priority
+            and not pod.shape.competes(item.pod.shape)
         ]
 
     def _twin(self) -> NodeEntry:

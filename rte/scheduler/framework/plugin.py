@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.shape import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.writes import Reserved, Write
+    from rte.telemetry.effects import Measured
 
 
 class Snapshot(Protocol):
@@ -73,11 +75,22 @@ class Snapshot(Protocol):
         """Nodes that changed after that number, latest first."""
 
 
+#: Room that helps nobody, and that helps everybody.
+NO_ROOM, ANY_ROOM = Room(-1, -1, -1), Room(*[1 << 62] * 3)
+
+
 class Candidate(NamedTuple):
     """A node that would take the pod, and what its rules say."""
 
     node: NodeEntry
     status: Status
+
+
+class Queued(NamedTuple):
+    """Waiting pods of one kind: the first of them, and how many they are."""
+
+    pod: PodView
+    pods: int
 
 
 class Plugin:
@@ -88,16 +101,23 @@ class Plugin:
         owns: fields of the PodSpec that it answers for, dotted; ``affinity.podAffinity``.
         says: what is done with them, for the table of features.
         helped_by: kinds of events that can end a refusal of its own.
+        bounds: where its :meth:`helps` is False the node of the event refuses the pod now, so no
+            other plugin can help there; :meth:`room` says whom that leaves.
     """
 
     name: ClassVar[str]
     owns: ClassVar[frozenset[str]] = frozenset()
     says: ClassVar[str] = ""
     helped_by: ClassVar[Kind] = Kind(0)
+    bounds: ClassVar[bool] = False
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
+
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
+        """The most that a pod may need so that :meth:`helps` is true of it."""
+        raise NotImplementedError
 
     def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002
         """Whether it can change the answer of other nodes than its own; False must be certain."""
@@ -209,6 +229,25 @@ class RowScore(Score):
         return None if scores is None else list(scores.tolist())
 
 
+class Precedence(Plugin):
+    """Says which of several waiting pods of one priority uses a node best.
+
+    A pod leaves the node to a better one for a while (``--align-patience``).
+    """
+
+    def precedence(
+        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
+    ) -> float | None:
+        """The higher the better, for pods on this node; None: the rule is not about them.
+
+        Args:
+            pod: that the node would take.
+            candidate: the node with its answer.
+            waiting: the pods that were refused before, and the one that asks.
+        """
+        raise NotImplementedError
+
+
 class Reserve(Plugin):
     """Holds what a decision takes beside the node's room, until the API shows it or it is undone.
 
@@ -231,6 +270,14 @@ class Reserve(Plugin):
         return ()
 
 
+class Drains(Plugin):
+    """How far nodes are from taking a pod that waits until they have lost enough."""
+
+    def missing(self, shape: Shape, node: NodeEntry) -> int:
+        """The less, the nearer; it falls while the node drains. 0 for pods of no concern."""
+        raise NotImplementedError
+
+
 class Annotate(Plugin):
     """What the bind writes on the pod, in one transaction with the pod's node."""
 
@@ -244,12 +291,12 @@ class Passed(NamedTuple):
 
     Attributes:
         nodes: whose answers have changed by time alone.
-        metrics: name, value, how it is noted.
+        metrics: what has been measured.
         notes: pod, reason and text of events to post.
     """
 
     nodes: tuple[str, ...] = ()
-    metrics: tuple[tuple[str, float, str], ...] = ()
+    metrics: tuple[Measured, ...] = ()
     notes: tuple[tuple[PodView, str, str], ...] = ()
 
 

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
+    ANY_ROOM,
+    NO_ROOM,
     Annotate,
     Clocked,
     Filter,
     NodeFilter,
+    Precedence,
     PreFilter,
     Reserve,
     RowFilter,
     Score,
 )
+from rte.scheduler.framework.shape import Room
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ class Profile:
         reserves: those that hold what a decision takes.
         annotators: those that write on the pod.
         clocked: those that time changes.
+        precedences: those that compare waiting pods.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -50,6 +55,7 @@ class Profile:
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
+        self.precedences = tuple(p for p in plugins if isinstance(p, Precedence))
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
@@ -153,6 +159,17 @@ class Profile:
                 out |= self._by_name[name].helped_by
         return out
 
+    def room(
+        self, event: ClusterEvent, refused_by: Collection[str], snapshot: Snapshot
+    ) -> Room | None:
+        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
+        asked = self._concerned(event, refused_by)
+        if not asked:
+            return NO_ROOM
+        if not all(plugin.bounds for plugin in asked):
+            return None
+        return Room(*map(min, *(plugin.room(event, snapshot) for plugin in asked), ANY_ROOM))
+
     def helps(
         self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot
     ) -> bool | None:
@@ -160,15 +177,19 @@ class Profile:
 
         None: by a rule that looks around, so the answer of any node may have changed.
         """
-        helped = False
-        # As plain numbers: this is asked for every sleeping shape and event.
-        kinds = event.kind.value
-        for name in refused_by:
-            plugin = self._by_name.get(name)
-            if plugin is None or not kinds & plugin.helped_by.value:
-                continue
-            if plugin.helps(event, pod, snapshot):
+        asked = self._concerned(event, refused_by)
+        bounding = [plugin for plugin in asked if plugin.bounds]
+        helped = bool(bounding) and all(p.helps(event, pod, snapshot) for p in bounding)
+        for plugin in asked:
+            if not plugin.bounds and plugin.helps(event, pod, snapshot):
                 if isinstance(plugin, Filter | PreFilter) and plugin.spreads(event):
                     return None
                 helped = True
         return helped
+
+    def _concerned(self, event: ClusterEvent, refused_by: Collection[str]) -> list[Plugin]:
+        """Those of these plugins that events of the kind can help."""
+        # As plain numbers: this is asked for many sleeping shapes and every event.
+        kinds = event.kind.value
+        named = (self._by_name.get(name) for name in refused_by)
+        return [p for p in named if p is not None and kinds & p.helped_by.value]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -75,6 +75,20 @@ _VOLUMES = (
 _WILDCARD = "0.0.0.0"  # noqa: S104 - the API's word for every address
 
 
+class Room(NamedTuple):
+    """What a pod needs of a node, or a node has for one.
+
+    Attributes:
+        zone_cpus: exclusive CPUs in one zone, for the largest container.
+        milli: CPU in total, in millicores.
+        memory: bytes in total.
+    """
+
+    zone_cpus: int
+    milli: int
+    memory: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
     """What the pods of one kind ask for; compared by identity (:class:`Shapes` interns).
@@ -91,6 +105,7 @@ class Shape:
         rules: the parts of the specification that plugins read.
         claims: PersistentVolumeClaims; True: made for this pod (generic ephemeral volumes).
         disks: volumes that pods of one node may not share freely.
+        features: what its kubelet has to declare (KEP-5328).
         unsupported: fields of the specification, and whose gang labels, that no plugin honours.
         malformed: why it is no pod that could be placed by anybody; empty for all others.
     """
@@ -106,6 +121,7 @@ class Shape:
     rules: wire.PodRules = field(default_factory=wire.PodRules)
     claims: tuple[tuple[str, bool], ...] = ()
     disks: tuple[wire.Volume, ...] = ()
+    features: frozenset[str] = frozenset()
     unsupported: tuple[str, ...] = ()
     malformed: str = ""
 
@@ -124,6 +140,16 @@ class Shape:
         return self.pod.qos is QOS.GUARANTEED or any("/" in name for name in self.totals)
 
     @cached_property
+    def has_groups(self) -> bool:
+        """Whether it asks for processing groups."""
+        return request.ANNOTATION in self.annotations
+
+    def competes(self, other: Shape) -> bool:
+        """Whether both want for themselves what a node hands out: a zone, or processing groups."""
+        zones = self.may_need_zone and other.may_need_zone
+        return zones or (self.has_groups and other.has_groups)
+
+    @cached_property
     def exclusive_cpus(self) -> tuple[int, ...]:
         """Whole CPUs of each container that a static CPU manager would pin (0: none), in order."""
         if self.pod.qos is not QOS.GUARANTEED:
@@ -132,6 +158,12 @@ class Shape:
             milli // 1000 if milli % 1000 == 0 else 0
             for milli in (container.requests.get("cpu", 0) for container in self.pod.containers)
         )
+
+    @cached_property
+    def needs(self) -> Room:
+        """No less room than this will do."""
+        largest = max(self.exclusive_cpus, default=0)
+        return Room(largest, self.totals.get("cpu", 0), self.totals.get("memory", 0))
 
     @cached_property
     def shared_milli(self) -> int:
@@ -257,6 +289,9 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     gangs = sorted({GANG_LABELS[n] for n in (*labels, *annotations) if n in GANG_LABELS})
     if gangs:
         parts["gangs"] = gangs
+    features = sorted(set(_features(spec)))
+    if features:
+        parts["features"] = features
     if spec.get("nodeName"):
         running = requests.running_part(obj.get("status") or {}, spec)
         if running is not None:
@@ -285,6 +320,7 @@ def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
         rules=rules,
         claims=tuple(_claims(volumes)),
         disks=tuple(volume for volume in volumes if _is_disk(volume)),
+        features=frozenset(parts.get("features") or ()),
         unsupported=tuple(_unsupported(parts)),
     )
 
@@ -298,6 +334,18 @@ def _container(item: Mapping[str, Any]) -> dict[str, Any]:
     if ports:
         out["ports"] = ports
     return out
+
+
+def _features(spec: Mapping[str, Any]) -> Iterable[str]:
+    """Features of its kubelet that the pod cannot do without, by the names that nodes declare."""
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        yield "UserNamespacesHostNetworkSupport"
+    for box in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        rules = box.get("restartPolicyRules") or ()
+        if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+            yield "RestartAllContainersOnContainerExits"
+        if any(mount.get("bindMountOptions") for mount in box.get("volumeMounts") or ()):
+            yield "VolumeBindMountOptions"
 
 
 def _ports(rules: wire.PodRules) -> Iterable[tuple[str, str, int]]:

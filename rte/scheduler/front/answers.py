@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.placement import explain
 from rte.placement.kubelet import releases
+from rte.scheduler.front.groups import GroupsAnswer, GroupsExplainer, parse_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,7 @@ class NodeAnswer:
         would_help: namespace/name of pods whose end would let it in.
         totals: resource -> (wanted, free) of the node as a whole: milli-CPU, bytes, units. What
             plain Kubernetes looks at.
+        groups: of a pod with processing groups, where they decide.
     """
 
     node: str
@@ -52,6 +54,7 @@ class NodeAnswer:
     lands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     would_help: tuple[str, ...] = ()
     totals: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    groups: GroupsAnswer | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,7 @@ def parse_answer(document: Mapping[str, Any]) -> PodAnswer:
                     "totals": {
                         name: (pair[0], pair[1]) for name, pair in node.get("totals", {}).items()
                     },
+                    "groups": parse_groups(node.get("groups")),
                 }
             )
             for node in document["nodes"]
@@ -119,8 +123,9 @@ def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
     problem = cycle.problem(pod).reason
     around = cycle.around(pod)
     names = {each.kubelet_uid: each.key for each in cluster.pods.values()}
+    groups = GroupsExplainer(cycle, pod)
     answers = [
-        _answer(cycle, entry, pod, around, names)
+        _answer(cycle, entry, pod, around, names, groups)
         for entry in cluster.nodes.values()
         if entry.info is not None
     ]
@@ -128,7 +133,9 @@ def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
     chosen = None if bound or problem else cycle.decide(pod).node
     if problem:
         # What holds everywhere holds here: no node says that a pod fits which goes nowhere.
-        answers = [replace(each, fits=False, reason=problem, lands={}) for each in answers]
+        answers = [
+            replace(each, fits=False, reason=problem, lands={}, groups=None) for each in answers
+        ]
     return PodAnswer(
         pod=pod.key,
         bound=bound,
@@ -171,6 +178,7 @@ def _answer(
     pod: PodView,
     around: Around,
     names: Mapping[str, str],
+    groups: GroupsExplainer,
 ) -> NodeAnswer:
     check = cycle.check(entry, pod, around)
     answer = NodeAnswer(
@@ -182,6 +190,7 @@ def _answer(
         report=report_of(entry),
         rules=_assumed(entry),
         totals=_totals(entry, pod),
+        groups=groups.answer(entry, check),
     )
     outlook = entry.outlook()
     if outlook is None or not pod.shape.may_need_zone or entry.distrust():

@@ -13,8 +13,9 @@ import grpc.aio
 
 from rte import errors
 from rte.placement.groups.record import devices_of
+from rte.placement.groups.usage import HUGEPAGES, amounts
 from rte.scheduler.front._pb import nhd_stats_pb2 as pb
-from rte.scheduler.plugins.groups.rules import ProcessingGroups
+from rte.scheduler.front.groups import books_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,27 +70,17 @@ class Statistics:
 
 def _node(entry: NodeEntry, known: OnNode) -> pb.NodeInfo:
     inventory, used = known.ground.inventory, known.ground.used
-    taken = inventory.reserved_cpus | used.cpus
-    cpus = sum(len(core.cpus) for core in inventory.cores)
-    free = sum(
-        len(core.cpus)
-        for core, mask in zip(inventory.cores, inventory.core_masks, strict=True)
-        if not mask & taken
-    )
-    gpus = sum(gpu.address in used.gpus for gpu in inventory.gpus)
-    pages = sum(pools.get(_SIZE, 0) for pools in inventory.pages.values())
-    held = used.pages_anywhere.get(_SIZE, 0) + sum(
-        pools.get(_SIZE, 0) for pools in used.pages.values()
-    )
-    left = pages - held - inventory.reserved_pages.get(_SIZE, 0)
+    there = amounts(inventory, used)
+    cpus, gpus = there["cpus"], there["gpus"]
+    pages = there.get(f"{HUGEPAGES}{_SIZE}", {"free": 0, "held": 0})
     return pb.NodeInfo(
         name=entry.name,
-        free_cpus=free,
-        used_cpus=cpus - free,
-        free_gpus=len(inventory.gpus) - gpus,
-        used_gpus=gpus,
-        free_hugepages=max(left, 0),
-        used_hugepages=held,
+        free_cpus=cpus["free"],
+        used_cpus=sum(cpus.values()) - cpus["free"],
+        free_gpus=gpus["free"],
+        used_gpus=gpus["held"],
+        free_hugepages=pages["free"],
+        used_hugepages=pages["held"],
         total_pods=len(known.held.allocations),
         nic_info=[
             pb.NICInfoBrief(used_rx=-(-use.rx // 1000), used_tx=-(-use.tx // 1000))
@@ -159,8 +150,7 @@ async def serve(
     Raises:
         errors.UsageError: a file cannot be read, or the address cannot be bound.
     """
-    plugin = next(p for p in scheduler.cycle.profile.plugins if isinstance(p, ProcessingGroups))
-    statistics = Statistics(scheduler.cluster, plugin.books)
+    statistics = Statistics(scheduler.cluster, books_of(scheduler.cycle))
     try:
         pair = (key.read_bytes(), cert.read_bytes())
         authority = client_ca.read_bytes() if client_ca else None

@@ -1,4 +1,4 @@
-"""What the scheduler serves: health, metrics, ``/explain`` and ``/fit``; the verbs of the extender.
+"""What the scheduler serves: health, metrics, answers to questions, the verbs of the extender.
 
 What changes anything, or costs time, is behind the question whether the caller may
 (:mod:`rte.scheduler.front.access`). An address that only processes of the same machine reach asks
@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.scheduler.front import explain, fit
+from rte.scheduler.front import explain, fit, usage
 from rte.scheduler.front.access import Access
 from rte.scheduler.front.extender import Extender
 from rte.scheduler.front.tls import Files
@@ -40,7 +40,7 @@ def services(
     """
     files = tls_files(settings)
     access = Access(client, time.monotonic)
-    questions = [*explain.routes(scheduler), *fit.routes(scheduler)]
+    questions = [*explain.routes(scheduler), *fit.routes(scheduler), *usage.routes(scheduler)]
     running: dict[str, Coroutine[None, None, None]] = {}
     tls = files.context() if files else None
     if settings.listen:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
+from rte.scheduler.loop.contest import Contest
 from rte.scheduler.plugins import default_preemption, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.node_resources_fit import lacking
@@ -27,7 +29,7 @@ from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Score
+    from rte.scheduler.framework.plugin import Queued, Score
     from rte.scheduler.framework.profile import Around
-    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.queue import Group
@@ -83,7 +85,9 @@ class Decision:
         waits: only unconfirmed pods or reservations stand in the way.
         waits_on: the nodes where they do.
         second_best: some node would do, though not well.
+        withheld: some node would do at need, and was not taken because of ``waits_on``.
         refused_by: names of the plugins whose events may end the refusal.
+        yields_to: UIDs of waiting pods to which nodes are left.
     """
 
     node: str | None = None
@@ -92,7 +96,9 @@ class Decision:
     waits: bool = False
     waits_on: frozenset[str] = frozenset()
     second_best: bool = False
+    withheld: bool = False
     refused_by: frozenset[str] = frozenset()
+    yields_to: frozenset[str] = frozenset()
 
 
 class Cycle:
@@ -111,11 +117,25 @@ class Cycle:
         )
         self._table = Table(cluster.columns)
         self._loaded = 0
+        self._stale: dict[str, None] = {}
 
-    def decide(self, pod: PodView, seen: int = -1, *, settles: bool = True) -> Decision:
-        """Where the pod goes. Nodes that have not changed since ``seen`` are known to refuse it.
+    def decide(
+        self,
+        pod: PodView,
+        seen: int = -1,
+        helped: Collection[str] = (),
+        *,
+        settles: bool = True,
+        rivals: Callable[[], Sequence[Queued]] = tuple,
+    ) -> Decision:
+        """Where the pod goes.
 
-        ``settles``: it goes where it is second best when no node does better.
+        Args:
+            pod: that waits.
+            seen: nodes that have not changed since are known to refuse it, -1: none is ...
+            helped: ... but for these.
+            settles: it goes where it is second best when no node does better.
+            rivals: waiting pods to which it leaves nodes that they use better, unless it settles.
         """
         problem = self.problem(pod)
         if problem.reason:
@@ -125,11 +145,16 @@ class Cycle:
         last_resort: list[Candidate] = []
         waits_on: set[str] = set()
         refused_by: set[str] = set()
-        candidates, enough = self._candidates(pod, around, seen, refused_by)
+        candidates, enough = self._candidates(pod, around, self._changed(seen, helped), refused_by)
+        contest = None if settles else Contest(self, pod, rivals)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
-                found.append(Candidate(entry, status))
+                candidate = Candidate(entry, status)
+                if contest is not None and contest.is_lost(candidate):
+                    waits_on.add(entry.name)
+                    continue
+                found.append(candidate)
                 if len(found) >= enough:
                     break
                 continue
@@ -147,12 +172,15 @@ class Cycle:
         if not found:
             if waits_on:
                 refused_by.add(WAITS)
-            second_best = any(each.status.second_best for each in last_resort)
+            yields_to = contest.winners if contest else frozenset()
+            second_best = bool(yields_to) or any(each.status.second_best for each in last_resort)
             return Decision(
                 waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
                 second_best=second_best,
+                withheld=bool(waits_on and last_resort),
                 refused_by=frozenset(refused_by),
+                yields_to=yields_to,
             )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
@@ -251,9 +279,23 @@ class Cycle:
                 judged.append(row)
         return counts, np.append(short, np.array(judged, dtype=np.intp))
 
-    def _refresh(self) -> None:
-        self._table.refresh(self._cluster.changed_since(self._loaded))
+    def catch_up(self, most: int) -> int:
+        """Load so many of the nodes that have changed; how many are left.
+
+        A decision over all nodes loads them itself. After a first list they are all of them, and
+        that would take long.
+        """
+        self._stale.update(dict.fromkeys(e.name for e in self._cluster.changed_since(self._loaded)))
         self._loaded = self._cluster.sequence
+        names = list(islice(self._stale, most))
+        for name in names:
+            del self._stale[name]
+        known = self._cluster.nodes
+        self._table.refresh(known[name] for name in names if name in known)
+        return len(self._stale)
+
+    def _refresh(self) -> None:
+        self.catch_up(len(self._cluster.nodes) + len(self._stale))
 
     def helps(self, event: ClusterEvent, group: Group) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
@@ -264,6 +306,15 @@ class Cycle:
         if event.node in group.waits_on and event.kind.value & _PROMISE_ENDS.value:
             return True
         return bool(event.kind.value & Kind.NODE_ADDED.value)
+
+    def room(self, event: ClusterEvent, refused_by: frozenset[str]) -> Room | None:
+        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open.
+
+        What a group waits for on the node (``waits_on``) is left out.
+        """
+        if not refused_by or event.kind.value & Kind.NODE_ADDED.value:
+            return None
+        return self.profile.room(event, refused_by, self._cluster)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
@@ -336,16 +387,23 @@ class Cycle:
 
     # --- candidates ------------------------------------------------------------------------------
 
+    def _changed(self, seen: int, helped: Collection[str]) -> list[NodeEntry] | None:
+        """Nodes that are worth a look, the latest first; None: all."""
+        if seen < 0:
+            return None
+        changed = self._cluster.changed_since(seen)
+        known = {entry.name for entry in changed}
+        others = (self._cluster.nodes.get(name) for name in helped if name not in known)
+        changed += [entry for entry in others if entry is not None]
+        return [entry for entry in changed if entry.info is not None]
+
     def _candidates(
-        self, pod: PodView, around: Around, seen: int, refused_by: set[str]
+        self, pod: PodView, around: Around, changed: list[NodeEntry] | None, refused_by: set[str]
     ) -> tuple[Iterable[NodeEntry], int]:
         """Nodes in the order in which they are checked, and out of how many the best is chosen."""
         cluster = self._cluster
-        changed = None
-        if seen >= 0:
-            changed = [entry for entry in cluster.changed_since(seen) if entry.info is not None]
-            if len(changed) <= _FEW:
-                return changed, ENOUGH
+        if changed is not None and len(changed) <= _FEW:
+            return changed, ENOUGH
         self._refresh()
         screened = self._table.screen(pod.shape, self.profile.refusals(around))
         if changed is not None:

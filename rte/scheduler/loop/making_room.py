@@ -301,7 +301,7 @@ class MakingRoom:
         waiting = [record.pod for record in due]
         for pod, entry in reservation.choose(waiting, self._cluster, self._cycle, room):
             record = self._queue.records[pod.uid]
-            missing = reservation.missing(pod, entry)
+            missing = reservation.missing(pod, entry, self._cycle)
             until = now + reservation.PATIENCE * self._reserve_after
             self._promise(record, Nominated(entry.name, until, reserved=True, missing=missing))
             kept += 1
@@ -320,7 +320,7 @@ class MakingRoom:
             if head is None or head.nominated is not None or is_gang(group.key):
                 continue
             since = head.since if head.lapsed is None else head.lapsed
-            if now - since >= self._reserve_after:
+            if now - since >= self._reserve_after and now >= head.reserve_after:
                 found.append(head)
         return sorted(found, key=lambda record: (record.turns, record.order))
 
@@ -330,7 +330,7 @@ class MakingRoom:
         entry = self._cluster.nodes[nominated.node]
         if not self._cycle.is_possible(record.pod, entry):
             return self._lapse(record, now)
-        missing = reservation.missing(record.pod, entry)
+        missing = reservation.missing(record.pod, entry, self._cycle)
         if missing < nominated.missing:
             nominated.missing = missing
             nominated.until = now + reservation.PATIENCE * self._reserve_after

@@ -1,15 +1,17 @@
 """A large pod that has waited long gets a node that drains towards it (pure).
 
 While others come and go, the zone that it needs may never be empty by chance. So after a time one
-node is kept for it: what needs a zone and is not more important stays away, until the pod fits
-there or anywhere else. Ordinary pods are let in as long as they leave its share of the node's
-total. A reservation under which nothing comes nearer lapses, and others that wait have their turn
-first.
+node is kept for it: what wants the same (a zone, or processing groups) and is not more important
+stays away, until the pod fits there or anywhere else. Ordinary pods are let in as long as they
+leave its share of the node's total. A reservation under which nothing comes nearer lapses, and
+others that wait have their turn first.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from rte.scheduler.framework.plugin import Drains
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -48,7 +50,8 @@ def choose(
     for pod in waiting:
         if len(found) >= room:
             break
-        if not pod.shape.may_need_zone or cycle.problem(pod).reason:
+        shape = pod.shape
+        if not (shape.may_need_zone or shape.has_groups) or cycle.problem(pod).reason:
             continue
         entry = _quickest(pod, cluster, cycle, taken)
         if entry is not None:
@@ -63,7 +66,7 @@ def _quickest(
     """The node that has to lose least until it takes the pod."""
     rated = sorted(
         (
-            (missing(pod, entry), len(entry.pods), entry.row)
+            (missing(pod, entry, cycle), len(entry.pods), entry.row)
             for entry in cluster.nodes.values()
             if entry.info is not None and entry.name not in taken
         ),
@@ -75,7 +78,13 @@ def _quickest(
     return None
 
 
-def missing(pod: PodView, entry: NodeEntry) -> int:
+def missing(pod: PodView, entry: NodeEntry, cycle: Cycle) -> int:
+    """How far the node is from taking the pod: less means nearer."""
+    drains = (plugin for plugin in cycle.profile.plugins if isinstance(plugin, Drains))
+    return _missing_cpus(pod, entry) + sum(it.missing(pod.shape, entry) for it in drains)
+
+
+def _missing_cpus(pod: PodView, entry: NodeEntry) -> int:
     """CPUs that the zones lack for the pod's containers, the largest containers first."""
     free = sorted((cpus for _, cpus, _ in entry.free_by_zone() or ()), reverse=True)
     lack = 0

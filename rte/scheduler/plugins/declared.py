@@ -88,7 +88,6 @@ class KubeletOnly(Plugin):
             "hostAliases",
             "hostIPC",
             "hostPID",
-            "hostUsers",
             "hostname",
             "hostnameOverride",
             "imagePullSecrets",

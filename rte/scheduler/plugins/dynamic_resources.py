@@ -16,17 +16,26 @@ import numpy as np
 from msgspec import structs
 
 from rte import errors
-from rte.placement.dra import Wish, align, alignment, extended
+from rte.model import bits
+from rte.placement.dra import Wish, align, alignment, balance, binding, extended, nodes
 from rte.placement.dra.alignment import Alignment
 from rte.placement.dra.extended import ExtendedClaim
 from rte.placement.dra.objects import AllocationResult
 from rte.placement.dra.verdict import Reason
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
-from rte.scheduler.framework.devices import identity, wish_of
+from rte.scheduler.framework.devices import identity, wanted_devices, wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.outlook import is_exacting
-from rte.scheduler.framework.plugin import Filter, PreFilter, Reserve, Score, scaled
+from rte.scheduler.framework.plugin import (
+    Filter,
+    Precedence,
+    PreFilter,
+    Queued,
+    Reserve,
+    Score,
+    scaled,
+)
 from rte.scheduler.framework.status import Status
 from rte.scheduler.framework.writes import NOTHING, Reserved
 from rte.scheduler.plugins.claim_writes import (
@@ -39,7 +48,9 @@ from rte.scheduler.plugins.claim_writes import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rte.model.node import NodeState
     from rte.placement.dra.alignment import Aligned
+    from rte.placement.dra.nodes import Node
     from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.devices import Devices, KnownClaim
     from rte.scheduler.framework.events import ClusterEvent
@@ -48,8 +59,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Candidate, Snapshot
     from rte.scheduler.framework.writes import Write
 
-#: Kinds of pods whose answers are remembered; the one asked for longest ago goes first.
-_MOST_REMEMBERED = 16
+#: Kinds of pods whose answers are remembered, and answers of all of them; the kind asked for
+#: longest ago goes first.
+_MOST_KINDS, _MOST_REMEMBERED = 128, 80_000
 
 #: Nodes that are searched for one where a pod that prefers it is aligned.
 _MOST_SEARCHED = 256
@@ -87,7 +99,7 @@ class _Asked:
     searched: int = 0
 
 
-class DynamicResources(PreFilter, Filter, Score, Reserve):
+class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
     """Claims of devices, and extended resources that DRA serves."""
 
     name = "DynamicResources"
@@ -168,7 +180,9 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         key = pod.shape.key + identity(wanted.claims)
         known = self._known.pop(key, {})
         self._known[key] = known
-        if len(self._known) > _MOST_REMEMBERED:
+        while len(self._known) > 1 and (
+            len(self._known) > _MOST_KINDS or sum(map(len, self._known.values())) > _MOST_REMEMBERED
+        ):
             del self._known[next(iter(self._known))]
         return _Asked(
             wish=wish_of(pod.shape) or Wish.PREFERRED,
@@ -185,6 +199,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if node.info is None:
             raise errors.RteError("the node is gone")
         place = self._devices.node(node.info)
+        self._check_given(asked, pod, place)
         made = extended.extended_claim(pod.shape.pod, place, self._devices.serving)
         claims = [*asked.claims, made.claim] if made else asked.claims
         expected, places = _zones(pod, node)
@@ -195,6 +210,28 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         stamp = (node.changed, self._devices.fleet.version(node.name))
         answer = asked.known[node.name] = _Answer(stamp=stamp, aligned=aligned, made=made)
         return answer
+
+    def _check_given(self, asked: _Asked, pod: PodView, place: Node) -> None:
+        """What was given to the pod alone, by an attempt before, may not be there any more.
+
+        No node takes the pod then, so the claim is freed (:meth:`leftovers`) and given others.
+
+        Raises:
+            errors.RteError: a device is gone or tainted.
+        """
+        inventory = self._devices.fleet.inventory
+        for known in asked.objects:
+            allocation = known.claim.status.allocation
+            if allocation is None or any(uid != pod.uid for uid in known.consumers):
+                continue
+            selector = allocation.node_selector
+            if selector is not None and not nodes.selects(selector, place):
+                continue
+            lost = binding.lost(
+                allocation, inventory.pools(place), taints=inventory.features.device_taints
+            )
+            if lost:
+                raise errors.RteError(lost)
 
     def _is_disturbed(self, node: NodeEntry, pod: PodView) -> bool:
         """Whether another pod could still change the zone of one whose devices are chosen.
@@ -247,20 +284,55 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         return [(a + b) / 2 for a, b in zip(own, chosen.tolist(), strict=True)]
 
     def _balance(self, answer: _Answer, candidate: Candidate) -> float:
-        node, verdict = candidate.node, candidate.status.verdict
-        if node.info is None or node.report is None or verdict is None or verdict.after is None:
+        after = _after(candidate)
+        if after is None:
             return 0.0
-        place = self._devices.node(node.info)
-        supply = self._devices.fleet.supply(place)
-        places = Places.of(verdict.after.topology, node.report.pci)
+        lowest_first = balance.fills_lowest_first(after)
+        return balance.score(self._rooms(answer, candidate, after), lowest_first=lowest_first)
+
+    def _rooms(
+        self, answer: _Answer, candidate: Candidate, after: NodeState
+    ) -> dict[int, balance.ZoneRoom]:
+        """The zones of a node with the pod and its devices on it."""
+        node = candidate.node
+        if node.info is None or node.report is None:
+            return {}
+        supply = self._devices.fleet.supply(self._devices.node(node.info))
+        places = Places.of(after.topology, node.report.pci)
         allocations = answer.aligned.verdict.allocations.values()
         for allocation in allocations:
             supply.usage.add(allocation)
         try:
-            return alignment.score(verdict.after, supply, places)
+            return balance.rooms(after, supply, places)
         finally:
             for allocation in allocations:
                 supply.usage.remove(allocation)
+
+    def precedence(
+        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
+    ) -> float | None:
+        """Pods that leave the devices of higher zones to others who can reach them."""
+        after = _after(candidate)
+        if after is None or not balance.fills_lowest_first(after):
+            return None
+        answer = self._answer(self._ask(pod), pod, candidate.node)
+        zones = self._rooms(answer, candidate, after)
+        zone = bits.lowest(answer.aligned.expected.zones)
+        if answer.aligned.alignment is not Alignment.ALIGNED or zone not in zones:
+            return None
+        asking = [self._asking(one) for one in waiting]
+        return balance.precedence(zones, zone, self._asking(Queued(pod, 1)), asking)
+
+    def _asking(self, queued: Queued) -> balance.Asking:
+        shape = queued.pod.shape
+        served = sum(shape.totals.get(name, 0) for name in self._devices.serving)
+        claimed = sum(wanted_devices(one) for one in self._devices.wanted(queued.pod).claims)
+        return balance.Asking(
+            cpus=sum(shape.exclusive_cpus),
+            devices=claimed + served,
+            certain=wish_of(shape) is Wish.REQUIRED,
+            pods=queued.pods,
+        )
 
     # --- what it takes ---------------------------------------------------------------------------
 
@@ -317,6 +389,12 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if made is not None and made.owner == pod.uid:
             allocation = made.claim.status.allocation or AllocationResult()
             yield MadeClaim(claim=ExtendedClaim(made.claim, ()), allocation=allocation, pod=pod)
+
+
+def _after(candidate: Candidate) -> NodeState | None:
+    """The node's state with the pod, as far as it is known."""
+    verdict = candidate.status.verdict
+    return verdict.after if verdict is not None else None
 
 
 def _reserved(

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
-from rte.scheduler.plugins.node_resources_fit import lacking
+from rte.scheduler.framework.plugin import NO_ROOM, NodeFilter
+from rte.scheduler.plugins.node_resources_fit import lacking, left
 
 if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
-    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.framework.status import Status
 
 
@@ -29,7 +29,7 @@ class NodeResourceTopology(NodeFilter):
     """Topology, CPU, memory and device manager of the kubelet."""
 
     name = "NodeResourceTopology"
-    about_room = True
+    about_room = bounds = True
     says = "the kubelet's admission by NUMA zone, predicted"
     helped_by = (
         Kind.NODE_ADDED | Kind.NODE_ALLOCATABLE | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
@@ -44,6 +44,13 @@ class NodeResourceTopology(NodeFilter):
         if node is None or max(pod.shape.exclusive_cpus, default=0) > node.largest_zone():
             return False
         return not (node.distrust() or lacking(pod.shape.totals, node))
+
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
+        """The largest zone, and what the node has left."""
+        node = snapshot.nodes.get(event.node)
+        if node is None or node.distrust():
+            return NO_ROOM
+        return left(node, node.largest_zone())
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """The managers' verdict; refused unless they are sure to admit the pod."""

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.node import UNBOUNDED
+from rte.scheduler.framework.plugin import NO_ROOM, NodeFilter
+from rte.scheduler.framework.shape import Room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,7 @@ class NodeResourcesFit(NodeFilter):
     """Node totals; the kubelet checks the same sum after its managers (:mod:`rte.k8s.requests`)."""
 
     name = "NodeResourcesFit"
-    about_room = True
+    about_room = bounds = True
     owns = frozenset({"containers", "initContainers", "overhead", "resources"})
     says = (
         "requests of containers, init containers and sidecars (KEP-753), pod-level resources "
@@ -36,6 +38,11 @@ class NodeResourcesFit(NodeFilter):
         node = snapshot.nodes.get(event.node)
         return node is not None and not lacking(pod.shape.totals, node)
 
+    def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
+        """What the node has left."""
+        node = snapshot.nodes.get(event.node)
+        return NO_ROOM if node is None else left(node)
+
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node without room."""
         name = lacking(shape.totals, node)
@@ -47,6 +54,13 @@ class NodeResourcesFit(NodeFilter):
 def why(name: str) -> str:
     """The reason for want of this resource."""
     return "Too many pods" if name == "pods" else f"Insufficient {name}"
+
+
+def left(node: NodeEntry, zone_cpus: int = UNBOUNDED) -> Room:
+    """What a node has left, where its zones bind no container to less."""
+    given = node.allocatable()
+    milli, memory = (given.get(name, 0) - node.used[name] for name in ("cpu", "memory"))
+    return Room(zone_cpus, milli, memory)
 
 
 def lacking(totals: Mapping[str, int], node: NodeEntry) -> str:

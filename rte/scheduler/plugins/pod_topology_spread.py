@@ -130,7 +130,8 @@ def _taking_part(rule: Spread, shape: Shape, columns: Columns) -> Mask:
     for key in keys:
         ok &= columns.labels(key).of_row > 0
     if rule.by_affinity:
-        ok &= columns.selected(shape.nodes)
+        # A pool is to its scheduler's pods what a node selector would be.
+        ok &= columns.selected(shape.nodes) & columns.pooled()
     if rule.by_taints:
         ok &= columns.tolerated(shape.tolerations)
     return ok

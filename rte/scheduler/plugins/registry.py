@@ -16,6 +16,8 @@ from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, Proces
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
 from rte.scheduler.plugins.node_affinity import NodeAffinity
+from rte.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
+from rte.scheduler.plugins.node_pool import NodePool
 from rte.scheduler.plugins.node_ports import NodePorts
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -28,6 +30,7 @@ from rte.scheduler.plugins.volume_binding import VolumeBinding
 from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
 
 if TYPE_CHECKING:
+    from rte.k8s.selectors import NodeTerm
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.plugin import Plugin
     from rte.scheduler.framework.storage import Storage
@@ -42,6 +45,7 @@ class Options:
     resource_status: bool = False
     device_share: bool = False
     policies: Policies = field(default_factory=Policies)
+    pool: NodeTerm | None = None
 
 
 def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Options) -> Profile:
@@ -64,9 +68,11 @@ def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Op
     return Profile(
         [
             GroupsRequest(books),
+            *([] if options.pool is None else [NodePool(options.pool)]),
             NodeUnschedulable(),
             NodeAffinity(),
             TaintToleration(),
+            NodeDeclaredFeatures(),
             GroupsNode(books),
             NodeResourcesFit(),
             NodePorts(),

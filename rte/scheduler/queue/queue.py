@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.queue.sleepers import Sleepers
 from rte.scheduler.queue.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.shape import Room
 
     #: Whether the event can help the group; None: any node may have changed its answer.
     Helps = Callable[[ClusterEvent, "Group"], bool | None]
+    #: The most that a pod refused by these plugins may need to be helped; None: that is open.
+    RoomOf = Callable[[ClusterEvent, frozenset[str]], Room | None]
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1
@@ -41,7 +45,9 @@ class Group:
         key: shape, priority and labels where they matter.
         heap: (order, UID).
         pods: UID -> record.
-        seen: cluster sequence number up to which all nodes are known to refuse it; -1: none.
+        seen: cluster sequence number up to which all nodes but those in ``helped`` are known to
+            refuse it; -1: none.
+        helped: nodes that may take it since something happened there.
         refused_by: names of the plugins that have refused it.
         waits_on: nodes where only what passes by itself stands in the way.
         kinds: of events that can end that.
@@ -53,6 +59,7 @@ class Group:
     heap: list[tuple[Order, str]] = field(default_factory=list)
     pods: dict[str, Waiting] = field(default_factory=dict)
     seen: int = -1
+    helped: set[str] = field(default_factory=set)
     refused_by: frozenset[str] = frozenset()
     waits_on: frozenset[str] = frozenset()
     kinds: Kind = _NONE
@@ -67,7 +74,10 @@ class Group:
 
     def first(self) -> PodView:
         """The pod at the head, which is there."""
-        return self.pods[self.heap[0][1]].pod
+        head = self.head()
+        if head is None:
+            raise LookupError("the group has no pods")
+        return head.pod
 
     def order(self) -> Order:
         """Place of the head in the queue."""
@@ -85,7 +95,7 @@ class Queue:
         self.records: dict[str, Waiting] = {}
         self._groups: dict[bytes, Group] = {}
         self._active: list[tuple[Order, int, Group]] = []
-        self._asleep: dict[Kind, dict[bytes, Group]] = {}
+        self._asleep: dict[tuple[Kind, frozenset[str]], Sleepers] = {}
         self._backoff: list[tuple[float, str]] = []
         self._counter = 0
 
@@ -115,6 +125,10 @@ class Queue:
             "backoff": sum(1 for record in self.records.values() if record.due is not None),
             "unschedulable": asleep,
         }
+
+    def groups(self) -> Iterator[Group]:
+        """All that wait."""
+        return iter(self._groups.values())
 
     def asleep(self) -> list[Group]:
         """Groups that wait for an event."""
@@ -209,26 +223,42 @@ class Queue:
         """
         group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
         group.waits_on = waits_on
-        self._asleep.setdefault(kinds, {})[group.key] = group
+        alike = self._asleep.get((kinds, refused_by))
+        if alike is None:
+            alike = self._asleep[kinds, refused_by] = Sleepers(refused_by, kinds)
+        alike.add(group)
 
-    def wake(self, events: Sequence[ClusterEvent], helps: Helps) -> None:
-        """These things have happened: wake the groups that they can help."""
-        for kinds, groups in list(self._asleep.items()):
-            matching = [event for event in events if event.kind & kinds]
-            if not matching:
-                continue
-            for group in list(groups.values()):
-                if group.head() is None:
+    def wake(
+        self, events: Sequence[ClusterEvent], helps: Helps, room: RoomOf, sequence: int
+    ) -> None:
+        """Wake the groups that can be helped.
+
+        Args:
+            events: what has happened.
+            helps: whether one of them can help a group.
+            room: which groups that has to be asked of.
+            sequence: of the cluster after the events.
+        """
+        for alike in list(self._asleep.values()):
+            afresh: dict[bytes, Group] = {}
+            helped: dict[bytes, Group] = {}
+            kinds = alike.kinds.value
+            for event in events:
+                if not event.kind.value & kinds:
                     continue
-                answer: bool | None = False
-                for event in matching:
+                for group in alike.worth_asking(room(event, alike.refused_by), event.node):
+                    if group.key in afresh:
+                        continue
                     said = helps(event, group)
-                    if said is None:
-                        answer = None
-                        break
-                    answer = answer or said
-                if answer is not False:
-                    self._rouse(group, afresh=answer is None)
+                    if said is None or (said and not event.node):
+                        afresh[group.key] = group
+                    elif said:
+                        group.helped.add(event.node)
+                        helped[group.key] = group
+            for key, group in {**helped, **afresh}.items():
+                if group.seen >= 0:
+                    group.seen = sequence
+                self._rouse(group, afresh=key in afresh)
 
     def rouse(self, uid: str) -> None:
         """Look at the pod's group again, over all nodes."""
@@ -237,6 +267,12 @@ class Queue:
             if group.sleeping:
                 self._rouse(group, afresh=True)
             group.seen = -1
+
+    def wake_up(self, uid: str) -> None:
+        """The pod's group has a turn, if it sleeps; it looks at all nodes again."""
+        group = self.group_of(uid)
+        if group is not None and group.sleeping:
+            self._rouse(group, afresh=True)
 
     def rouse_all(self) -> None:
         """Look at everything again (another replica may have decided meanwhile)."""
@@ -248,14 +284,16 @@ class Queue:
         self._out_of_sleep(group)
         if afresh:
             group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
+            group.helped = set()
         self._activate(group)
 
     def _out_of_sleep(self, group: Group) -> None:
         group.sleeping = False
-        alike = self._asleep.get(group.kinds, {})
-        alike.pop(group.key, None)
-        if not alike:
-            self._asleep.pop(group.kinds, None)
+        alike = self._asleep.get((group.kinds, group.refused_by))
+        if alike is not None:
+            alike.discard(group)
+            if not alike.groups:
+                del self._asleep[group.kinds, group.refused_by]
 
     def back_off(self, pod: PodView, key: bytes, now: float) -> float:
         """A bind has failed: the pod waits for some time; the moment of its return is returned."""

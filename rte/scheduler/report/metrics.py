@@ -152,6 +152,13 @@ class SchedulerMetrics:
             "CPUs, GPUs and NICs that two pods hold, and records that cannot be read.",
             registry=registry,
         )
+        self.group_amounts = Gauge(
+            "rte_scheduler_group_amounts",
+            "What nodes have for processing groups: logical CPUs, GPUs, NIC functions and huge "
+            "pages that are free, held, reserved or (CPUs) stranded.",
+            ["resource", "state"],
+            registry=registry,
+        )
         self.group_search_limits = Counter(
             "rte_scheduler_group_search_limits",
             "Searches for a place of processing groups that ran out of steps.",

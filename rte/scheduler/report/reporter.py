@@ -37,6 +37,23 @@ POD_GROUPS = {
 }
 
 
+#: Reasons of the events on pods, each with its type and what it means (the documentation's table).
+REASONS = {
+    "Scheduled": ("Normal", "bound to a node; the note names it"),
+    "FailedScheduling": ("Warning", "it waits; the note counts the nodes by reason"),
+    "FailedBinding": ("Warning", "the API server did not take the bind; it is tried again"),
+    "Preempted": ("Normal", "evicted for a pod of higher priority"),
+    "NodeReserved": ("Normal", "a node drains towards a pod, or a gang, that has waited for long"),
+    "InvalidGroups": (
+        "Warning",
+        "the annotation with processing groups is wrong; the note says where",
+    ),
+    "AllocationConflict": ("Warning", "pods hold the same CPUs or devices of processing groups"),
+    "UnpredictedAdmission": ("Warning", "the kubelet did otherwise than predicted (drift alarm)"),
+    "DevicesAcrossZones": ("Warning", "its CPUs and devices do not lie in one zone"),
+}
+
+
 class Reporter:
     """Writes events and conditions, a limited number each second; failures are logged.
 

@@ -11,7 +11,7 @@ from rte import errors
 from rte.scheduler.framework import objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rte.placement.joint.fit import Fit
@@ -95,12 +95,11 @@ def measure(
     metrics: SchedulerMetrics,
     entries: Iterable[NodeEntry],
     pods: Mapping[str, PodView],
-    count: Callable[[PodView], Fit],
+    fits: Mapping[str, Fit],
 ) -> None:
-    """Set the metrics anew."""
-    fits = [(pod, count(pod)) for pod in pods.values()]
-    for name, (_, fit) in zip(pods, fits, strict=True):
+    """Set the metrics anew. ``pods`` and ``fits`` are by the names of the shapes."""
+    for name, fit in fits.items():
         metrics.fit_pods.labels(name).set(fit.total)
-    found = scatter(entries, fits)
+    found = scatter(entries, [(pods[name], fit) for name, fit in fits.items()])
     metrics.fit_largest_zone.set(found.largest)
     metrics.fit_fragmentation.set(found.fragmentation)

@@ -94,6 +94,12 @@ _PORTION = 50
 #: In a cluster that moves, the watch of pods shows something new within this.
 _MOVES_WITHIN_S = 0.2
 
+#: A watch that is asked for it tells within this how far the server is.
+_ANSWERS_WITHIN_S = 2.8
+
+#: Selects nothing: asks for the newest version, and has the server's memory catch up with it.
+_NO_POD = "spec.nodeName=-"
+
 #: A collection that the server does not have (the CRD is missing) is asked for again after this.
 _ABSENT_RETRY_S = 10.0
 
@@ -202,19 +208,50 @@ class Feeds:
                 self._deliver(_listed(name, found, rest))
 
     async def _is_up_to_date(self) -> bool:
-        """Whether the watch of pods soon shows what is newer than now.
+        """Whether what is known of pods is soon known to be as new as now.
 
         Then nothing of before is missing, and a list of all pods, which takes seconds in a large
         cluster, is not needed.
         """
-        newest = await self._client.get(COLLECTIONS["pods"].path(), limit="1")
+        newest = await self._client.get(COLLECTIONS["pods"].path(), fieldSelector=_NO_POD)
         version = objects.version_of(newest.get("metadata") or {})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MOVES_WITHIN_S):
                 while self._pods_at < version:
                     self._moved.clear()
                     await self._moved.wait()
+        if 0 < self._pods_at < version:
+            with contextlib.suppress(errors.KubeError, TimeoutError):
+                async with asyncio.timeout(_ANSWERS_WITHIN_S):
+                    await self._hear(version)
         return 0 < version <= self._pods_at
+
+    async def _hear(self, version: int) -> None:
+        """Take in what has become of pods up to that version: nothing, where none has changed.
+
+        A watch of its own: 2 s before its end the API server tells by a bookmark how far it is
+        (``cacheWatcher.nextBookmarkTime``).
+        """
+        params = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(self._pods_at),
+            "timeoutSeconds": "3",
+        }
+        path = COLLECTIONS["pods"].path()
+        async with aclosing(self._client.stream(path, params, silence_s=5.0)) as lines:
+            async for line in lines:
+                match line["type"]:
+                    case "ADDED" | "MODIFIED":
+                        self._deliver(_seen("pods", line["object"]))
+                    case "DELETED":
+                        metadata = line["object"].get("metadata") or {}
+                        self._deliver(Gone("pods", key_of("pods", metadata)))
+                    case "ERROR":
+                        return
+                self._pods_moved(line["object"])
+                if self._pods_at >= version:
+                    return
 
     def _pods_moved(self, obj: Mapping[str, Any]) -> None:
         self._pods_at = max(self._pods_at, objects.version_of(obj.get("metadata") or {}))

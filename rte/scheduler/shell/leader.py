@@ -114,7 +114,8 @@ class Leader:
         except (errors.KubeError, TimeoutError) as error:
             held = False
             if not self._active:
-                logger.warning("cannot read or write the Lease %s: %s", self._path, error)
+                why = str(error) or "no answer in time"
+                logger.warning("cannot read or write the Lease %s: %s", self._path, why)
         if held:
             if self._active and not self.may_bind():
                 logger.warning("the Lease %s was renewed late: binds had to wait", self._path)

@@ -63,6 +63,9 @@ _UNDONE = frozenset({Outcome.REFUSED, Outcome.GONE})
 #: Between counts of the shapes that were named.
 _SHAPES_S = 10.0
 
+#: Nodes read for that until others get a turn.
+_NODES_READ = 50
+
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
 
@@ -103,6 +106,7 @@ class Scheduler:
                 resource_status=settings.resource_status,
                 device_share=settings.device_share,
                 policies=load_policies(settings.groups_policy),
+                pool=settings.nodes,
             ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
@@ -132,7 +136,7 @@ class Scheduler:
         if settings.leader_elect:
             self.leader = Leader(
                 client,
-                name=settings.lease_name,
+                name=settings.lease,
                 namespace=settings.lease_namespace,
                 lease_s=settings.lease_seconds,
                 renew_s=settings.renew_seconds,
@@ -326,8 +330,11 @@ class Scheduler:
     async def _measure_shapes(self) -> None:
         desk = FitDesk(self.cluster, self.cycle)
         while True:
+            while desk.catch_up(_NODES_READ):  # noqa: ASYNC110 - others get a turn
+                await asyncio.sleep(0)
             pods = shapes.views(self._shapes, self.cluster.shapes)
-            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, desk.count)
+            fits = {name: await asyncio.to_thread(desk.counting(pod)) for name, pod in pods.items()}
+            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
             await asyncio.sleep(_SHAPES_S)
 
     async def _evict(self, effect: Evict | Release) -> None:
@@ -357,7 +364,7 @@ class Scheduler:
     # --- leadership ---
 
     def _on_leadership(self, active: bool) -> None:
-        self.metrics.leader.labels(self.settings.lease_name).set(int(active))
+        self.metrics.leader.labels(self.settings.lease).set(int(active))
         if not active:
             self.feed(messages.Leading(active=False))
             self.answering.fails("active", "this replica is standing by")

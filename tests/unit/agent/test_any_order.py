@@ -13,6 +13,7 @@ import pytest
 
 from rte.agent.observer import messages as seen
 from rte.agent.observer.messages import Change
+from rte.model.node import ConfigSource
 from tests.unit.agent.world import World
 
 #: Per test; 40 of them make 40,000 steps.
@@ -52,7 +53,8 @@ def respond(world: World) -> None:
     if open_reads and rng.random() < 0.6:
         world.serve(rng.choice(open_reads))
     elif done and rng.random() < 0.8:
-        world.deliver(rng.choice(done))
+        # Who was asked last often answers first.
+        world.deliver(done[-1] if rng.random() < 0.5 else rng.choice(done))
     elif world.requests:
         world.answer_request(rng.choice(world.requests))
 
@@ -62,7 +64,15 @@ def disturb(world: World) -> None:
     rng = world.rng
     match rng.randrange(12):
         case 0 | 9 | 10 | 11:
+            world.serve_some()
             world.restart()
+            if rng.random() < 0.3:  # it fails at once, and is started again
+                world.notice()
+                for _ in range(rng.randint(2, 8)):
+                    respond(world)
+                    world.tick()
+                world.serve_some()
+                world.restart()
         case 1:
             world.kubelet.up = False
         case 2:
@@ -98,7 +108,7 @@ def recover(world: World) -> None:
 
 def heal(world: World) -> None:
     """Everybody answers at once, and nothing more happens."""
-    world.kubelet.up = world.api_is_up = True
+    world.kubelet.up = world.api_is_up = world.is_friendly = True
     world.damaged = False
     world.change_files()
     while world.half is not None:
@@ -109,7 +119,37 @@ def heal(world: World) -> None:
     for event in world.watched:
         world.tell_publisher(event)
     world.watched.clear()
-    for _ in range(80):
+    settle(world, 80)
+
+
+def others_write_and_pods_come_and_go(world: World) -> None:
+    """Once more, when all is well."""
+    world.write_over()
+    for event in world.watched:
+        world.tell_publisher(event)
+    world.watched.clear()
+    settle(world, 2)
+    assert world.stored is not None, "deleted, and not made again"
+    world.end()
+    for _ in range(3):
+        world.admit()
+    world.tell_of_pods(len(world.untold))
+    settle(world, 20)
+
+
+def a_kubelet_reports_late(world: World) -> None:
+    """So soon after the former one's report that nobody can tell whose it is."""
+    world.report()
+    world.advance(1.0)
+    world.restart()
+    settle(world, 8)
+    world.take_up(everybody=True)
+    settle(world, 60)
+
+
+def settle(world: World, rounds: int) -> None:
+    """Five seconds a round, in which all is told and answered."""
+    for _ in range(rounds):
         world.unnoticed |= Change.POLL
         world.notice()
         for _ in range(20):
@@ -123,20 +163,41 @@ def heal(world: World) -> None:
         world.advance(5.0)
 
 
-@pytest.mark.parametrize("api", [True, False], ids=["api", "no api"])
-@pytest.mark.parametrize("seed", range(20))
-def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: int, api: bool):
-    world = World(random.Random(f"{seed}-{api}"), api=api)
-    if api:
-        world.relist()
-    for _ in range(STEPS):
-        step(world)
-    heal(world)
+def assert_exact(world: World) -> None:
+    """What is published is what the kubelet has."""
     state = world.truth()
     assert state is not None
     assert state.synced
     assert state.epoch == world.kubelet.epoch
     assert {uid: held["c"].cpus for uid, held in state.holdings.items()} == world.expected()
     assert state.admitted == world.admitted & world.alive
+    assert state.config.topology_policy == world.kubelet.policy
+    assert state.config.source is ConfigSource.CONFIGZ
+    assert state.kubelet_version == world.kubelet.version
+    assert world.stored is not None
+    assert [owner["uid"] for owner in world.stored["metadata"]["ownerReferences"]] == [
+        world.node_uid
+    ]
+
+
+def play(seed: int, *, api: bool) -> None:
+    """One life of an agent, and its end."""
+    world = World(random.Random(f"{seed}-{api}"), api=api)
+    if api:
+        world.relist()
+    for _ in range(STEPS):
+        step(world)
+    heal(world)
+    assert_exact(world)
+    others_write_and_pods_come_and_go(world)
+    assert_exact(world)
+    a_kubelet_reports_late(world)
+    assert_exact(world)
     assert world.renewals
     assert world.synced_reports
+
+
+@pytest.mark.parametrize("api", [True, False], ids=["api", "no api"])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: int, api: bool):
+    play(seed, api=api)

@@ -20,7 +20,7 @@ from rte.telemetry.metrics import AgentMetrics
 from tests.unit.agent.kubelets import FIXTURES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 
@@ -64,7 +64,7 @@ async def told(signals: Signals) -> Change:
 async def test_without_watches_it_polls_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(follow, "Inotify", Stingy)
+    monkeypatch.setattr(asyncinotify, "Inotify", Stingy)
     Stingy.left = 0
     caplog.set_level("INFO")
     async with following(tmp_path) as signals:
@@ -104,11 +104,51 @@ async def test_cpus_and_huge_pages_change_at_run_time(tmp_path: Path, file: str,
     await asyncio.gather(task, return_exceptions=True)
 
 
+def plug_out(sysfs: Path) -> None:
+    (sysfs / "bus/pci/devices/0000:93:00.0").unlink()
+
+
+def unbind(sysfs: Path) -> None:
+    (sysfs / "bus/pci/devices/0000:13:00.0").resolve().joinpath("driver").unlink()
+
+
+def lose_the_link(sysfs: Path) -> None:
+    (sysfs / "bus/pci/devices/0000:14:00.1/net/ens1f1np1/operstate").write_text("down\n")
+
+
+def slow_down(sysfs: Path) -> None:
+    (sysfs / "bus/pci/devices/0000:14:00.1/net/ens1f1np1/speed").write_text("25000\n")
+
+
+def move_into_a_container(sysfs: Path) -> None:
+    """An interface that is in another network name space is not shown."""
+    shutil.rmtree((sysfs / "bus/pci/devices/0000:14:01.0/net").resolve())
+
+
+@pytest.mark.parametrize(
+    "happens", [plug_out, unbind, lose_the_link, slow_down, move_into_a_container]
+)
+async def test_devices_change_at_run_time(tmp_path: Path, happens: Callable[[Path], None]):
+    """They are looked at where they are published, for processing groups."""
+    sysfs = tmp_path / "sys"
+    shutil.copytree(FIXTURES / "16-2s-groups/sys", sysfs, symlinks=True)
+    signals, plain = Signals(AgentMetrics()), follow.hardware(sysfs)
+    task = asyncio.create_task(
+        follow.follow_machine(signals, lambda: follow.hardware(sysfs, devices=True), every_s=0.01)
+    )
+    assert not await signals.wait(0.05)
+    happens(sysfs)
+    assert await told(signals) == Change.MACHINE
+    assert follow.hardware(sysfs) == plain
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_one_directory_without_a_watch_is_enough_to_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "device-plugins").mkdir()
-    monkeypatch.setattr(follow, "Inotify", Stingy)
+    monkeypatch.setattr(asyncinotify, "Inotify", Stingy)
     Stingy.left = 1
     async with following(tmp_path) as signals:
         for _ in range(5):

@@ -8,7 +8,7 @@ be played, and every lie or delay is one that a real node could bring about.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,12 @@ class Kubelet:
 
     Attributes:
         listed: the pods that it knows; after its start none, until it has taken them up.
-        synced: it has known all of its pods since its start.
+        told_all: it has listed all of its pods since its start; the last of them may be listed a
+            moment before it is admitted, while the kubelet has just been started.
+        synced: it has admitted all of its pods since its start.
+        reported: it has told the API of itself.
+        is_hasty: it was started so soon after the former one's last report that the API cannot
+            show whose report it is.
     """
 
     number: int
@@ -71,12 +76,20 @@ class Kubelet:
     policy: str
     version: str
     listed: set[str] = field(default_factory=set)
+    told_all: bool = False
     synced: bool = False
+    reported: bool = False
+    is_hasty: bool = False
     up: bool = True
 
     @property
     def epoch(self) -> str:
         return f"epoch-{self.number}"
+
+
+def _said(obj: dict[str, Any]) -> tuple[Any, ...]:
+    """What a report tells of the node."""
+    return obj["metadata"]["annotations"][nrt.node_state.ANNOTATION], obj["zones"]
 
 
 @dataclass
@@ -94,7 +107,8 @@ class World:
     def __init__(self, rng: random.Random, *, api: bool) -> None:
         self.rng, self.api = rng, api
         self.now = 1000.0
-        self.kubelet = Kubelet(1, -1e6, "none", "v1.35.0", synced=True)
+        self.kubelet = Kubelet(1, -1e6, "none", "v1.35.0", synced=True, reported=True)
+        self.node_version, self.node_heard = self.kubelet.version, self.now
         self.kubelets = {self.kubelet.epoch: self.kubelet}
         self.entries: dict[str, int] = {}
         self.admitted: set[str] = set()
@@ -112,7 +126,13 @@ class World:
         self.version = 1
         self.watched: list[told.Watched] = []
         self.api_is_up = True
+        self.is_friendly = False
         self.last_answer: dict[str, float] = {}
+        self.silent_since: dict[str, float] = {}
+        self.best_known = ""
+        self.offered: Any = None
+        self.written: Any = None
+        self.behind_since: float | None = None
         self.known_epoch = ""
         self.renewals = self.synced_reports = 0
         scope = Scope(
@@ -136,6 +156,7 @@ class World:
                     self.reads.append(Pending(effect, self.kubelet.epoch))
                 case seen.Publish():
                     self.check_report(effect.observation.object)
+                    self.note_offer(effect.observation.object)
                     self.tell_publisher(told.Offered(effect.observation))
         reading = self.observer.reading
         if reading is not None and reading.state is not None and reading.state.synced:
@@ -173,8 +194,13 @@ class World:
         assert state.epoch == self.known_epoch, "of another start than the last one noticed"
         kubelet = self.kubelets[state.epoch]
         assert kubelet.synced, "the kubelet has not taken up its pods"
-        assert state.config.topology_policy == kubelet.policy
-        assert state.kubelet_version == kubelet.version
+        # What is only assumed may be wrong, and says so; what was known is never given up for it.
+        if state.config.source is ConfigSource.CONFIGZ:
+            assert state.config.topology_policy == kubelet.policy
+        else:
+            assert self.best_known != state.epoch, "a weaker source has replaced a better one"
+        if not kubelet.is_hasty and self.now - kubelet.began < 120:
+            assert state.kubelet_version == kubelet.version
         matches = [
             index
             for index in range(self.oldest, len(self.history))
@@ -201,10 +227,22 @@ class World:
         """The Lease is renewed only while the kubelet that is reported of has just answered."""
         self.renewals += 1
         assert self.now - self.last_answer.get(self.known_epoch, -math.inf) < 1.2 * 60 + 30
+        for what, since in self.silent_since.items():
+            assert self.now - since < 31, f"{what} have failed for so long"
+        if self.behind_since is not None:
+            assert self.now - self.behind_since < 41, "the API server lacks what is vouched for"
         state = self.observer.reading and self.observer.reading.state
         assert state is not None
         assert state.epoch == self.known_epoch
         assert self.version > 1, "nothing was published yet"
+
+    def note_offer(self, obj: dict[str, Any]) -> None:
+        """The API server is to have this."""
+        self.offered = _said(obj)
+        if self.offered == self.written:
+            self.behind_since = None
+        elif self.behind_since is None:
+            self.behind_since = self.now
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -313,7 +351,11 @@ class World:
         self.damaged = False
         number = self.kubelet.number + 1
         self.kubelet = Kubelet(
-            number, self.now, self.rng.choice(POLICIES), f"v1.{35 + number % 3}.0"
+            number,
+            self.now,
+            self.rng.choice(POLICIES),
+            f"v1.{35 + number % 3}.0",
+            is_hasty=self.now - self.node_heard <= 10,
         )
         self.kubelets[self.kubelet.epoch] = self.kubelet
         self.unnoticed |= Change.SOCKET
@@ -326,9 +368,18 @@ class World:
             self.kubelet.listed |= set(waiting)
         elif self.kubelet.up and waiting and self.rng.random() < 0.05:
             self.kubelet.listed.add(waiting[0])
-        if self._is_back or self.now - self.kubelet.began > 120:
+        if self.now - self.kubelet.began > 120:
             self.kubelet.listed |= set(waiting)
             self.kubelet.synced = True
+        if self._is_back and self.rng.random() < 0.2:
+            self.kubelet.synced = True
+        if everybody or (self.kubelet.up and self.api_is_up and self.rng.random() < 0.01):
+            self.report()
+
+    def report(self) -> None:
+        """The kubelet tells the API of itself."""
+        self.kubelet.reported = True
+        self.node_version, self.node_heard = self.kubelet.version, self.now
 
     def write_over(self) -> None:
         """Somebody else writes the object, deletes it, or makes the Node anew."""
@@ -367,9 +418,20 @@ class World:
             case seen.Learn():
                 pending.answer = self._learn(pending.effect)
 
+    def serve_some(self) -> None:
+        """Some effects are carried out, and nobody has told the observer yet."""
+        for pending in self.reads:
+            if pending.answer is None and self.rng.random() < 0.5:
+                self.serve(pending)
+
     def _ask(self, before: str) -> seen.Answered:
         if before != self.kubelet.epoch or not self.kubelet.up or self.rng.random() < 0.05:
             return seen.Answered(before, None, problem=errors.KubeletError("no answer"))
+        if self.damaged:
+            return seen.Answered(before, None, problem=errors.ParseError("cpu_manager_state", "{"))
+        kubelet = self.kubelet
+        kubelet.synced |= kubelet.told_all or (self._is_back and self.now - kubelet.began >= 10)
+        kubelet.told_all = self._is_back
         files = self.files()
         listed = tuple(
             ListedPod(
@@ -397,18 +459,40 @@ class World:
             topology_policy=kubelet.policy,
             source=ConfigSource.CONFIGZ,
         )
-        node = NodeFacts(uid=self.node_uid, version=kubelet.version)
-        return seen.Learnt(effect.epoch, config, node, 0.0)
+        if effect.patient and not kubelet.up:
+            return seen.Learnt(effect.epoch, problem=errors.KubeError("no answer"))
+        if self.api and not (kubelet.up and self.is_friendly) and self.rng.random() < 0.3:
+            # It may not be asked: its file, of which nobody knows whether it is in force.
+            policy = self.rng.choice(POLICIES)
+            config = replace(config, topology_policy=policy, source=ConfigSource.USUAL_FILE)
+        node = NodeFacts(uid=self.node_uid, version=self.node_version)
+        return seen.Learnt(effect.epoch, config, node, self.now - self.node_heard)
 
     def deliver(self, pending: Pending) -> None:
         """The observer learns the answer."""
         self.reads.remove(pending)
         answer = pending.answer
-        if isinstance(answer, seen.FilesRead):
-            self.known_epoch = answer.epoch
-        if isinstance(answer, seen.Answered) and answer.view is not None:
-            self.last_answer[answer.epoch] = self.now
+        match answer:
+            case seen.FilesRead():
+                if answer.epoch != self.known_epoch:
+                    self.silent_since.clear()
+                self.known_epoch = answer.epoch
+                self._note_silence("files", answer.problem)
+            case seen.Answered(epoch=epoch) if epoch == self.known_epoch:
+                if answer.view is not None:
+                    self.last_answer[epoch] = self.now
+                self._note_silence("answers", answer.problem)
         self.tell(answer)
+        match answer:
+            case seen.Learnt(epoch=epoch, config=KubeletConfig(source=ConfigSource.CONFIGZ)):
+                if epoch == self.known_epoch:
+                    self.best_known = epoch
+
+    def _note_silence(self, what: str, problem: errors.RteError | None) -> None:
+        if problem is None:
+            self.silent_since.pop(what, None)
+        else:
+            self.silent_since.setdefault(what, self.now)
 
     # --- the API server --------------------------------------------------------------------------
 
@@ -425,6 +509,7 @@ class World:
             case told.Renew():
                 self.tell_publisher(told.Renewed())
             case told.AskOwner():
+                self.tell(seen.OwnerSeen(self.node_uid))
                 self.tell_publisher(told.OwnerKnown(self.node_uid))
             case told.Get() if self.stored is None:
                 self._refuse(effect, 404)
@@ -450,6 +535,9 @@ class World:
             self.version += 1
             metadata = {**write.body["metadata"], "resourceVersion": str(self.version)}
             self.stored = {**write.body, "metadata": metadata}
+            self.written = _said(write.body)
+            if self.written == self.offered:
+                self.behind_since = None
             self.watched.append(told.Watched(self.stored, str(self.version)))
             if is_lost:
                 self._refuse(write, 0)
@@ -482,7 +570,9 @@ class World:
             self.tell(seen.Noticed(changes, self.now))
 
     def tell_of_pods(self, number: int) -> None:
-        """The watch of pods tells."""
+        """The watch of pods tells, where there is one."""
+        if not self.observer.pods.listed:
+            return
         for _ in range(min(number, len(self.untold))):
             self.tell(self.untold.pop(0))
 

@@ -10,6 +10,7 @@ import yaml
 
 from rte import cli
 from rte.placement.groups.nhd import libconfig
+from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.parsing import parse_request
 from tests.unit.placement.groups.test_nhd import FILE, LABELS, allocated, triad_set
 
@@ -97,3 +98,67 @@ def test_an_allocation_that_is_none_gives_one_line(tmp_path: Path, capsys) -> No
 
     assert cli.main(["render", "template", str(tmp_path / "file"), *flags]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def nodes_of_nhd(tmp_path: Path) -> str:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {**LABELS, "NHD_GROUP": "default"}},
+        "status": {"allocatable": {"hugepages-1Gi": "16Gi"}},
+    }
+    other = {"kind": "Node", "metadata": {"name": "without"}}
+    file = tmp_path / "nodes.yaml"
+    file.write_text(yaml.safe_dump_all([node, other]))
+    return str(file)
+
+
+def test_where_a_file_would_go_is_told_without_a_cluster(tmp_path: Path, capsys) -> None:
+    config = tmp_path / "radio.cfg"
+    config.write_text(FILE)
+    command = ["import", "nhd", "place", str(config), "-f", nodes_of_nhd(tmp_path)]
+
+    assert cli.main(command) == 0
+    out, err = capsys.readouterr()
+    assert "+ n: fits" in out
+    assert "mod-0 in node-0: feeders " in out
+    assert "NIC ens1 (ens1) rx 10 tx 5 Gb/s" in out
+    assert "node without is left out" in err
+    assert cli.main([*command, "--node-groups", "other"]) == 1
+    assert "- n: node-group" in capsys.readouterr().out
+
+
+def test_what_nhds_pods_hold_counts(tmp_path: Path, capsys) -> None:
+    """Both GPUs are held; of a pod whose file names an unknown NIC nothing is known."""
+    config = tmp_path / "radio.cfg"
+    config.write_text(FILE)
+    nodes = nodes_of_nhd(tmp_path)
+    for mac, said in (("0200000000AA", "- n: gpus"), ("0200000000FF", "is not known")):
+        dashed = ":".join(mac[i : i + 2] for i in range(0, 12, 2))
+        text = write_back(*allocated()).replace("02:00:00:00:00:0A", dashed)
+        pod = {
+            "kind": "Pod",
+            "metadata": {"name": "p", "annotations": {"sigproc.viasat.io/nhd_config": text}},
+            "spec": {"nodeName": "n"},
+        }
+        pods = tmp_path / "pods.yaml"
+        pods.write_text(yaml.safe_dump(pod))
+
+        command = ["import", "nhd", "place", str(config), "-f", nodes, "-f", str(pods)]
+        assert cli.main(command) == 1
+        assert said in capsys.readouterr().out
+
+
+def test_sets_whose_pods_go_on_reading_nhds_annotation(tmp_path: Path, capsys) -> None:
+    config = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "radio-cfg", "namespace": "prod"},
+        "data": {"radio.cfg": FILE},
+    }
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all([triad_set(), config]))
+
+    assert cli.main(["import", "nhd", "triadset", "--nhd-config", "-f", str(file)]) == 0
+    (got,) = yaml.safe_load_all(capsys.readouterr().out)
+    request = got["spec"]["template"]["metadata"]["annotations"]["topology.rte.dev/groups"]
+    assert json.loads(request)["render"] == {"triad": FILE}
+    assert parse_request(request).groups

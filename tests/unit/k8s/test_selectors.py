@@ -81,3 +81,28 @@ def test_taints_of_a_node_that_is_malformed() -> None:
     assert taints_of({"spec": None}) == ()
     with pytest.raises(errors.ParseError, match="taints"):
         taints_of({"spec": {"taints": [{"key": 1, "effect": "NoSchedule"}]}})
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "meant"),
+    [
+        ("pool=a", {"pool": "a"}, True),
+        ("pool==a", {"pool": "b"}, False),
+        ("pool!=a", {}, True),
+        ("pool in (a, b), !gpu", {"pool": "b"}, True),
+        ("pool in (a,b),!gpu", {"pool": "b", "gpu": ""}, False),
+        ("pool notin (a)", {}, True),
+        ("example.com/pool", {"example.com/pool": ""}, True),
+        ("pool=", {"pool": ""}, True),
+    ],
+)
+def test_a_selector_in_words_is_read_as_kubectl_does(
+    text: str, labels: dict[str, str], meant: bool
+) -> None:
+    assert selectors.parse_text(text).matches("n", labels) is meant
+
+
+@pytest.mark.parametrize("text", ["a=b,", "a=b c", "in (", "!a=b", ",", "a in", "a in (b", "=a"])
+def test_a_malformed_selector_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(errors.ParseError, match="cannot read"):
+        selectors.parse_text(text)

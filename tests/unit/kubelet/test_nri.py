@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rte import cli
 from rte.kubelet._pb import nri_pb2 as pb
 from rte.kubelet.nri import frames, plugin
 from rte.kubelet.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Decoder, Message, encode
-from rte.kubelet.nri.plugin import Pinner, serve
-from rte.placement.groups.pinning import cpus_for
+from rte.kubelet.nri.plugin import Adjuster, serve
+from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
 from tests.unit.placement.groups.test_live import RECORD
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 ALLOCATION, GROUPS = "topology.rte.dev/allocation", "topology.rte.dev/groups"
 ANNOTATIONS = {ALLOCATION: RECORD.text(), GROUPS: '{"version": 1}'}
+UUID = "nvidia.com/gpu=${uuid}"
 messages = st.lists(
     st.builds(
         Message, st.sampled_from([1, 2]), st.integers(0, 99), st.just(1), st.binary(max_size=40)
@@ -65,8 +69,11 @@ def test_whom_a_record_pins(annotations: dict[str, str], uid: str, node: str, wa
     assert cpus_for(annotations, uid, node) == wanted
 
 
-def a_pinner() -> Pinner:
-    return Pinner(lambda annotations, uid: cpus_for(annotations, uid, "n"))
+def an_adjuster(gpu_device: str = "") -> Adjuster:
+    return Adjuster(
+        lambda annotations, uid: cpus_for(annotations, uid, "n"),
+        lambda annotations, uid: gpus_for(annotations, uid, "n", gpu_device),
+    )
 
 
 def a_pod(uid: str = "u") -> pb.PodSandbox:
@@ -75,17 +82,78 @@ def a_pod(uid: str = "u") -> pb.PodSandbox:
 
 def test_a_container_is_pinned_as_it_is_created() -> None:
     asked = pb.CreateContainerRequest(pod=a_pod(), container=pb.Container(name="c"))
-    answer = a_pinner().answer("CreateContainer", asked.SerializeToString())
+    answer = an_adjuster().answer("CreateContainer", asked.SerializeToString())
 
     assert answer == pb.CreateContainerResponse.FromString(answer.SerializeToString())
     assert answer.adjust.linux.resources.cpu.cpus == "2-4,18"
     other = pb.CreateContainerRequest(pod=a_pod("other"))
-    left = a_pinner().answer("CreateContainer", other.SerializeToString())
-    assert left == pb.CreateContainerResponse()
+    left = an_adjuster().answer("CreateContainer", other.SerializeToString())
+    assert not left.adjust.HasField("linux")
+    assert not left.adjust.CDI_devices
+
+
+def with_gpus(*uuids: str) -> dict[str, str]:
+    """The annotations of a pod that was given these GPUs."""
+    (group,) = RECORD.allocation.groups
+    addresses = tuple(f"0000:1{i}:00.0" for i in range(len(uuids)))
+    record = replace(
+        RECORD,
+        allocation=replace(RECORD.allocation, groups=(replace(group, gpus=addresses),)),
+        devices={
+            address: {"uuid": uuid, "model": "A100", "index": i}
+            for i, (address, uuid) in enumerate(zip(addresses, uuids, strict=True))
+        },
+    )
+    return {**ANNOTATIONS, ALLOCATION: record.text()}
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        ("", []),
+        (UUID, ["nvidia.com/gpu=GPU-5ea1", "nvidia.com/gpu=GPU-5ea2"]),
+        ("amd.com/gpu=${index}", ["amd.com/gpu=0", "amd.com/gpu=1"]),
+        ("site.example/pci=${address}", ["site.example/pci=0000:10:00.0",
+                                         "site.example/pci=0000:11:00.0"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("self_pinned", [False, True])
+def test_a_container_gets_the_gpus_of_its_pod(
+    template: str, wanted: list[str], self_pinned: bool
+) -> None:
+    """Whoever pins its threads itself has its GPUs from us nevertheless."""
+    pod = a_pod()
+    pod.annotations.update(with_gpus("GPU-5ea1", "GPU-5ea2"))
+    pod.annotations[GROUPS] = json.dumps({"version": 1, "x-self-pinned": self_pinned})
+    asked = pb.CreateContainerRequest(pod=pod, container=pb.Container(name="c"))
+
+    answer = an_adjuster(template).answer("CreateContainer", asked.SerializeToString())
+
+    assert [device.name for device in answer.adjust.CDI_devices] == wanted
+    assert bool(answer.adjust.linux.resources.cpu.cpus) is not self_pinned
+
+
+def test_of_another_pods_record_no_gpu_is_taken() -> None:
+    assert gpus_for(with_gpus("GPU-5ea1"), "other", "n", UUID) == ()
+
+
+def test_without_a_name_for_its_gpu_a_container_is_not_created() -> None:
+    """Its driver told no UUID."""
+    with pytest.raises(DeviceError, match=r"'nvidia\.com/gpu=' is no name such as"):
+        gpus_for(with_gpus(""), "u", "n", UUID)
+
+
+@pytest.mark.parametrize("name", ["gpu", "nvidia.com/gpu=${serial}", "${uuid}", "a/b=c/d"])
+def test_a_wrong_name_of_devices_is_told_at_once(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["nri", "--gpu-device", name]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "GPU device" in line
 
 
 def test_containers_that_run_already_are_pinned_when_the_plugin_comes() -> None:
-    pinner = a_pinner()
+    adjuster = an_adjuster()
     first = pb.SynchronizeRequest(pods=[a_pod()], more=True)
     then = pb.SynchronizeRequest(
         containers=[
@@ -93,8 +161,8 @@ def test_containers_that_run_already_are_pinned_when_the_plugin_comes() -> None:
         ]
     )  # fmt: skip
 
-    assert pinner.answer("Synchronize", first.SerializeToString()).more
-    answer = pinner.answer("Synchronize", then.SerializeToString())
+    assert adjuster.answer("Synchronize", first.SerializeToString()).more
+    answer = adjuster.answer("Synchronize", then.SerializeToString())
 
     (update,) = answer.update
     assert (update.container_id, update.linux.resources.cpu.cpus) == ("c", "2-4,18")
@@ -102,7 +170,19 @@ def test_containers_that_run_already_are_pinned_when_the_plugin_comes() -> None:
 
 def test_a_question_that_cannot_be_read_is_told() -> None:
     with pytest.raises(frames.NRIError, match="CreateContainer cannot be read"):
-        a_pinner().answer("CreateContainer", b"\xff")
+        an_adjuster().answer("CreateContainer", b"\xff")
+
+
+def test_what_keeps_a_container_from_being_created_is_told_to_the_runtime() -> None:
+    pod = a_pod()
+    pod.annotations.update(with_gpus(""))
+    asked = pb.Envelope(method="CreateContainer")
+    asked.payload = pb.CreateContainerRequest(pod=pod).SerializeToString()
+
+    reply = pb.Reply.FromString(plugin._reply(an_adjuster(UUID), asked.SerializeToString()))
+
+    assert reply.status.code == 9
+    assert "is no name such as" in reply.status.message
 
 
 async def test_a_runtime_that_comes_back_is_served_again(
@@ -132,7 +212,7 @@ async def test_a_runtime_that_comes_back_is_served_again(
                         writer.close()
                         return
 
-    serving = asyncio.create_task(serve(path, a_pinner(), "40"))
+    serving = asyncio.create_task(serve(path, an_adjuster(), "40"))
     server = await asyncio.start_unix_server(runtime, path)
     for _ in range(2):
         created = pb.CreateContainerResponse.FromString((await answers.get()).payload)

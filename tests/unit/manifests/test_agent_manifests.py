@@ -94,24 +94,37 @@ def test_the_bindings_name_the_daemonsets_account(pod_spec: dict[str, Any]):
         assert (subject["name"], subject["namespace"]) == (account, NAMESPACE)
 
 
-def test_the_container_has_no_privilege_and_a_root_file_system_it_cannot_write(
+def test_the_containers_have_no_privilege_and_a_root_file_system_they_cannot_write(
     pod_spec: dict[str, Any],
 ):
-    (agent,) = pod_spec["containers"]
-    context = agent["securityContext"]
-    assert context["privileged"] is False
-    assert context["allowPrivilegeEscalation"] is False
-    assert context["readOnlyRootFilesystem"] is True
-    assert context["capabilities"] == {"drop": ["ALL"]}
-    assert all(mount["readOnly"] for mount in agent["volumeMounts"])
+    for container in (*pod_spec["initContainers"], *pod_spec["containers"]):
+        context = container["securityContext"]
+        assert context["privileged"] is False
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert all(mount["readOnly"] for mount in container["volumeMounts"])
     assert not any(pod_spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 
 
 def test_all_that_is_not_the_agents_is_covered(pod_spec: dict[str, Any]):
     (agent,) = pod_spec["containers"]
     covered = {m["mountPath"] for m in agent["volumeMounts"] if m["name"] == "nothing"}
-    names = ("checkpoints", "pki", "plugins", "plugins_registry", "pods")
+    names = ("checkpoints", "pki", "plugins", "plugins_registry", "pods", "pods-api")
     assert covered == {f"/var/lib/kubelet/{name}" for name in names}
+
+
+def test_the_place_of_a_cover_that_older_kubelets_lack_is_made_on_the_host(
+    pod_spec: dict[str, Any],
+):
+    """A volume is made for the pod that has a container which mounts it."""
+    (init,) = pod_spec["initContainers"]
+    (mount,) = init["volumeMounts"]
+    (volume,) = (each for each in pod_spec["volumes"] if each["name"] == mount["name"])
+    path = {"path": "/var/lib/kubelet/pods-api", "type": "DirectoryOrCreate"}
+    assert volume["hostPath"] == path
+    (agent,) = pod_spec["containers"]
+    assert mount["name"] not in {each["name"] for each in agent["volumeMounts"]}
 
 
 def test_the_namespace_of_the_agents_leases_holds_nothing_else(pod_spec: dict[str, Any]):

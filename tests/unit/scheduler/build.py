@@ -78,6 +78,7 @@ def node_object(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
     unschedulable: bool = False,
+    features: Sequence[str] = (),
 ) -> dict[str, Any]:
     return {
         "metadata": {
@@ -86,7 +87,10 @@ def node_object(
             "labels": {"kubernetes.io/hostname": name, **(labels or {})},
         },
         "spec": {"taints": list(taints), "unschedulable": unschedulable},
-        "status": {"allocatable": {"pods": "110", **allocatable}},
+        "status": {
+            "allocatable": {"pods": "110", **allocatable},
+            "declaredFeatures": list(features),
+        },
     }
 
 
@@ -129,7 +133,7 @@ class World:
     """A cluster that tests feed by hand; ``kubelet`` plays the node's part."""
 
     def __init__(self, **options: Any) -> None:
-        self.cluster = Cluster()
+        self.cluster = Cluster(options.get("pool"))
         self.cycle = Cycle(self.cluster, Options(**options))
         self.kubelets: dict[str, NodeState] = {}
 

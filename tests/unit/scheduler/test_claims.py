@@ -198,6 +198,35 @@ async def test_what_a_dead_scheduler_has_reserved_on_a_node_that_is_full_is_free
         assert site.where("p") == "n"
 
 
+@pytest.mark.parametrize("change", ["gone", "tainted", "ruled"])
+async def test_what_was_given_before_and_is_lost_since_is_given_anew(
+    site: Site, change: str
+) -> None:
+    """A scheduler has died after it wrote the claim; then the device went, or was tainted."""
+    site.claim("c")
+    site.pod("p", **uses("c"))
+    uid = site.get("p")["metadata"]["uid"]
+    result = {"request": "gpus", "driver": DRIVER, "pool": "n", "device": "gpu-0"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}],
+    }
+    site.api.patch("resourceclaims", "c", {"status": status}, "default", subresource="status")
+    taint = {"key": "broken", "effect": "NoSchedule"}
+    if change == "ruled":
+        selector = {"driver": DRIVER, "pool": "n", "device": "gpu-0"}
+        spec = {"deviceSelector": selector, "taint": taint}
+        site.api.create("devicetaintrules", {"metadata": {"name": "broken"}, "spec": spec})
+    else:
+        spec = site.api.get("resourceslices", "n-gpus")["spec"]
+        first, *rest = spec["devices"]
+        devices = rest if change == "gone" else [{**first, "taints": [taint]}, *rest]
+        site.api.patch("resourceslices", "n-gpus", {"spec": {"devices": devices}})
+    async with site.scheduler():
+        await until(lambda: site.phase("p") == "Running")
+        assert held(site.of("c")) == ["gpu-1"]
+
+
 async def test_an_extended_resource_is_served_and_given_back(site: Site) -> None:
     site.api.patch("deviceclasses", "gpu", {"spec": {"extendedResourceName": "example.com/gpu"}})
     async with site.scheduler():

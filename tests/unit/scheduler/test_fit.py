@@ -113,7 +113,12 @@ def test_named_shapes_are_measured(tmp_path: Path) -> None:
     made, metrics = world(1), SchedulerMetrics()
     desk = FitDesk(made.cluster, made.cycle)
     pods = shapes.views(shapes.read_shapes(file), made.cluster.shapes)
-    shapes.measure(metrics, made.cluster.nodes.values(), pods, desk.count)
+    shapes.measure(
+        metrics,
+        made.cluster.nodes.values(),
+        pods,
+        {name: desk.count(pod) for name, pod in pods.items()},
+    )
     value = metrics.registry.get_sample_value
     assert value("rte_fit_pods", {"shape": "large"}) == 1
     assert value("rte_fit_pods", {"shape": "small"}) == 4

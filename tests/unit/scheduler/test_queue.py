@@ -45,11 +45,11 @@ def test_a_group_sleeps_and_wakes_as_one() -> None:
     queue.push(newcomer, newcomer.shape.key)
     assert queue.pop() is None
     assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 4}
-    queue.wake([ClusterEvent(Kind.REPORT, "n")], lambda *_: True)
+    queue.wake([ClusterEvent(Kind.REPORT, "n")], lambda *_: True, lambda *_: None, 1)
     assert queue.pop() is None
-    queue.wake([ClusterEvent(Kind.POD_GONE, "n")], lambda *_: False)
+    queue.wake([ClusterEvent(Kind.POD_GONE, "n")], lambda *_: False, lambda *_: None, 1)
     assert queue.pop() is None
-    queue.wake([ClusterEvent(Kind.POD_GONE, "n")], lambda *_: True)
+    queue.wake([ClusterEvent(Kind.POD_GONE, "n")], lambda *_: True, lambda *_: None, 1)
     assert names(queue) == ["p0", "p1", "p2", "p3"]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rte import errors
 from rte.kube.client import STRATEGIC_PATCH
 from rte.scheduler.loop import making_room
 from rte.scheduler.plugins import default_preemption as preemption
@@ -485,28 +486,38 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
                 assert not second.is_active()
 
 
-async def test_a_takeover_lists_all_pods_only_where_nothing_moves(town: Town) -> None:
-    """Its own watch of pods tells it all that the replica before it did, as soon as it moves on."""
+async def test_a_takeover_lists_all_pods_only_where_it_must(town: Town) -> None:
+    """Watches tell all that the replica before it did, and where nothing moves that it is all."""
     await town.node("n")
     async with town.scheduler() as scheduler:
         town.pod("first", "1")
         await until(lambda: town.phase("first") == "Running")
         lists: list[str] = []
-        real = scheduler.client.get
+        real, stream = scheduler.client.get, scheduler.client.stream
 
         async def get(path: str, **query: str) -> dict[str, Any]:
-            if path == "/api/v1/pods":
-                lists.append(query["limit"])
             answer = await real(path, **query)
-            if query.get("limit") == "1" and moving:
-                town.pod("next", "1")
+            if path == "/api/v1/pods":
+                lists.append(query.get("limit") or "none")
+                if moving:
+                    town.pod("next", "1")
             return answer
 
         scheduler.client.get = get  # type: ignore[method-assign]
         moving = True
         await scheduler.feeds.relist()
-        assert lists == ["1"]
+        assert lists == ["none"]
         moving = False
         await until(lambda: town.phase("next") == "Running")
+        town.api.create("leases", {"metadata": {"name": "newer"}}, "default")
         await scheduler.feeds.relist()
-        assert lists[1:] == ["1", "500"]
+        assert lists == ["none", "none"]
+
+        def refused(*args: Any, **options: Any) -> Any:
+            raise errors.KubeError("no watch for you", status=500)
+
+        scheduler.client.stream = refused  # type: ignore[method-assign]
+        town.api.create("leases", {"metadata": {"name": "newest"}}, "default")
+        await scheduler.feeds.relist()
+        assert lists[2:] == ["none", "500"]
+        scheduler.client.stream = stream  # type: ignore[method-assign]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rte.scheduler.cache.table import Table
+from rte.scheduler.cache.table import Screened, Table
 from rte.scheduler.loop import cycle
 from tests.unit.scheduler.build import World, machine, state
 
@@ -43,6 +44,48 @@ def test_what_the_check_accepts_passes_the_screen(
         for entry in world.cluster.nodes.values():
             if not world.cycle.check(entry, pod).reason:
                 assert entry.row in passed
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_table_that_was_asked_before_answers_as_a_new_one(data: st.DataObject) -> None:
+    world = World()
+    for number, policy in enumerate(["restricted", "single-numa-node", "best-effort"]):
+        world.node(f"n{number}", state(machine(zones=2, cpus=6), policy=policy))
+    table, cluster = Table(world.cluster.columns), world.cluster
+    asked = [world.pod(cpu=data.draw(_BOXES), guaranteed=bool(n % 3)) for n in range(4)]
+    seen, placed = 0, []
+    for _ in range(data.draw(st.integers(1, 6))):
+        table.refresh(cluster.changed_since(seen))
+        seen = cluster.sequence
+        fresh = Table(cluster.columns)
+        fresh.refresh(cluster.nodes.values())
+        for pod in asked:
+            kept, new = table.screen(pod.shape), fresh.screen(pod.shape)
+            assert kept.rows.tolist() == new.rows.tolist()
+            assert kept.keys.tolist() == new.keys.tolist()
+            assert kept.dropped == new.dropped
+        match data.draw(st.sampled_from(["place", "end", "node"])):
+            case "place":
+                pod = world.pod(cpu=data.draw(_BOXES))
+                if world.place(pod):
+                    placed.append(pod)
+            case "end" if placed:
+                world.end(placed.pop(0))
+            case _:
+                world.node(f"n{len(cluster.nodes)}", state(machine(zones=4, cpus=2)))
+
+
+@given(st.lists(st.integers(0, 5), max_size=600), st.booleans())
+def test_rows_come_in_the_order_of_their_keys_the_first_of_equal_ones_first(
+    keys: list[int], preferred: bool
+) -> None:
+    screened = Screened(np.arange(len(keys)), np.array(keys, dtype=np.int64), frozenset())
+    preference = np.array([float(key % 2) for key in keys]) if preferred else None
+    expected = sorted(
+        range(len(keys)), key=lambda row: (-(keys[row] % 2) if preferred else 0, keys[row], row)
+    )
+    assert list(screened.best_first(preference)) == expected
 
 
 def test_many_nodes_are_decided_by_the_screen_in_best_fit_order() -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rte.scheduler.framework.events import ClusterEvent, Kind
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from rte.telemetry.effects import Measured
-from tests.unit.scheduler.build import machine, state
+from tests.unit.scheduler.build import World, machine, state
 from tests.unit.scheduler.desk import Desk
 
 SOME: dict[str, Any] = {"guaranteed": False, "cpu": "100m"}
@@ -185,3 +190,41 @@ def test_a_claim_that_appears_wakes_its_pod() -> None:
     }
     desk.put("claims", "default/c", claim)
     assert desk.where(pod) == "a"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    policy=st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+    held=st.lists(st.sampled_from(["1", "2", "500m"]), max_size=4),
+    asked=st.lists(st.sampled_from(["1", "2", "3", "500m", "1500m"]), min_size=1, max_size=3),
+    memory=st.sampled_from(["1Gi", "6Gi", "40Gi"]),
+)
+def test_who_is_not_asked_could_not_have_been_helped(policy, held, asked, memory) -> None:
+    world = World()
+    world.node("n", state(machine(zones=2, cpus=4), policy=policy))
+    for cpu in held:
+        world.place(world.pod(cpu=cpu))
+    pod = world.pod(cpu=asked, memory=memory)
+    plugins = frozenset({NodeResourceTopology.name, NodeResourcesFit.name})
+    for kind in (Kind.REPORT, Kind.POD_GONE, Kind.NODE_ALLOCATABLE):
+        event = ClusterEvent(kind, "n")
+        for names in (plugins, *(frozenset({name}) for name in plugins)):
+            room = world.cycle.room(event, names)
+            assert room is not None
+            if world.cycle.profile.helps(event, pod, names, world.cluster):
+                assert all(need <= has for need, has in zip(pod.shape.needs, room, strict=True))
+
+
+def test_a_report_wakes_only_those_whom_its_node_can_hold() -> None:
+    desk = Desk()
+    desk.node("n", state(machine(zones=2, cpus=4)))
+    desk.node("m", state(machine(zones=2, cpus=4)))
+    held = [desk.pod(f"held{number}", cpu="3", node_name="n") for number in range(2)]
+    held += [desk.pod(f"more{number}", cpu="3", node_name="m") for number in range(2)]
+    desk.run_all()
+    large, small = desk.pod("large", cpu="6"), desk.pod("small", cpu="3")
+    before = attempts(desk)
+    desk.end(held[0])
+    assert desk.where(small) == "n"
+    assert desk.where(large) == ""
+    assert attempts(desk) == before + 1

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.placement.groups.check import preference, violations
 from rte.placement.groups.cluster import Cluster
+from rte.placement.groups.holdings import used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY
 from rte.placement.groups.nhd.adopt import adopt, read_placed
 from rte.placement.groups.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.placement.groups.allocation import Allocation, GroupAllocation
     from rte.placement.groups.cluster import Choice
@@ -103,6 +104,24 @@ def replay(
         compared.append(_compare(pod, request, whole, faults, choice, cluster))
         cluster.hold(pod.name, pod.node, Record(pod=pod.name, node=pod.node, allocation=theirs))
     return compared
+
+
+def holdings_of(
+    nodes: Mapping[str, LabelledNode], pods: Iterable[RecordedPod]
+) -> Iterator[tuple[str, Used | str]]:
+    """What NHD's pods hold on each node, by name; a text where some record cannot be read."""
+    by_node: dict[str, dict[str, Allocation]] = {name: {} for name in nodes}
+    unreadable: dict[str, str] = {}
+    for pod in pods:
+        if pod.node not in nodes:
+            continue
+        try:
+            held = adopt(read_placed(pod.file), nodes[pod.node].inventory)
+            by_node[pod.node][pod.name] = held
+        except errors.RteError as error:
+            unreadable[pod.node] = f"what {pod.name} holds is not known: {error}"
+    for name, allocations in sorted(by_node.items()):
+        yield name, unreadable.get(name) or used_by(allocations)
 
 
 def _unreadable(pod: RecordedPod, why: str) -> Compared:

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.nhd import triad
+from rte.placement.groups.nhd import compatible, triad
 from rte.placement.groups.request import ANNOTATION
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def convert(
     triad_set: Mapping[str, Any],
     config_maps: Mapping[str, Mapping[str, str]],
     scheduler_name: str,
+    *,
+    nhd_config: bool = False,
 ) -> dict[str, Any]:
     """The StatefulSet of a TriadSet.
 
@@ -36,6 +38,7 @@ def convert(
         config_maps: name -> data, of the set's namespace; with the one that its pods mount, the
             request is written into the template.
         scheduler_name: who places the pods from now on.
+        nhd_config: the bind fills the file in, and the pods find it in NHD's annotation.
 
     Raises:
         errors.ParseError: the object lacks what its CRD requires.
@@ -58,13 +61,19 @@ def convert(
             "serviceName": metadata.get("name", ""),
             # NHD starts all missing pods at once.
             "podManagementPolicy": "Parallel",
-            "template": _template(spec["template"], config_maps, scheduler_name),
+            "template": _template(
+                spec["template"], config_maps, scheduler_name, nhd_config=nhd_config
+            ),
         },
     }
 
 
 def _template(
-    told: Mapping[str, Any], config_maps: Mapping[str, Mapping[str, str]], scheduler_name: str
+    told: Mapping[str, Any],
+    config_maps: Mapping[str, Mapping[str, str]],
+    scheduler_name: str,
+    *,
+    nhd_config: bool,
 ) -> dict[str, Any]:
     template = copy.deepcopy(dict(told))
     metadata = template.setdefault("metadata", {})
@@ -77,6 +86,8 @@ def _template(
         names = sorted({name.strip() for name in groups.split(",") if name.strip()})
         if names:
             document["nodeGroups"] = names
+        if nhd_config:
+            document["render"] = {compatible.FIELD: text}
         kept[ANNOTATION] = json.dumps(document)
     metadata["annotations"] = kept
     spec = template.setdefault("spec", {})

@@ -135,10 +135,10 @@ class Supply:
             and function.mbps >= wish.min_mbps
             and (function.nic.rdma or not wish.rdma)
             and (wish.kind == "any" or (wish.kind == "vf") == (function.nic.pf is not None))
-            and self._may_share(function, exclusive=wish.exclusive)
+            and self.may_share(function, exclusive=wish.exclusive)
         )
 
-    def _may_share(self, function: Function, *, exclusive: bool) -> bool:
+    def may_share(self, function: Function, *, exclusive: bool) -> bool:
         """Whether what other pods hold of a function leaves it to a pod of ours."""
         use = function.use
         if use is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rte import errors
@@ -10,7 +12,7 @@ from rte.placement.joint.gang import place_together
 from rte.scheduler.loop.gangs.ground import members_of, node_of, problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rte.placement.joint.fit import Fit
     from rte.placement.joint.gang import Answer
@@ -28,6 +30,7 @@ class FitDesk:
         self._table = FitTable()
         self._nodes: dict[str, Node] = {}
         self._read = 0
+        self._stale: dict[str, None] = {}
 
     def count(self, pod: PodView) -> Fit:
         """How many copies fit, node by node.
@@ -35,9 +38,17 @@ class FitDesk:
         Raises:
             errors.UsageError: the pod can be placed nowhere, whatever the nodes.
         """
+        return self.counting(pod)()
+
+    def counting(self, pod: PodView) -> Callable[[], Fit]:
+        """:meth:`count`, of which what is returned is the long part: it leaves the cluster alone.
+
+        Raises:
+            errors.UsageError: the pod can be placed nowhere, whatever the nodes.
+        """
         (member,) = self._members([pod])
         self._refresh()
-        return self._table.count(member)
+        return partial(self._table.count, member)
 
     def place(
         self, pods: Sequence[PodView], *, min_count: int | None = None, topology_key: str = ""
@@ -64,16 +75,24 @@ class FitDesk:
                 raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
         return members_of(self._cluster, self._cycle, pods)
 
-    def _refresh(self) -> None:
+    def catch_up(self, most: int) -> int:
+        """Read so many of the nodes that have changed; how many are left."""
         changed = self._cluster.changed_since(self._read)
         self._read = self._cluster.sequence
-        for entry in changed:
-            node = node_of(entry)
+        self._stale.update(dict.fromkeys(entry.name for entry in changed))
+        for name in list(islice(self._stale, most)):
+            del self._stale[name]
+            entry = self._cluster.nodes.get(name)
+            node = node_of(entry) if entry is not None else None
             if node is not None:
-                self._nodes[entry.name] = node
+                self._nodes[name] = node
                 self._table.put(node)
             else:
-                self._nodes.pop(entry.name, None)
+                self._nodes.pop(name, None)
+        return len(self._stale)
+
+    def _refresh(self) -> None:
+        self.catch_up(len(self._cluster.nodes) + len(self._stale))
         gone = self._nodes.keys() - self._cluster.nodes.keys()
         for name in gone:
             del self._nodes[name]

@@ -15,13 +15,14 @@ from rte.placement.groups import allocation, facts, holdings, request
 from rte.placement.groups.answers import Answers
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.live import Held, Holder, held_by
-from rte.placement.groups.nhd import adopt
+from rte.placement.groups.nhd import adopt, compatible
 from rte.placement.groups.nhd.triadset import NHD_SCHEDULER
 from rte.placement.groups.parsing import check_pages, parse_request
 
 if TYPE_CHECKING:
     from rte.placement.groups.answers import Ground, Wish
     from rte.placement.groups.inventory import NodeFacts
+    from rte.placement.groups.nhd.triad import Triad
     from rte.placement.groups.policies import Policies
     from rte.placement.groups.request import Request
     from rte.scheduler.framework.node import NodeEntry
@@ -35,11 +36,16 @@ _MOST_SHAPES = 4096
 
 @dataclass(frozen=True, slots=True)
 class OnNode:
-    """A node as processing groups see it."""
+    """A node as processing groups see it.
+
+    Attributes:
+        kept: a pod that it makes room for does not fit yet: nobody else gets what comes free.
+    """
 
     ground: Ground
     facts: NodeFacts
     held: Held
+    kept: bool = False
 
 
 class Books:
@@ -49,6 +55,7 @@ class Books:
         self.policies = policies
         self.answers = Answers()
         self._wishes: dict[bytes, Wish | RequestError] = {}
+        self._files: dict[bytes, Triad] = {}
 
     def wish(self, shape: Shape) -> Wish | RequestError | None:
         """What pods of the shape ask for, or what is wrong with it; None: they ask for nothing."""
@@ -59,8 +66,11 @@ class Books:
         if known is None:
             if len(self._wishes) >= _MOST_SHAPES:
                 self._wishes.clear()
+                self._files.clear()
             try:
                 known = self.answers.wish(_request(text, shape))
+                if file := compatible.file_of(text):
+                    self._files[shape.key] = file
             except RequestError as error:
                 known = error
             self._wishes[shape.key] = known
@@ -70,6 +80,10 @@ class Books:
         """What pods of the shape ask for; None also where that is invalid."""
         wish = self.wish(shape)
         return None if isinstance(wish, RequestError) else wish
+
+    def file(self, shape: Shape) -> Triad | None:
+        """NHD's file that the bind fills in for pods of the shape."""
+        return self._files.get(shape.key) if self.valid(shape) is not None else None
 
     def on(self, entry: NodeEntry) -> OnNode | None:
         """The node; None where its agent publishes no inventory."""
@@ -109,7 +123,7 @@ class Books:
             return known
         given = self.answers.place(wish, known.ground).allocation
         if given is None:
-            return known
+            return replace(known, kept=True)
         allocations = {**known.held.allocations, pod.uid: given}
         ground = known.ground
         used = holdings.used_by(allocations)

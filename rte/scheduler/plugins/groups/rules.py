@@ -14,12 +14,15 @@ from rte.placement.groups import allocation, holdings, networks
 from rte.placement.groups.cluster import preference
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.facts import site_values
+from rte.placement.groups.nhd import adopt
+from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.place import ALIGNMENT, RESOURCES, unfit
 from rte.placement.groups.record import Record, devices_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
     Annotate,
     Clocked,
+    Drains,
     NodeFilter,
     Passed,
     PreFilter,
@@ -27,11 +30,14 @@ from rte.scheduler.framework.plugin import (
 )
 from rte.scheduler.plugins.groups.books import holder
 from rte.scheduler.plugins.groups.settling import Settling
+from rte.scheduler.plugins.groups.totals import Totals
+from rte.telemetry.effects import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.nhd.triad import Triad
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -128,7 +134,7 @@ class GroupsNode(NodeFilter, Clocked):
             self._settling.disturb(node.name, pod.uid, until)
 
 
-class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
+class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
     """The allocation: exact, and proven where there is none.
 
     Attributes:
@@ -148,6 +154,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         self._looked_at = -1
         self._told: dict[str, frozenset[tuple[str, str]]] = {}
         self._cut_off = 0
+        self._totals = Totals()
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """A pod that held nothing gives nothing back."""
@@ -159,17 +166,33 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         known = self.books.on(node) if wish is not None else None
         if wish is None or known is None:
             return status
+        if known.kept:
+            return _refused(status, ("kept-for-another-pod",))
         decision = self.books.answers.place(wish, known.ground)
         given = decision.allocation
         if given is None:
             resources = bool(_OF_ROOM.intersection(decision.reasons))
             return replace(_refused(status, decision.reasons), resources=resources)
-        if known.ground.policy.networks:
+        file = self.books.file(shape)
+        if known.ground.policy.networks or file:
+            record = _record("", node, known, given)
             try:
-                _networks(_record("", node, known, given), known, "")
+                _networks(record, known, "")
             except errors.RteError as error:
                 return replace(_refused(status, ("networks",)), message=str(error))
+            try:
+                _filled(file, record)
+            except errors.RteError as error:
+                return replace(_refused(status, ("nhd-config",)), message=str(error))
         return replace(status, groups=given)
+
+    def missing(self, shape: Shape, node: NodeEntry) -> int:
+        """CPUs and devices that pods with groups hold there; less and less while it drains."""
+        known = self.books.on(node) if self.books.valid(shape) is not None else None
+        if known is None:
+            return 0
+        used = known.ground.used
+        return used.cpus.bit_count() + len(used.gpus) + len(used.nics)
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Pods with groups."""
@@ -198,7 +221,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         return scores
 
     def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:
-        """The record, tied to the pod's UID, and its network selection."""
+        """The record, tied to the pod's UID, its network selection, and NHD's file for it."""
         known = self.books.on(node)
         if status.groups is None or known is None:
             return {}
@@ -207,6 +230,8 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         selected = _networks(record, known, pod.annotations.get(networks.ANNOTATION, ""))
         if selected:
             written[networks.ANNOTATION] = selected
+        if filled := _filled(self.books.file(pod.shape), record):
+            written[adopt.ANNOTATION] = filled
         return written
 
     def second(self, now: float, snapshot: Snapshot) -> Passed:  # noqa: ARG002
@@ -216,14 +241,22 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked):
         notes: list[tuple[PodView, str, str]] = []
         for entry in changed:
             notes += self._look(entry)
+            known = self.books.on(entry)
+            self._totals.set(entry.name, known.ground if known else None)
         for name in self._told.keys() - snapshot.nodes.keys():
             del self._told[name]
+        self._totals.keep(snapshot.nodes.keys())
         cut_off = self.books.answers.cut_off
         limits, self._cut_off = cut_off - self._cut_off, cut_off
+        conflicts = float(sum(map(len, self._told.values())))
         return Passed(
             metrics=(
-                ("group_conflicts", float(sum(map(len, self._told.values()))), "set"),
-                ("group_search_limits", float(limits), "inc"),
+                Measured("group_conflicts", conflicts, how="set"),
+                Measured("group_search_limits", float(limits)),
+                *(
+                    Measured("group_amounts", float(amount), state, how="set")
+                    for state, amount in self._totals.changed()
+                ),
             ),
             notes=tuple(notes),
         )
@@ -266,3 +299,7 @@ def _record(uid: str, node: NodeEntry, known: OnNode, given: Allocation) -> Reco
 def _networks(record: Record, known: OnNode, existing: str) -> str:
     template = known.ground.policy.networks
     return networks.selection(template, record, existing) if template else ""
+
+
+def _filled(file: Triad | None, record: Record) -> str:
+    return write_back(file, record) if file else ""

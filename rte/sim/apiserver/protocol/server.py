@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from rte.sim.apiserver.verbs.bodies import Options
 
 _WATCH_SECONDS = (1800, 3600)
+
+#: A watch gets a bookmark so long before its end.
+_LAST_BOOKMARK_S = 2.0
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _MISSING = "404 page not found\n"
 _NODE_PROXY = re.compile(r"/api/v1/nodes/([^/]+)/proxy(/.*)?")
@@ -321,7 +324,10 @@ class Server:
         seconds = float(text) if text.isdigit() and int(text) else random.uniform(*_WATCH_SECONDS)
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
+        # As the API server: now and then, and 2 s before the end.
         next_bookmark = loop.time() + self._bookmark_seconds
+        if seconds > _LAST_BOOKMARK_S:
+            next_bookmark = min(next_bookmark, end - _LAST_BOOKMARK_S)
         await stream.events(watch.pending())
         if initial and bookmarks:
             await stream.bookmark(self.api.store.revision, first=True)

@@ -9,7 +9,6 @@ import pytest
 from rte.model.machine import PCIZones
 from rte.placement import admit
 from rte.placement.dra import Alignment, Reason, Wish, align, decode, truth
-from rte.placement.dra import alignment as alignment_of
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
 from tests.unit.placement import build as nodes
@@ -148,34 +147,6 @@ def test_devices_that_are_only_watched_may_be_anywhere() -> None:
 
     assert len(devices_of(answer.verdict)) == 9
     assert answer.alignment is Alignment.ALIGNED
-
-
-def test_the_score_falls_where_devices_are_left_without_cpus() -> None:
-    state = nodes.node(nodes.topology(2, 1, 4, 2), "none")
-    places = Places.of(state.topology, None)
-    supply = supply_of(EIGHT)
-    full = alignment_of.score(state, supply, places)
-    zone_1 = state.topology.zone_cpus[1]
-    spent = replace(state, shared=state.shared & ~zone_1)
-
-    assert full == 100
-    assert alignment_of.score(spent, supply, places) == 50
-    held = claim_of(name="other", status=allocation(*(f"gpu-{n}" for n in range(4, 8))))
-    assert alignment_of.score(spent, supply_of(EIGHT, held=(held,)), places) == 100
-    assert alignment_of.score(state, supply_of(), places) == 100
-
-
-def test_the_score_rises_when_a_lower_zone_is_closed_to_pods() -> None:
-    """While the kubelet chooses zone 0, nobody gets the devices of zone 1."""
-    state = nodes.node(nodes.topology(2, 1, 4, 2), "single-numa-node")
-    places = Places.of(state.topology, None)
-    held = claim_of(name="other", status=allocation(*(f"gpu-{n}" for n in range(4))))
-    supply = supply_of(EIGHT, held=(held,))
-    zone_0 = state.topology.zone_cpus[0]
-    closed = replace(state, shared=state.shared & ~zone_0)
-
-    assert alignment_of.score(closed, supply, places) == 100
-    assert alignment_of.score(state, supply, places) < 60
 
 
 def test_the_truth_about_running_pods() -> None:

@@ -57,7 +57,8 @@ def test_a_row_says_the_same_in_whatever_company(states, each):
     [
         (build.node(), simple("a", cpus=3), 4),
         (build.node(policy="restricted"), simple("a", cpus=3), 4),
-        (build.node(policy="restricted"), simple("a", cpus=9), UNKNOWN),
+        (build.node(policy="restricted"), simple("a", cpus=9), 0),
+        (build.node(policy="restricted"), simple("a", cpus=9, memory=17), UNKNOWN),
         (build.node(policy="best-effort", memory_policy="None"), simple("a", cpus=3), 5),
         (build.node(policy="best-effort"), simple("a", cpus=3), UNKNOWN),
         (build.node(devices={GPU: pool(0, 1, 1)}), simple("a", cpus=1, gpus=1), 3),

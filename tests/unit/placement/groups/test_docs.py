@@ -36,10 +36,14 @@ def commands_of_the_page_about_nhd() -> list[str]:
 def test_every_command_of_the_page_about_nhd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """Those of rte; tests/cluster/test_groups.py has those of kubectl."""
+    """Those of rte; tests/cluster/test_nhd.py has those of kubectl."""
     monkeypatch.chdir(tmp_path)
     _, record = allocated()
-    node = {"kind": "Node", "metadata": {"name": "n", "labels": LABELS}}
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": LABELS},
+        "status": {"allocatable": {"hugepages-1Gi": "8Gi"}},
+    }
     pod = {
         "kind": "Pod",
         "metadata": {"name": "p", "annotations": {"sigproc.viasat.io/nhd_config": FILE}},
@@ -74,3 +78,11 @@ def test_the_policy_of_the_page_is_the_default() -> None:
 
     assert policies.default == DEFAULT_POLICY
     assert policies.of({"pool": "radio"}).nic_sharing == "bandwidth"
+
+
+def test_the_tests_that_the_page_about_nhd_names_are_there() -> None:
+    names = set(re.findall(r"`((?:\w+/)*test_\w+\.py)`", (DOCS / "nhd.md").read_text()))
+    there = [path.as_posix() for path in (DOCS.parent / "tests").rglob("test_*.py")]
+
+    assert len(names) > 20
+    assert [name for name in names if not any(path.endswith(f"/{name}") for path in there)] == []

@@ -181,6 +181,7 @@ LABELS = {
     f"{labels.PREFIX}nfd-extras-nic.pf0.mlx.0200000000AC.100000Mbs.1.ae.1.0": "true",
     f"{labels.PREFIX}nfd-extras-sriov.x.pf0": "true",
     f"{labels.PREFIX}nfd-extras-gpu.0.V100.0.17": "true",
+    f"{labels.PREFIX}nfd-extras-gpu.1.V100.0.17": "true",
     "NHD_GROUP": "b.a",
     "DATA_PLANE_VLAN": "100",
     "DATA_DEFAULT_GW": "10.1.0.1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,16 @@ from rte.nrt import group_inventory
 from rte.placement.groups import networks
 from rte.placement.groups.check import violations
 from rte.placement.groups.inventory import NOTHING_USED, Policy
-from rte.placement.groups.nhd import adopt
+from rte.placement.groups.nhd import adopt, libconfig, triad
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import read_policies
+from rte.scheduler.front import usage
+from rte.scheduler.front.groups import books_of
 from rte.scheduler.loop import messages
 from rte.scheduler.plugins.registry import Options
+from rte.telemetry.effects import Measured
 from tests.unit.placement.groups.nodes import two_sockets
+from tests.unit.placement.groups.test_nhd import FILE as NHD_FILE
 from tests.unit.scheduler.groups.rack import Rack, asking
 
 RADIO = asking({"queues": [{"rx": 20, "tx": 20}], "workers": 1})
@@ -380,3 +385,151 @@ def test_pods_of_a_gang_get_groups_beside_each_other_or_none(number: int, placed
     given = [rack.record(uid).allocation.groups[0] for uid in uids if rack.where(uid)]
     assert len({it.nics[0].address for it in given}) == placed
     assert len({it.gpus[0] for it in given}) == placed
+
+
+#: All six cores of a zone, and one of them.
+LARGE, SMALL = asking({"workers": 12}), asking({"workers": 2})
+
+
+def beside_small_ones(reserve_after: float) -> tuple[Rack, list[str], str]:
+    """Two nodes full of small pods, and a large one that has waited long."""
+    rack = Rack(reserve_after=reserve_after, preempts=False)
+    for name in ("a", "b"):
+        rack.server(name)
+    small = [rack.asks(SMALL, name=f"small-{i}") for i in range(24)]
+    assert all(rack.where(uid) for uid in small)
+    large = rack.asks(LARGE, name="large")
+    rack.pass_time(62.0)
+    return rack, small, large
+
+
+@pytest.mark.parametrize("reserve_after", [60.0, 0.0])
+def test_a_large_pod_beside_small_ones_that_come_and_go_gets_its_turn(reserve_after: float) -> None:
+    """Whatever ends, the next small one is there before: no zone is ever empty by chance."""
+    rack, small, large = beside_small_ones(reserve_after)
+    others: list[str] = []
+    for number, uid in enumerate(small):
+        others.append(rack.asks(SMALL, name=f"next-{number}"))
+        rack.end(uid)
+        rack.pass_time(5.0)
+        if rack.where(large):
+            break
+    # The promise is kept, and over: what comes free now is for those who wait.
+    for uid in [uid for uid in small if ("pods", uid) in rack.objects][:1]:
+        rack.end(uid)
+    rack.pass_time(10.0)
+
+    assert bool(rack.where(large)) is bool(reserve_after)
+    assert any(rack.where(uid) for uid in others)
+    assert rack.machine.cluster.nominations == {}
+
+
+def test_a_kept_node_says_for_whom_and_lets_pods_without_groups_in() -> None:
+    rack, small, large = beside_small_ones(60.0)
+    kept = rack.machine.cluster.nominations[large]
+    free = next(uid for uid in small if rack.where(uid) == kept)
+    rack.end(free)
+    late = rack.asks(SMALL, name="late", nodeSelector={"kubernetes.io/hostname": kept})
+    ordinary = rack.pod("ordinary", "100m", guaranteed=False)
+
+    assert rack.where(late) == ""
+    assert rack.where(ordinary)
+    assert rack.events("NodeReserved")
+
+
+def test_more_important_groups_need_not_wait_for_a_reservation() -> None:
+    rack, small, large = beside_small_ones(60.0)
+    kept = rack.machine.cluster.nominations[large]
+    rack.end(next(uid for uid in small if rack.where(uid) == kept))
+    selector = {"kubernetes.io/hostname": kept}
+    urgent = rack.asks(SMALL, name="urgent", priority=10, nodeSelector=selector)
+
+    assert rack.where(urgent) == kept
+
+
+def amounts_of(rack: Rack) -> dict[tuple[str, ...], float]:
+    """The metric as it stands."""
+    told = rack.told(Measured)
+    return {one.labels: one.value for one in told if one.metric == "group_amounts"}
+
+
+def test_what_nodes_have_is_measured() -> None:
+    rack = a_rack("a", "b")
+    uid = rack.asks(asking({"gpus": [{"feeders": 1}]}, hugepages={"1Gi": 2}), mem="1Gi",
+                    extra={"hugepages-1Gi": "2Gi"})  # fmt: skip
+    rack.pass_time(2.0)
+
+    assert rack.where(uid)
+    assert amounts_of(rack) == {
+        ("cpus", "free"): 46, ("cpus", "held"): 1, ("cpus", "stranded"): 1,
+        ("cpus", "reserved"): 16,
+        ("gpus", "free"): 7, ("gpus", "held"): 1, ("nics", "free"): 4, ("nics", "held"): 0,
+        ("hugepages-1Gi", "free"): 62, ("hugepages-1Gi", "held"): 2,
+        ("hugepages-1Gi", "reserved"): 0,
+    }  # fmt: skip
+    rack.delete("pods", uid)
+    rack.delete("nodes", "b")
+    rack.pass_time(2.0)
+    now = amounts_of(rack)
+    assert (now["cpus", "free"], now["cpus", "held"], now["gpus", "free"]) == (24, 0, 4)
+
+
+def test_how_full_nodes_are_is_served_by_node() -> None:
+    rack = a_rack("a", "b")
+    uid = rack.asks(RADIO, name="radio")
+    rack.node("plain")
+    books = books_of(rack.machine.cycle)
+
+    first, second = usage.documents(rack.machine.cluster, books)
+
+    assert (first["node"], second["node"]) == ("a", "b")
+    held, free = (first, second) if rack.where(uid) == "a" else (second, first)
+    assert list(held["pods"]) == ["default/radio"]
+    assert held["amounts"]["cpus"]["held"] == 3
+    (used,) = (nic for nic in held["nics"] if nic["rx"])
+    assert (used["rx"], used["tx"], used["mbps"]) == (20_000, 20_000, 100_000)
+    assert held["free"][0]["cores"] + held["free"][1]["cores"] == 10
+    assert (free["pods"], free["conflicts"], free["unreadable"]) == ({}, [], {})
+    json.dumps([held, free])
+
+
+def nhds_request(**render: object) -> str:
+    """NHD's file as a request that carries it along."""
+    document = dict(triad.read(NHD_FILE).document)
+    return json.dumps({**document, "hugepages": {}, "render": {"triad": NHD_FILE, **render}})
+
+
+def test_a_pod_goes_on_reading_its_file_where_nhd_wrote_it() -> None:
+    rack = a_rack()
+    labels = {"DATA_PLANE_VLAN": "100", "DATA_DEFAULT_GW": "10.1.0.1"}
+    rack.server("a", labels=labels)
+    rack.server("b")
+    uid = rack.asks(nhds_request())
+
+    # The file names the VLAN, of which b knows nothing.
+    assert rack.where(uid) == "a"
+    filled = rack.annotation(uid, adopt.ANNOTATION)
+    settings: Any = libconfig.parse(filled)
+    (group,) = rack.record(uid).allocation.groups
+    assert settings["Mod"][0]["dp"][0]["cpu_workers"] == [*group.workers]
+    assert settings["Ctl"]["vlan"] == 100
+    late = rack.asks(nhds_request(), nodeSelector={"kubernetes.io/hostname": "b"})
+    assert "nhd-config" in rack.why(late)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (7, "render.triad: must be a string"),
+        ("a =", "render.triad: "),
+        ("a = 1;", "render.triad: Hugepages_GB: "),
+    ],
+)
+def test_a_damaged_file_of_nhd_is_told_with_its_place(file: object, said: str) -> None:
+    rack = a_rack("a")
+    uid = rack.asks(nhds_request(triad=file))
+    rack.pass_time(1.0)
+
+    (told,) = (told for told in rack.told(messages.Unschedulable) if told.pod.uid == uid)
+    assert told.reason == "InvalidGroups"
+    assert told.message.startswith(said)

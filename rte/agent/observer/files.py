@@ -1,0 +1,83 @@
+"""The kubelet's state files as they were read last."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from rte.agent.observer.clocks import Clocks
+    from rte.model.kubelet import StateFiles
+
+
+class Files:
+    """What the files say, and whether they were caught between two writes.
+
+    Attributes:
+        content: as read last; None: nothing was read yet.
+        changed_at: when they were found to be others than before.
+        failed: the last look found none that can be used.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self.content: StateFiles | None = None
+        self.changed_at = -math.inf
+        self.failed = False
+        self._seen_half: frozenset[str] = frozenset()
+
+    def take(self, files: StateFiles, now: float) -> bool:
+        """Take what was read; True where devices came or went since the last time."""
+        known, self.content = self.content, files
+        if files is known or files == known:
+            return False
+        self.changed_at = now
+        return known is not None and _registered(known) != _registered(files)
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """UIDs that hold anything."""
+        uids: set[str] = set()
+        files = self.content
+        for part in (files.cpu, files.memory, files.devices) if files else ():
+            if part is not None:
+                uids |= part.entries.keys()
+        return frozenset(uids)
+
+    @property
+    def admitted(self) -> frozenset[str]:
+        """UIDs that the kubelet calls admitted."""
+        allocated = self.content.allocated if self.content else None
+        return frozenset(allocated.pods) if allocated else frozenset()
+
+    def admission_under_way(self, ended: AbstractSet[str], now: float) -> float:
+        """Seconds to wait for the last write of an admission; 0: there is none under way.
+
+        A pod enters ``allocated_pods_state`` right after the last of its entries. Publishing the
+        half would delay the whole: the write of it would be under way when the rest comes. Of the
+        pods that have ``ended`` nothing is waited for.
+        """
+        if self.content is None or self.content.allocated is None:
+            return 0.0
+        half = self.holders - self.admitted
+        left = self.changed_at + self._clocks.admission - now
+        if half - self._seen_half - ended and left > 0:
+            return left
+        self._seen_half = half
+        return 0.0
+
+    def have_settled(self, now: float) -> bool:
+        """Whether they stood still for so long that they are not caught between two writes."""
+        return now - self.changed_at >= self._clocks.settled
+
+    def have_same_devices(self, listed: StateFiles | None) -> bool:
+        """Whether the files around an answer told the same of devices."""
+        files = self.content
+        return files is not None and listed is not None and files.devices == listed.devices
+
+
+def _registered(files: StateFiles) -> Mapping[str, frozenset[str]]:
+    return files.devices.registered if files.devices else {}

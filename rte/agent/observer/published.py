@@ -1,0 +1,69 @@
+"""What was read last, and what of it was handed on to be published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rte import nrt
+from rte.agent.observer import messages
+from rte.telemetry.effects import Condition, Measured, Said
+
+if TYPE_CHECKING:
+    from rte.agent.observer.messages import Effect
+    from rte.model.node import NodeReading, NodeState
+
+
+class Published:
+    """Hands a reading on where it differs from the last one.
+
+    Attributes:
+        reading: the last one; None: there was none yet.
+    """
+
+    def __init__(self, options: nrt.Options) -> None:
+        self._options = options
+        self.reading: NodeReading | None = None
+        self._offered: tuple[NodeReading, nrt.Options] | None = None
+        self._disagreements: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> NodeState | None:
+        """The state of the last reading."""
+        return self.reading.state if self.reading else None
+
+    def offer(self, reading: NodeReading, owner_uid: str, noticed: float) -> list[Effect]:
+        """Take a reading, of a cause that was noticed then, for an object of that owner."""
+        self.reading = reading
+        options = replace(self._options, owner_uid=owner_uid)
+        effects: list[Effect] = []
+        if self._offered != (reading, options):
+            self._offered = reading, options
+            encoded = nrt.build(reading, options)
+            left_out = {name: name in encoded.dropped for name in nrt.ANNOTATIONS}
+            observation = messages.Observation(encoded.object, noticed)
+            effects.append(messages.Publish(observation, left_out))
+        return effects
+
+    def distrust(self, owner_uid: str, now: float) -> list[Effect]:
+        """The last reading once more as not synced: nothing is known of a new kubelet."""
+        effects = tell_synced(False)
+        if self.reading is not None and self.reading.state is not None:
+            state = replace(self.reading.state, synced=False)
+            effects += self.offer(replace(self.reading, state=state), owner_uid, now)
+            effects.append(messages.Compare(state))
+        return effects
+
+    def disagree(self, lines: tuple[str, ...]) -> list[Effect]:
+        """What sources disagree about; told when it is new."""
+        known, self._disagreements = self._disagreements, lines
+        return [
+            Measured("disagreements", float(len(lines)), how="set"),
+            *(Said("warning", f"sources disagree: {line}") for line in lines if line not in known),
+        ]
+
+
+def tell_synced(synced: bool) -> list[Effect]:
+    """Whether the kubelet has re-admitted its pods since it was started."""
+    why = "" if synced else "the kubelet has not taken up its pods since its start"
+    return [Measured("synced", float(synced), how="set"), Condition("synced", why)]

@@ -1,0 +1,106 @@
+"""What processing groups get on a node, or what is free there, as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rte.model import bits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rte.placement.groups.explain import FreeInZone
+    from rte.scheduler.front.groups import GroupsAnswer
+
+#: Functions that are listed by name; of more only the number is told.
+MAX_NICS = 8
+
+
+def lines(answer: GroupsAnswer) -> list[str]:
+    """A line for each group, or for each zone of a node that has no place."""
+    if answer.gets:
+        return list(given(answer.gets))
+    out = list(left(answer.free))
+    if answer.would_help:
+        out.append(f"would fit without: {', '.join(answer.would_help)}")
+    return out
+
+
+def left(free: Iterable[FreeInZone]) -> Iterator[str]:
+    """What is free, a line for each zone."""
+    return (f"free in {_zone(zone.zone)}: {_free(zone)}" for zone in free)
+
+
+def given(gets: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each group.
+
+    Args:
+        gets: ``groups``, ``misc``, ``hugepages`` and ``devices`` as in the allocation annotation.
+    """
+    devices = gets["devices"]
+    for group in gets["groups"]:
+        parts = [f"{kind} {_cpus(cpus)}" for kind, cpus in _by_kind(group["cpus"]) if cpus]
+        parts += [_gpu(address, devices.get(address, {})) for address in group["gpus"]]
+        parts += [_nic(nic, devices.get(nic["address"], {})) for nic in group["nics"]]
+        parts += _pages(group["hugepages"])
+        where = f" in {_zone(group['zone'])}" if group["zone"] is not None else ""
+        yield f"{group['name']}{where}: {'; '.join(parts)}"
+    misc = gets["misc"]
+    if misc["cpus"]:
+        where = f" in {_zone(misc['zone'])}" if misc["zone"] is not None else ""
+        yield f"misc{where}: CPUs {_cpus(misc['cpus'])}"
+    if pages := _pages(gets["hugepages"]):
+        yield f"pages: {'; '.join(pages)}"
+
+
+def _by_kind(cpus: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
+    yield "feeders", [cpu for fed in cpus["feeders"] for cpu in fed]
+    yield "rx", [queue["rx"] for queue in cpus["queues"]]
+    yield "tx", [queue["tx"] for queue in cpus["queues"]]
+    yield "workers", cpus["workers"]
+    yield "helpers", cpus["helpers"]
+
+
+def _cpus(cpus: list[int]) -> str:
+    return bits.format_list(bits.of(cpus))
+
+
+def _gpu(address: str, device: Mapping[str, Any]) -> str:
+    return f"GPU {device.get('model') or 'of unknown model'} ({address})"
+
+
+def _nic(nic: Mapping[str, Any], device: Mapping[str, Any]) -> str:
+    backup = f", back-up {nic['backup']}" if nic.get("backup") else ""
+    name = device.get("name") or "without a name"
+    return f"NIC {name} ({nic['address']}{backup}) rx {_gbps(nic['rx'])} tx {_gbps(nic['tx'])} Gb/s"
+
+
+def _pages(by_size: Mapping[str, Mapping[str, int]]) -> list[str]:
+    return [
+        f"{count} pages of {size} in {_zone(zone)}"
+        for size, by_zone in by_size.items()
+        for zone, count in by_zone.items()
+    ]
+
+
+def _free(zone: FreeInZone) -> str:
+    parts = [f"{zone.cores} cores ({zone.cpus} CPUs)"] if zone.zone is not None else []
+    parts += [f"{count} GPUs {model or 'of unknown model'}" for model, count in zone.gpus.items()]
+    if len(zone.nics) > MAX_NICS:
+        best = max(min(nic.rx, nic.tx) for nic in zone.nics)
+        parts.append(f"{len(zone.nics)} NICs, up to {_gbps(best)} Gb/s")
+    else:
+        parts += [
+            f"NIC {nic.name or nic.address} rx {_gbps(nic.rx)} tx {_gbps(nic.tx)} Gb/s"
+            for nic in zone.nics
+        ]
+    parts += [f"{count} pages of {size}" for size, count in zone.pages.items() if count]
+    return "; ".join(parts)
+
+
+def _zone(zone: int | str | None) -> str:
+    return "no known zone" if zone is None else f"node-{zone}"
+
+
+def _gbps(mbps: int) -> str:
+    return f"{mbps / 1000:g}"

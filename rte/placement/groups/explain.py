@@ -1,0 +1,90 @@
+"""What a node still has for processing groups, zone by zone: tells people why there is no place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rte.placement.groups.search.supply import Function, Supply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FreeNIC:
+    """A function that may be given to a pod that shares nothing; rates in Mb/s."""
+
+    address: str
+    name: str
+    rx: int
+    tx: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FreeInZone:
+    """What a zone has left.
+
+    Attributes:
+        zone: None for devices of which no zone is known.
+        cores: cores of which every CPU is free; cpus: their CPUs.
+        gpus: model -> free GPUs; ``""`` where the driver tells no model.
+        nics: functions with what they and their port can still carry.
+        pages: size -> free pages.
+    """
+
+    zone: int | None
+    cores: int = 0
+    cpus: int = 0
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    nics: tuple[FreeNIC, ...] = ()
+    pages: Mapping[str, int] = field(default_factory=dict)
+
+
+def free(supply: Supply) -> tuple[FreeInZone, ...]:
+    """What is free on a node, by zone; devices without a zone come last."""
+    return tuple(_free(supply))
+
+
+def _free(supply: Supply) -> Iterator[FreeInZone]:
+    sizes = sorted({size for pools in supply.inventory.pages.values() for size in pools})
+    pages = {size: supply.pages(size) for size in sizes}
+    for number, zone in enumerate(supply.zones):
+        cores = supply.free_cores[number]
+        yield FreeInZone(
+            zone=zone,
+            cores=len(cores),
+            cpus=sum(len(core.cpus) for core in cores),
+            gpus=_gpus(supply, number),
+            nics=_nics(supply, number),
+            pages={size: counts[number] for size, counts in pages.items()},
+        )
+    elsewhere = FreeInZone(zone=None, gpus=_gpus(supply, None), nics=_nics(supply, None))
+    if elsewhere.gpus or elsewhere.nics:
+        yield elsewhere
+
+
+def _gpus(supply: Supply, zone: int | None) -> dict[str, int]:
+    models: Counter[str] = Counter()
+    for kind in supply.types:
+        if kind.zone == zone:
+            models[kind.model] += len(kind.gpus)
+    return dict(sorted(models.items()))
+
+
+def _nics(supply: Supply, zone: int | None) -> tuple[FreeNIC, ...]:
+    return tuple(
+        _nic(supply, function)
+        for function in supply.functions
+        if function.zone == zone and supply.may_share(function, exclusive=False)
+    )
+
+
+def _nic(supply: Supply, function: Function) -> FreeNIC:
+    return FreeNIC(
+        address=function.nic.address,
+        name=function.nic.name,
+        rx=max(0, min(function.rx, supply.port_rx[function.port])),
+        tx=max(0, min(function.tx, supply.port_tx[function.port])),
+    )

@@ -1,0 +1,38 @@
+"""NodeDeclaredFeatures: what a pod needs of its kubelet must be in ``status.declaredFeatures``.
+
+KEP-5328, as of kube-scheduler 1.37 (``component-helpers/nodedeclaredfeatures``): a node that
+declares nothing, as kubelets before 1.36 do by default, takes none of these pods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.plugin import NodeFilter
+
+if TYPE_CHECKING:
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.shape import Shape
+    from rte.scheduler.framework.status import Status
+
+WHY = "node(s) didn't match Pod's required features"
+
+
+class NodeDeclaredFeatures(NodeFilter):
+    """Features that a pod specification implies."""
+
+    name = "NodeDeclaredFeatures"
+    owns = frozenset({"hostUsers"})
+    says = (
+        "`RestartAllContainersOnContainerExits`, `UserNamespacesHostNetworkSupport`, "
+        "`VolumeBindMountOptions` where the pod uses them (KEP-5328)"
+    )
+    helped_by = Kind.NODE_ADDED | Kind.NODE_LABELS
+
+    def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
+        """Refuse a node that does not declare all of them."""
+        if node.info and not node.info.declared_features.issuperset(shape.features):
+            return replace(status, reason=WHY)
+        return status

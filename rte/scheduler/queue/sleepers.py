@@ -1,0 +1,82 @@
+"""Groups that sleep for the same reasons, and which of them some room on a node may help.
+
+A report of one node can help few of a thousand shapes that wait: those that need no more than the
+node has. What a group needs is kept as columns, so that the others are passed over at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rte.scheduler.framework.events import Kind
+    from rte.scheduler.framework.shape import Room
+    from rte.scheduler.queue.queue import Group
+
+#: Of a slot without a group: no node has that much.
+_NEVER = np.iinfo(np.int64).max
+
+
+class Sleepers:
+    """Groups that the same plugins have refused.
+
+    Attributes:
+        refused_by: names of these plugins.
+        kinds: of events that can end that.
+        groups: by their keys.
+    """
+
+    def __init__(self, refused_by: frozenset[str], kinds: Kind) -> None:
+        self.refused_by = refused_by
+        self.kinds = kinds
+        self.groups: dict[bytes, Group] = {}
+        self._slots: dict[bytes, int] = {}
+        self._by_slot: list[Group | None] = []
+        self._free: list[int] = []
+        # One line for each part of a Room.
+        self._needs = np.full((3, 8), _NEVER, dtype=np.int64)
+        self._waiting_on: dict[str, dict[bytes, Group]] = {}
+
+    def add(self, group: Group) -> None:
+        """The group, which has pods, sleeps."""
+        slot = self._free.pop() if self._free else len(self._by_slot)
+        if slot == len(self._by_slot):
+            self._by_slot.append(None)
+            if slot == self._needs.shape[1]:
+                self._needs = np.pad(self._needs, ((0, 0), (0, slot)), constant_values=_NEVER)
+        self.groups[group.key], self._slots[group.key] = group, slot
+        self._by_slot[slot] = group
+        self._needs[:, slot] = group.first().shape.needs
+        for node in group.waits_on:
+            self._waiting_on.setdefault(node, {})[group.key] = group
+
+    def discard(self, group: Group) -> None:
+        """The group does not sleep any more."""
+        if self.groups.pop(group.key, None) is None:
+            return
+        slot = self._slots.pop(group.key)
+        self._by_slot[slot] = None
+        self._free.append(slot)
+        self._needs[:, slot] = _NEVER
+        for node in group.waits_on:
+            del self._waiting_on[node][group.key]
+            if not self._waiting_on[node]:
+                del self._waiting_on[node]
+
+    def worth_asking(self, room: Room | None, node: str) -> list[Group]:
+        """Groups that need no more than that, and those that wait for something on the node.
+
+        ``room``: None where room says nothing: all of them.
+        """
+        if room is None:
+            return list(self.groups.values())
+        most = np.array(room, dtype=np.int64)
+        slots = np.flatnonzero((self._needs <= most[:, None]).all(axis=0))
+        found = {
+            group.key: group
+            for slot in slots.tolist()
+            if (group := self._by_slot[slot]) is not None
+        }
+        return list({**found, **self._waiting_on.get(node, {})}.values())

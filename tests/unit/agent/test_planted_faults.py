@@ -1,0 +1,140 @@
+"""What :mod:`tests.unit.agent.test_any_order` can find: it finds each of these faults.
+
+Each is a rule of the observer or the publisher that is taken away, mostly one that the agent once
+lacked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rte.agent.observer.answers import Answers
+from rte.agent.observer.learning import Learning
+from rte.agent.observer.machine import Observer
+from rte.agent.observer.pods import PodTable
+from rte.agent.observer.published import Published
+from rte.agent.observer.restart import Restart
+from rte.agent.publisher.machine import Publisher
+from rte.agent.publisher.renewals import Renewals
+from rte.model.kubelet import StateFiles
+from tests.unit.agent.test_any_order import play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Fault = tuple[type, str, Callable[..., Any]]
+
+
+def of_the_present_epoch(handle: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes an answer for one of the kubelet that runs now."""
+
+    def changed(self: Any, event: Any, now: float) -> Any:
+        return handle(self, replace(event, epoch=self._restart.epoch), now)
+
+    return changed
+
+
+def empty_where_torn(self: Observer, event: Any, now: float) -> None:
+    files = event.files if event.problem is None else StateFiles()
+    _files_read(self, replace(event, files=files, problem=None), now)
+
+
+def forget_that_files_failed(self: Observer, event: Any, now: float) -> None:
+    _files_read(self, event, now)
+    self._files.failed = False
+
+
+def content_with_one_list(self: Restart, present: Any, expected: Any, now: float) -> str:
+    line = _check(self, present, expected, now)
+    self.synced = self._complete >= 1
+    return line
+
+
+def from_the_last_state(self: Publisher) -> float | None:
+    return None if self._wanted is None or self.is_current else self._wanted.noticed
+
+
+def without_silence(self: Observer) -> float:
+    failing, self._failures.since = self._failures.since, None
+    silent, self._answers.silent_since = self._answers.silent_since, None
+    until = _trusted_until(self)
+    self._failures.since, self._answers.silent_since = failing, silent
+    return until
+
+
+def step_down(self: Learning, config: Any) -> Any:
+    self.config = None
+    return _take_config(self, config)
+
+
+_files_read = Observer._files_read
+_trusted_until = Observer.trusted_until
+_check = Restart.check
+_take_config = Learning._take_config
+_beat = Renewals.beat
+
+FAULTS: dict[str, Fault] = {
+    "a former kubelet's last answer counts for the new one": (
+        Answers, "restarted", lambda self: None,
+    ),
+    "a former kubelet's late answer counts for the new one": (
+        Observer, "_answered", of_the_present_epoch(Observer._answered),
+    ),
+    "what a former kubelet was configured to do counts for the new one": (
+        Learning, "take", of_the_present_epoch(Learning.take),
+    ),
+    "a weaker source of the configuration replaces a better one": (
+        Learning, "_take_config", step_down,
+    ),
+    "what the Node says may still be the former kubelet's": (
+        Restart, "is_before", lambda self, heard, now: False,
+    ),
+    "what the Node says is read once, whoever has reported it": (
+        Restart, "may_be_before", lambda self, heard: False,
+    ),
+    "one complete list is enough after a restart": (Restart, "check", content_with_one_list),
+    "nothing is said of a restart until the new kubelet is known": (
+        Published, "distrust", lambda self, owner_uid, now: [],
+    ),
+    "a torn file is an empty one": (Observer, "_files_read", empty_where_torn),
+    "what was read before the files were damaged is accounted for again and again": (
+        Observer, "_files_read", forget_that_files_failed,
+    ),
+    "an answer about other files tells who is active": (
+        Observer, "_lists_other_files", property(lambda self: False),
+    ),
+    "trust does not end": (Observer, "trusted_until", lambda self: math.inf),
+    "trust does not end with failures": (Observer, "trusted_until", without_silence),
+    "it is vouched for what the API server does not have": (
+        Renewals, "beat", lambda self, behind_since, now: _beat(self, None, now),
+    ),
+    "what the API server lacks counts from the last state alone": (
+        Publisher, "behind_since", from_the_last_state,
+    ),
+    "what others do to the object goes unnoticed": (
+        Publisher, "_noticed", lambda self, obj, version, now: None,
+    ),
+    "a Node that was made anew does not own the object": (
+        Observer, "_own", lambda self, uid, now: None,
+    ),
+    "pods that ended while nobody watched are still there": (
+        PodTable, "doubtful", lambda self, now: frozenset(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_it_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*FAULTS[fault])
+    with pytest.raises(AssertionError):
+        play_all()
+
+
+def play_all() -> None:
+    for seed in range(20):
+        for api in (True, False):
+            play(seed, api=api)
