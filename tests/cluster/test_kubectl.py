@@ -221,6 +221,14 @@ class Side:
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
 
+    def is_observed(self) -> bool:
+        """Whether each Deployment is as its controller has seen it."""
+        found = json.loads(self.run("get deployments -o json")[1])["items"]
+        return all(
+            each["metadata"]["generation"] == each["status"].get("observedGeneration")
+            for each in found
+        )
+
 
 _INVENTED = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}"), "UID"),
@@ -348,6 +356,9 @@ def _differences(sides: tuple[Side, Side], lines: list[str], *, settle: float = 
     """Where the two do not say the same; ``settle``: for so long controllers may be at work."""
     out = []
     for line in lines:
+        if line.startswith("rollout"):  # of what controllers have already seen
+            for side in sides:
+                processes.wait_until(side.is_observed, 60, f"the controllers of {side.name}")
         deadline = time.monotonic() + settle
         while True:
             (code, theirs), (got, ours) = (side.run(line) for side in sides)
@@ -366,7 +377,7 @@ def _differences(sides: tuple[Side, Side], lines: list[str], *, settle: float = 
     ("lines", "settle"),
     [
         pytest.param(CREATING, 0, id="create-and-run"),
-        pytest.param(READING, 20, id="get-and-describe"),
+        pytest.param(READING, 60, id="get-and-describe"),
         pytest.param(CHANGING, 0, id="label-scale-patch"),
         pytest.param(APPLYING, 0, id="apply"),
         pytest.param(EXPLAINING, 0, id="explain"),
