@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 from rte.model import bits
 from rte.placement.explain import zones_of
 from rte.placement.fleet import scores
+from rte.view import claims
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.node import Holding, NodeState, Topology
+    from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.view.claims import NodeDevices
 
 #: Labels by which clouds and tools name pools of like nodes, the most telling first.
 POOL_LABELS = (
@@ -30,8 +33,8 @@ POOL_LABELS = (
 )
 
 
-def node(entry: NodeEntry) -> dict[str, Any] | None:
-    """One node; None while there is no Node object.
+def node(entry: NodeEntry, devices: Devices | None = None) -> dict[str, Any] | None:
+    """One node; None while there is no Node object. ``devices``: those of DRA and their claims.
 
     ``trust`` says why what is published cannot be built on, empty when it can; without a report of
     rte's agent there are no ``zones``.
@@ -50,6 +53,11 @@ def node(entry: NodeEntry) -> dict[str, Any] | None:
     if outlook is None:
         return document
     state = outlook.predicted
+    offered = claims.of_node(entry, devices) if devices else claims.NodeDevices()
+
+    def by_claims(pod: PodView | None) -> list[dict[str, Any]]:
+        return claims.held_by(pod.uid, devices, offered) if devices and pod else []
+
     confirmed = outlook.base.admitted
     held = state.holdings.keys() | state.pod_holdings.keys()
     views = {pod.kubelet_uid: pod for pod in entry.pods.values()}
@@ -60,13 +68,17 @@ def node(entry: NodeEntry) -> dict[str, Any] | None:
         "managers": {"cpu": state.config.cpu_policy, "memory": state.config.memory_policy},
         "machine": machine_key(state.topology),
         "reserved": bits.format_list(state.reserved),
-        "zones": _zones(state),
+        "zones": _zones(state, offered),
         "pods": [
             *(
-                _pod(views.get(uid), state, confirmed=uid in confirmed, uid=uid)
+                _pod(pod, state, confirmed=uid in confirmed, uid=uid, by_claims=by_claims(pod))
                 for uid in sorted(held)
+                for pod in [views.get(uid)]
             ),
-            *(_pod(pod, None, confirmed=True) for pod in _others(entry, state)),
+            *(
+                _pod(pod, None, confirmed=True, by_claims=by_claims(pod))
+                for pod in _others(entry, state)
+            ),
         ],
     }
 
@@ -143,7 +155,12 @@ def _others(entry: NodeEntry, state: NodeState | None) -> list[PodView]:
 
 
 def _pod(
-    view: PodView | None, state: NodeState | None, *, confirmed: bool, uid: str = ""
+    view: PodView | None,
+    state: NodeState | None,
+    *,
+    confirmed: bool,
+    uid: str = "",
+    by_claims: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "uid": view.uid if view else uid,
@@ -152,18 +169,21 @@ def _pod(
         "confirmed": confirmed,
     }
     if state is None:
-        return document
+        return document | ({"containers": [*by_claims]} if by_claims else {})
     held = [*state.holdings.get(uid, {}).items()]
     if uid in state.pod_holdings:  # what containers hold are parts of it
         held = [("", state.pod_holdings[uid]), *held]
     mask = 0
     for _, holding in held:
         mask |= zones_of(state, holding)
+    for row in by_claims:
+        for _, given in row["devices"]:
+            mask |= bits.of(int(zone) for _, zone in given if zone is not None)
     return document | {
         "cpus": bits.format_list(state.held_cpus(uid)),
         "zones": list(bits.members(mask)),
         "aligned": mask.bit_count() <= 1,
-        "containers": [_container(name, holding, state) for name, holding in held],
+        "containers": [*(_container(name, holding, state) for name, holding in held), *by_claims],
     }
 
 
@@ -191,7 +211,7 @@ def _container(name: str, holding: Holding, state: NodeState) -> dict[str, Any]:
     }
 
 
-def _zones(state: NodeState) -> list[dict[str, Any]]:
+def _zones(state: NodeState, offered: NodeDevices) -> list[dict[str, Any]]:
     out = []
     for free in scores.free_by_zone(state):
         row = state.memory.get(free.zone)
@@ -208,7 +228,7 @@ def _zones(state: NodeState) -> list[dict[str, Any]]:
                 }
                 if row
                 else {},
-                "devices": _devices(state, free.zone, free.others),
+                "devices": _devices(state, free.zone, free.others) | offered.in_zone(free.zone),
             }
         )
     return out

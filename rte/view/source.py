@@ -60,6 +60,7 @@ class Source:
         self._waits = 0
         self._sequence = 0
         self._late: dict[str, None] = {}
+        self._device_versions: dict[str, int] = {}
         self._sampled = 0.0
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
 
@@ -148,6 +149,10 @@ class Source:
         for entry in reversed(cluster.changed_since(self._sequence)):
             self._late[entry.name] = None
         self._sequence = cluster.sequence
+        fleet = cluster.devices.fleet
+        for name, version in self._device_versions.items():
+            if version != fleet.version(name):
+                self._late[name] = None
         for name in self._nodes.keys() - cluster.nodes.keys():
             self._late[name] = None
         out: dict[str, dict[str, Any] | None] = {}
@@ -162,7 +167,10 @@ class Source:
 
     def _describe(self, name: str) -> dict[str, Any] | None:
         entry = self.known.cluster.nodes.get(name)
-        shown = None if entry is None else model.node(entry)
+        self._device_versions[name] = self.known.cluster.devices.fleet.version(name)
+        if entry is None:
+            del self._device_versions[name]
+        shown = None if entry is None else model.node(entry, self.known.cluster.devices)
         outlook = entry.outlook() if entry is not None else None
         if shown is not None and outlook is not None:
             key = shown["machine"]

@@ -9,7 +9,7 @@ import pytest
 
 from rte.cli import main
 from rte.scheduler.framework.node import Report
-from tests.unit.view.clusters import World, add_node, filled, idle, place, wait
+from tests.unit.view.clusters import World, add_node, claim, filled, idle, offer, place, wait
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +108,37 @@ def test_a_click_on_a_cell_opens_the_pod(page) -> None:
     assert "gpu0 (zone 0)" in detail
     assert "✓ CPUs, memory and devices lie in one zone." in detail
     assert "#pod=default%2Ftrain-1" in page.url
+
+
+def test_devices_of_claims_are_beside_the_rest(serve_world, open_page, picture) -> None:
+    world = World()
+    add_node(world, "n", idle(gpus=0))
+    offer(world, "n", {"gpu-0": 0, "gpu-1": 1, "gpu-2": 1})
+    assert place(world, "n", "train", 4)
+    claim(world, "train", "n", "gpu-0")
+    assert place(world, "n", "stray", 4)
+    claim(world, "stray", "n", "gpu-1")
+    served = serve_world(world)
+    page = open_page(served.url)
+    page.wait_for_selector(".node")
+    text = page.inner_text('article[data-node="n"]')
+    assert re.search(r"gpu\.example\.com\s+0/1", text)
+    assert re.search(r"gpu\.example\.com\s+1/2", text)
+    page.goto(served.url.split("#")[0] + "#pod=default/train")
+    page.reload()
+    page.wait_for_selector("#detail:visible")
+    detail = page.inner_text("#detail")
+    assert "claim train-gpu" in detail
+    assert "gpu-0 (zone 0)" in detail
+    assert "✓ CPUs, memory and devices lie in one zone." in detail
+    picture(page, "view-claims")
+    page.goto(served.url.split("#")[0] + "#pod=default/stray")
+    page.reload()
+    page.wait_for_selector("#detail:visible")
+    assert "✗ It lies across zones." in page.inner_text("#detail")
+    phone = open_page(served.url, width=390, height=844)
+    phone.wait_for_selector(".node")
+    picture(phone, "view-claims-phone")
 
 
 def test_a_pod_across_zones_is_told(page) -> None:

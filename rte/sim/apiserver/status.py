@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from rte import errors
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ def _shown(value: object) -> str:
         return f'"{value}"'
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict | list):
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     return "null" if value is None else str(value)
 
 

@@ -230,6 +230,7 @@ class Deployments(Controller):
             {
                 "observedGeneration": item["metadata"]["generation"],
                 **{name: count for name, count in counts.items() if count},
+                "terminatingReplicas": total("terminatingReplicas"),
                 "conditions": conditions,
             },
         )

@@ -39,7 +39,7 @@ class ReplicaSets(Controller):
             active = [pod for pod in mine if not is_leaving(pod)]
             if not is_leaving(item):
                 self._adjust(item, active)
-            due += self._tell(item, active)
+            due += self._tell(item, active, terminating=len(mine) - len(active))
         return min(due, default=None)
 
     def _adjust(self, item: Obj, active: list[Obj]) -> None:
@@ -50,7 +50,7 @@ class ReplicaSets(Controller):
         for pod in sorted(active, key=_worth)[: max(-missing, 0)]:
             self.drop_pod(item, pod, _SOURCE)
 
-    def _tell(self, item: Obj, active: list[Obj]) -> list[float]:
+    def _tell(self, item: Obj, active: list[Obj], *, terminating: int) -> list[float]:
         """Write the status; returns in how many seconds pods become available."""
         ready = [pod for pod in active if is_ready(pod)]
         patience, now = item["spec"].get("minReadySeconds", 0), moment(self.api.now())
@@ -72,6 +72,7 @@ class ReplicaSets(Controller):
             {
                 "replicas": len(active),
                 **{name: count for name, count in counts.items() if count},
+                "terminatingReplicas": terminating,
                 "observedGeneration": item["metadata"]["generation"],
                 **({"conditions": kept["conditions"]} if "conditions" in kept else {}),
             },

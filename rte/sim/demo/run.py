@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 0.25
 _KEYS = "↑ ↓ PgUp PgDn Home End scroll  |  q or Ctrl-C ends"
 #: Longest wait for a step of the tour: so much, and more for each node.
-_STEP_SECONDS, _STEP_SECONDS_PER_NODE = 6.0, 1.0
+_STEP_SECONDS, _STEP_SECONDS_PER_NODE = 30.0, 2.0
 
 
 @asynccontextmanager

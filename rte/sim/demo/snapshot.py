@@ -104,6 +104,11 @@ class Snapshot:
     refused: int
     beside: Beside | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Pods without a node."""
+        return sum(line.phase == "Pending" and not line.node for line in self.pods)
+
     def count(self, phase: str) -> int:
         """Pods in a phase."""
         return sum(line.phase == phase for line in self.pods)
@@ -220,7 +225,7 @@ class _Counter:
             created=self.created,
             bound=len(self.bound),
             running=sum(pod["status"].get("phase") == "Running" for pod in pods),
-            waiting=len(pending),
+            waiting=sum(not pod["spec"].get("nodeName") for pod in pending),
             refused=sum(reasons.values()),
             undecided=sum(pod["metadata"]["uid"] not in waiting for pod in pending),
             reasons=reasons,

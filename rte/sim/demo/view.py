@@ -109,7 +109,7 @@ def _summary(snapshot: Snapshot) -> Text:
         f"  {len(snapshot.nodes)} nodes  {snapshot.created} pods so far: ",
         (f"{snapshot.count('Running')} running", "green"),
         ", ",
-        (f"{snapshot.count('Pending')} waiting", "yellow"),
+        (f"{snapshot.waiting} waiting", "yellow"),
         ", ",
         (refused, "bold red" if snapshot.refused else "green"),
     )
@@ -135,8 +135,8 @@ def _beside_lines(snapshot: Snapshot) -> list[Text]:
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
     """What has become of all pods, in words."""
-    waiting = snapshot.count("Pending")
-    told = f"{snapshot.created} pods were created: {snapshot.bound} placed, {waiting} still waiting"
+    told = f"{snapshot.created} pods were created: {snapshot.bound} placed"
+    told += f", {snapshot.waiting} still waiting"
     lines = [f"{told}, {snapshot.refused} refused by a kubelet."]
     beside = snapshot.beside
     if beside is not None:

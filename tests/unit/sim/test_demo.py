@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,14 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from rte.cli import main
 from rte.sim import demo, machines
 from rte.sim.apiserver import API
-from rte.sim.demo import view
+from rte.sim.demo import keys, view, workload
 from rte.sim.demo.cluster import crd
-from rte.sim.demo.snapshot import Observer
+from rte.sim.demo.snapshot import (
+    Beside,
+    Event,
+    NodeView,
+    Observer,
+    PodLine,
+    Snapshot,
+)
 from rte.sim.fleet import Fleet
 from rte.sim.kubelet import Timing
 
@@ -41,7 +52,7 @@ def test_a_long_name_of_the_temporary_folder_is_no_hindrance(
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     assert main(["demo", "--once", "--nodes", "2", "--shape", "2x8"]) == 0
-    assert "refused by a kubelet: 0" in capsys.readouterr().out
+    assert " 0 refused by a kubelet" in capsys.readouterr().out
 
 
 def test_the_tour_places_pods_and_leaves_nothing(
@@ -49,7 +60,7 @@ def test_the_tour_places_pods_and_leaves_nothing(
 ) -> None:
     assert main(["demo", "--once", "--nodes", "2", "--shape", "2x8"]) == 0
     text = capsys.readouterr().out
-    assert "refused by a kubelet: 0" in text
+    assert " 0 refused by a kubelet" in text
     assert "pinned-1" in text
     assert "TopologyAffinityError" in text  # what the pod that fits nowhere is told
     assert list(temp_dir.iterdir()) == []
@@ -60,7 +71,7 @@ def test_the_tour_ends_well_under_every_policy(
     policy: str, temp_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--once", "--nodes", "1", "--shape", "2x8", "--policy", policy]) == 0
-    assert "refused by a kubelet: 0" in capsys.readouterr().out
+    assert " 0 refused by a kubelet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shape", ["1x1", "1x2", "2x4,memory=1Gi", "1x3,threads=1"])
@@ -68,7 +79,7 @@ def test_the_tour_ends_well_on_every_shape(
     shape: str, temp_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--once", "--nodes", "2", "--shape", shape]) == 0
-    assert "refused by a kubelet: 0" in capsys.readouterr().out
+    assert " 0 refused by a kubelet" in capsys.readouterr().out
 
 
 def test_a_shape_on_which_no_kubelet_starts_is_refused_at_once(
@@ -123,6 +134,138 @@ async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     assert any(line.startswith("node-a") for line in lines)
+
+
+def lines_of(snapshot: Snapshot, width: int, height: int, scroll: int = 0) -> list[str]:
+    console = Console(width=width, height=height, record=True, file=io.StringIO())
+    console.print(view.draw(snapshot, width, height, ["export KUBECONFIG=x"], scroll=scroll))
+    return console.export_text().splitlines()
+
+
+def shown(pods: int, *, events: int = 0, beside: Beside | None = None) -> Snapshot:
+    """Twelve nodes without reports, and pods that hold CPUs."""
+    nodes = tuple(
+        NodeView(name=f"node-{number}", shape="2x8", topology=None) for number in range(12)
+    )
+    lines = tuple(
+        PodLine(
+            name=f"pod-{number:02}", uid=f"u{number}", phase="Running", node="node-1", zones="0",
+            cpus=f"{2 * number}-{2 * number + 1}", devices="", reason="",
+        )
+        for number in range(pods)
+    )  # fmt: skip
+    told = tuple(Event("12:00:00", "Normal", "Scheduled", f"pod-{n}", "x") for n in range(events))
+    return Snapshot(
+        nodes=nodes, pods=lines, events=told, created=pods, bound=pods, refused=0, beside=beside
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_every_node_and_pod_can_be_reached_by_scrolling(width: int) -> None:
+    snapshot, seen = shown(30), set[str]()
+    most = view.most_scroll(snapshot, width, 24, ["export KUBECONFIG=x"])
+    assert most > 0
+    for top in range(most + 1):
+        lines = lines_of(snapshot, width, 24, top)
+        assert len(lines) <= 24
+        assert max(map(len, lines)) <= width
+        seen |= {word for line in lines for word in line.split()}
+    assert {f"node-{number}" for number in range(12)} <= seen
+    assert {f"pod-{number:02}" for number in range(30)} <= seen
+
+
+def test_a_pod_is_in_the_colour_of_its_cells() -> None:
+    (line,) = view.pod_lines(shown(1))[1:]
+    assert line.plain.startswith("■ pod-00")
+    assert {str(span.style) for span in line.spans} | {str(line.style)} >= {view.colour("u0")}
+
+
+def test_the_screen_tells_how_much_is_out_of_sight() -> None:
+    assert any("0 lines above" in line for line in lines_of(shown(40), 80, 24))
+    assert not any("lines above" in line for line in lines_of(shown(2), 80, 40))
+
+
+def test_what_plain_rules_did_with_the_same_pods_is_told() -> None:
+    beside = Beside(
+        created=9, bound=8, running=4, waiting=1, refused=3, undecided=0,
+        reasons={"TopologyAffinityError": 3},
+    )  # fmt: skip
+    assert any(
+        "3 refused by a kubelet" in line for line in lines_of(shown(10, beside=beside), 80, 24)
+    )
+    text = "\n".join(view.summary_lines(shown(10, beside=beside)))
+    assert "10 placed, 0 still waiting, 0 refused" in text
+    assert "8 placed, 1 still waiting, 3 refused by a kubelet (3 TopologyAffinityError)" in text
+    assert "left out there: 1" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "top"),
+    [("\x1b[B", 6), ("\x1b[A", 4), ("j", 6), ("k", 4), ("\x1b[6~", 15), (" ", 15), ("\x1b[5~", -5),
+     ("\x1b[H", 0), ("g", 0), ("G", 40), ("\x1b[F", 40), ("x", 5), ("\x1b[1;5C", 5)],
+)  # fmt: skip
+def test_keys_scroll(typed: str, top: int) -> None:
+    assert keys.scrolled(typed, 5, page=10, most=40) == top
+
+
+@given(st.lists(st.sampled_from(["\x1b[A", "\x1b[6~", "\x1bOB", "q", " ", "é"])))
+def test_what_is_typed_is_taken_key_by_key(typed: list[str]) -> None:
+    assert keys.split("".join(typed)) == typed
+
+
+async def test_plain_rules_see_totals_and_no_zones(temp_dir: Path) -> None:
+    settings = demo.Settings(nodes=1, shapes=("2x8",), plain=True)
+    async with demo.Cluster(settings) as cluster:
+        beside = Observer(cluster, cluster)
+        for name, cpus in (("crosses", "9"), ("fits", "2"), ("large", "40")):
+            amounts = {"cpu": cpus, "memory": "1Gi"}
+            resources = {"requests": amounts, "limits": amounts}
+            cluster.api.create("pods", workload.pod(name, resources, 3600), "default")
+        async with asyncio.timeout(30):
+            while (told := beside.look().beside) is None or told.bound < 2 or told.undecided:
+                await asyncio.sleep(0.02)
+        beside.close()
+    assert told.reasons == {"TopologyAffinityError": 1}
+    assert (told.waiting, told.running) == (1, 1)
+
+
+def test_the_tour_with_a_comparison(temp_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--once", "--compare", "--nodes", "1", "--shape", "2x24"]) == 0
+    text = capsys.readouterr().out
+    assert "1 refused by a kubelet (1 TopologyAffinityError)" in text
+    assert ", 0 refused by a kubelet." in text
+    assert list(temp_dir.iterdir()) == []
+
+
+async def test_deployments_and_jobs_run_to_their_end(temp_dir: Path) -> None:
+    async with demo.Cluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+        container = {"name": "c", "image": "i"}
+        labels = {"app": "web"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+        cluster.api.create("deployments", {"metadata": {"name": "web"}, "spec": spec}, "default")
+        ends = {"restartPolicy": "Never", "containers": [{**container, "command": ["true"]}]}
+        job = {"metadata": {"name": "once"}, "spec": {"template": {"spec": ends}}}
+        cluster.api.create("jobs", job, "default")
+        async with asyncio.timeout(30):
+            while True:
+                web = cluster.api.get("deployments", "web", "default")["status"]
+                once = cluster.api.get("jobs", "once", "default")["status"]
+                if web.get("availableReplicas") == 2 and once.get("succeeded") == 1:
+                    break
+                await asyncio.sleep(0.02)
+    assert web["conditions"][-1]["reason"] == "NewReplicaSetAvailable"
+    assert once["conditions"][-1]["type"] == "Complete"
+
+
+def test_the_last_of_five_nodes_serves_processing_groups(
+    temp_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shapes = [word for _ in range(5) for word in ("--shape", "1x16")]
+    assert main(["demo", "--once", "--nodes", "5", *shapes]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"groups-1 +node-e +0 +\d", text)
+    assert re.search(r"gang-2 +node-\w +0 +\d", text)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,17 @@ import random
 
 from rte import placement
 from rte.model.node import CPUInfo, DevicePool, KubeletConfig, Topology, ZoneInfo
+from rte.placement.dra import decode
+from rte.placement.dra.zones import ZONE_ATTRIBUTES
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
+from rte.scheduler.framework.devices import read_claim
 from rte.scheduler.framework.node import Report
 from rte.scheduler.loop.cycle import Cycle
 
 GIB = 1 << 30
 GPU = "example.com/gpu"
+DRIVER = "gpu.example.com"
 
 
 class World:
@@ -114,6 +118,39 @@ def place(world: World, node: str, name: str, cpus: int, *, gpus: int = 0) -> bo
     world.cluster.set_report(node, Report(state=admission.state), 0.0)
     world.cluster.set_pod(view, 0.0)
     return True
+
+
+def offer(world: World, node: str, zones: dict[str, int | None], *, slices: int = 1) -> None:
+    """Devices of DRA on a node: name -> zone, None where the driver does not say; the pool has so
+    many slices.
+    """
+    devices = [
+        {"name": name, "attributes": {} if zone is None else {ZONE_ATTRIBUTES[0]: {"int": zone}}}
+        for name, zone in zones.items()
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": slices}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    made = decode.resource_slice({"metadata": {"name": f"{node}-gpus"}, "spec": spec})
+    world.cluster.devices.fleet.put_slice(made)
+    world.cluster.devices_changed()
+
+
+def claim(world: World, pod: str, node: str, *devices: str) -> None:
+    """Devices that a pod holds by a claim of its own."""
+    results = [
+        {"request": "gpu", "driver": DRIVER, "pool": node, "device": name} for name in devices
+    ]
+    user = {"resource": "pods", "name": pod, "uid": f"uid-{pod}"}
+    obj = {
+        "metadata": {
+            "name": f"{pod}-gpu", "namespace": "default", "uid": f"claim-{pod}",
+            "resourceVersion": "1",
+        },
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": [user]},
+    }  # fmt: skip
+    world.cluster.devices.set_claim(read_claim(obj))
+    world.cluster.devices_changed()
 
 
 def wait(world: World, name: str, cpus: int, why: str) -> None:

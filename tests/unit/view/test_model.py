@@ -8,7 +8,19 @@ from dataclasses import replace
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.view import model
-from tests.unit.view.clusters import GIB, World, add_node, filled, idle, place, pod_object, wait
+from tests.unit.view.clusters import (
+    DRIVER,
+    GIB,
+    World,
+    add_node,
+    claim,
+    filled,
+    idle,
+    offer,
+    place,
+    pod_object,
+    wait,
+)
 
 
 def shown(world: World, name: str = "n"):
@@ -119,3 +131,39 @@ def test_every_node_of_a_filled_cluster_can_be_written() -> None:
     world = filled(30)
     documents = [model.node(entry) for entry in world.cluster.nodes.values()]
     assert len(json.dumps(documents)) / 30 < 4000
+
+
+def test_devices_of_claims_are_shown_with_their_zones_and_holders() -> None:
+    world = World()
+    add_node(world, "n", idle(gpus=0))
+    offer(world, "n", {"gpu-0": 0, "gpu-1": 1, "gpu-2": 1, "far": None})
+    assert place(world, "n", "train", 4)
+    claim(world, "train", "n", "gpu-0")
+    shown = model.node(world.cluster.nodes["n"], world.cluster.devices)
+    assert shown is not None
+    assert [zone["devices"] for zone in shown["zones"]] == [{DRIVER: [0, 1]}, {DRIVER: [2, 2]}]
+    (pod,) = shown["pods"]
+    assert pod["containers"][-1]["name"] == "claim train-gpu"
+    assert pod["containers"][-1]["devices"] == [(DRIVER, [["gpu-0", "0"]])]
+    assert pod["aligned"]
+
+
+def test_a_device_beside_its_pod_is_told() -> None:
+    world = World()
+    add_node(world, "n", idle(gpus=0))
+    offer(world, "n", {"gpu-0": 0, "gpu-1": 1})
+    assert place(world, "n", "train", 4)
+    claim(world, "train", "n", "gpu-1")
+    shown = model.node(world.cluster.nodes["n"], world.cluster.devices)
+    assert shown is not None
+    assert not shown["pods"][0]["aligned"]
+    assert shown["pods"][0]["zones"] == [0, 1]
+
+
+def test_nothing_is_shown_of_pools_that_are_incomplete() -> None:
+    world = World()
+    add_node(world, "n", idle(gpus=0))
+    offer(world, "n", {"gpu-0": 0}, slices=2)
+    shown = model.node(world.cluster.nodes["n"], world.cluster.devices)
+    assert shown is not None
+    assert shown["zones"][0]["devices"] == {}

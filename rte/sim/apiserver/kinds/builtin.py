@@ -7,6 +7,9 @@ from typing import Any
 from rte.sim.apiserver.kinds import claims, core, events, inert, meta, pods, small, workloads
 from rte.sim.apiserver.kinds.resource import Resource, Rules, keep_spec, keep_status
 
+#: Sub-resources of pods that their kubelet answers.
+SESSIONS = ("log", "exec", "attach", "portforward")
+
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -52,7 +55,7 @@ def builtin() -> list[Resource]:
             namespaced=True,
             short_names=("po",),
             categories=("all",),
-            subresources=("status", "binding", "eviction", "log"),
+            subresources=("status", "binding", "eviction", *SESSIONS),
             fields=_POD_FIELDS,
             returns_object=True,
             rules=Rules(

@@ -51,6 +51,7 @@ class Resource:
         returns_object: DELETE answers with the object instead of a Status.
         unconditional: PUT without resourceVersion is allowed.
         create_on_update: PUT creates a missing object.
+        is_stored: False: a create is a question, and what comes back its answer.
         definition: the CRD version behind a custom resource.
     """
 
@@ -70,6 +71,7 @@ class Resource:
     returns_object: bool = False
     unconditional: bool = True
     create_on_update: bool = False
+    is_stored: bool = True
     rules: Rules = field(default_factory=Rules)
     definition: Definition | None = None
 

@@ -189,6 +189,13 @@ def _job_duration(job: Obj) -> str:
     return human_span(int(took.total_seconds()))
 
 
+def _bound(name: str) -> Callable[[Obj], str]:
+    def read(obj: Obj) -> str:
+        return str(obj["spec"].get(name, "N/A"))
+
+    return read
+
+
 def _ready_of_wanted(obj: Obj) -> str:
     return f"{obj['status'].get('readyReplicas', 0)}/{obj['spec']['replicas']}"
 
@@ -261,6 +268,13 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Duration", _job_duration),
         _AGE,
         *_TEMPLATE,
+    ),
+    "poddisruptionbudgets.policy": (
+        _NAME,
+        Column("Min Available", _bound("minAvailable")),
+        Column("Max Unavailable", _bound("maxUnavailable")),
+        Column("Allowed Disruptions", _count("status", "disruptionsAllowed"), 0, "integer"),
+        _AGE,
     ),
     "leases.coordination.k8s.io": (
         _NAME,

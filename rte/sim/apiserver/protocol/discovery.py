@@ -17,11 +17,17 @@ _SUB_VERBS = {
     "finalize": ["update"],
     "scale": ["get", "patch", "update"],
     "log": ["get"],
+    "exec": ["create", "get"],
+    "attach": ["create", "get"],
+    "portforward": ["create", "get"],
 }
 _SUB_KINDS = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
     "scale": ("autoscaling", "v1", "Scale"),
+    "exec": ("", "v1", "PodExecOptions"),
+    "attach": ("", "v1", "PodAttachOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
 }
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -38,6 +44,8 @@ def by_group(served: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]
 
 
 def _verbs(item: Resource) -> list[str]:
+    if not item.is_stored:
+        return ["create"]
     return [v for v in _VERBS if not (item.table == "namespaces" and v == "deletecollection")]
 
 

@@ -1,7 +1,7 @@
 """Trouble on purpose, for tests: failing calls, stalls, broken watches, lost history.
 
-It sits before the protocol (a hook of :class:`rte.sim.apiserver.server.Server`), so the API itself
-has no behaviour of its own for tests.
+It sits before the protocol (a hook of :class:`rte.sim.apiserver.protocol.server.Server`), so the
+API itself has no behaviour of its own for tests.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from aiohttp import web
 from rte import errors
 from rte.sim.apiserver import status
 from rte.sim.apiserver.api import API
+from rte.sim.apiserver.kinds.builtin import SESSIONS
 from rte.sim.apiserver.protocol import answers, discovery, faults, openapi, requests
 from rte.sim.apiserver.protocol.requests import Target
 from rte.sim.apiserver.storage import selectors
@@ -157,6 +158,8 @@ class Server:
             return web.Response(status=404, text=_MISSING)
         if target.subresource and target.subresource not in target.kind.subresources:
             raise status.unknown_resource()
+        if target.subresource in SESSIONS:
+            return self._without_kubelet(target)
         if request.method == "GET":
             return await self._read(request, target)
         return await self._write(request, target)
@@ -260,8 +263,6 @@ class Server:
         if target.subresource == "scale":
             scale = self.api.scale(kind, target.name, target.namespace)
             return answers.json_answer(scale)
-        if target.subresource == "log":
-            raise self._no_log(target)
         if target.subresource not in ("", "status"):
             raise status.method_not_allowed()
         query = requests.query(request, target)
@@ -447,14 +448,18 @@ class Server:
         )
         return answers.json_answer(scale, warnings=options.warnings)
 
-    def _no_log(self, target: Target) -> status.StatusError:
-        """Simulated containers write nothing; a pod without a node is refused as everywhere."""
+    def _without_kubelet(self, target: Target) -> web.Response:
+        """Logs and sessions, which a kubelet would answer: containers are simulated here."""
         pod = self.api.get(target.kind, target.name, target.namespace)
-        if not pod["spec"].get("nodeName"):
-            return status.bad_request(f"pod {target.name} does not have a host assigned")
-        return status.StatusError(
-            501, "containers are simulated here: nothing runs in them, and they write no logs"
-        )
+        if pod["spec"].get("nodeName"):
+            raise status.StatusError(
+                501,
+                "containers are simulated here: nothing runs in them, so there are no logs, and "
+                "nothing to attach to",
+            )
+        if target.subresource == "log":  # the real server finds no kubelet to ask: no text
+            return web.Response(text="")
+        raise status.bad_request(f"pod {target.name} does not have a host assigned")
 
     async def _delete(self, request: web.Request, target: Target) -> web.Response:
         kind = target.kind

@@ -129,10 +129,7 @@ def merge(old: Any, new: Any, schema: Schema) -> Any:
         items = {name: item for name, (item, _) in before.items()}
         for name, (item, inner) in after.items():
             items[name] = merge(items[name], item, inner) if name in items else copy.deepcopy(item)
-        order = [*after, *(name for name in before if name not in after)]
-        if [name for name in before if name in after] == [n for n in after if n in before]:
-            order = _interleaved(list(before), list(after))
-        return [items[name] for name in order]
+        return [items[name] for name in _interleaved(list(before), list(after))]
     out = dict(old)
     for name, (item, inner) in after.items():
         key = name[2:]
@@ -141,15 +138,15 @@ def merge(old: Any, new: Any, schema: Schema) -> Any:
 
 
 def _interleaved(before: list[str], after: list[str]) -> list[str]:
-    """Both in their orders; what is only before comes ahead of what follows it there."""
+    """In the order of ``after``; what is only before keeps its place ahead of what followed it."""
     out: list[str] = []
     rest = list(before)
     for name in after:
-        if name in before:
-            while rest and rest[0] != name:
-                out.append(rest.pop(0))
-            rest = rest[1:]
+        while rest and rest[0] not in after:
+            out.append(rest.pop(0))
         out.append(name)
+        if name in rest:
+            rest.remove(name)
     return [*out, *rest]
 
 

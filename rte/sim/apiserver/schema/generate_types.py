@@ -32,6 +32,7 @@ ROOTS = {
     "autoscaling/v1": "Scale",
     "rbac/v1": "Role RoleBinding ClusterRole ClusterRoleBinding",
     "networking/v1": "NetworkPolicy",
+    "authorization/v1": "SelfSubjectAccessReview",
     "admissionregistration/v1": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     "policy/v1": "PodDisruptionBudget Eviction",
     "storage/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",

@@ -97,7 +97,7 @@ def _checked(kind: Resource, name: str, namespace: str, body: Any) -> Obj:
         who = f"{namespace}/{name}" if namespace else f"/{name}"
         raise status.StatusError(
             500,
-            f"failed to create typed patch object ({who}; {kind.group_version}, "
+            f"failed to create typed patch object ({who}; {kind.group}/{kind.version}, "
             f"Kind={kind.kind}): {why}",
             reason="",
         )

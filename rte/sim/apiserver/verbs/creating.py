@@ -57,6 +57,8 @@ def create(
     if kind.rules.generation or kind.definition is not None:
         metadata["generation"] = 1
     kind.rules.create(new)
+    if not kind.is_stored:
+        return bodies.shown(kind, new)
     causes = meta.validate(metadata, namespaced=kind.namespaced, check_name=kind.check_name)
     causes += kind.rules.validate(new)
     if causes:
@@ -127,6 +129,8 @@ def _admit_create(state: State, kind: Resource, new: Obj) -> None:
                 },
             )
     if kind.table == "pods":
+        account = state.store.get("serviceaccounts", (namespace, "default"))
+        pods.admit_account(new, [account] if account else [])
         pods.admit_priority(new, _all(state, "priorityclasses.scheduling.k8s.io"))
         pods.admit_overhead(new, _all(state, "runtimeclasses.node.k8s.io"))
         pods.add_tolerations(new)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import fieldsets, openapi, typed
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from rte.sim.apiserver.schema.fieldsets import Path, Paths
     from rte.sim.apiserver.storage.store import Obj
 
+_KUBECTL = "kubectl"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SERVERS = ("apiVersion", "kind", "metadata")
 #: Of metadata, what the server decides or what names the object.
 _IDENTITY = (
@@ -83,9 +87,26 @@ def apply(
     merged = fieldsets.without(merged, schema, gone)
     difference = fieldsets.compare(live, merged, schema)
     if not force:
-        _refuse_conflicts(entries, difference.changed, writer)
+        own = _last_applied(kind, live) if writer.name == _KUBECTL else frozenset()
+        _refuse_conflicts(entries, difference.changed - own, writer)
     out = _taken(entries, difference.changed, writer)
     return merged, _with(out, entries, writer, kind, mine, now)
+
+
+def _last_applied(kind: Resource, live: Obj) -> Paths:
+    """Fields that ``kubectl apply`` has set from its own side and that are as it set them: to take
+    them over is no conflict (apimachinery ``managedfields/internal/lastappliedmanager.go``).
+    """
+    text = (live["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
+    try:
+        config = orjson.loads(text) if text else None
+    except orjson.JSONDecodeError:
+        config = None
+    if not isinstance(config, dict):
+        return frozenset()
+    schema = schema_of(kind)
+    difference = fieldsets.compare(config, live, schema)
+    return frozenset(fieldsets.fields_of(config, schema)) - difference.changed - difference.removed
 
 
 def applied_fields(kind: Resource, config: Obj, writer: Writer) -> Paths:

@@ -2,6 +2,7 @@
 
 from rte.sim.apiserver.kinds.pods.admission import (
     add_tolerations,
+    admit_account,
     admit_overhead,
     admit_priority,
     denied,
@@ -18,6 +19,7 @@ from rte.sim.apiserver.kinds.pods.validation import validate, validate_create
 
 __all__ = [
     "add_tolerations",
+    "admit_account",
     "admit_overhead",
     "admit_priority",
     "bind",

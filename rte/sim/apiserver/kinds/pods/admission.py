@@ -68,6 +68,18 @@ def admit_priority(pod: Obj, classes: Iterable[Obj]) -> None:
     spec.setdefault("preemptionPolicy", policy)
 
 
+def admit_account(pod: Obj, accounts: Iterable[Obj]) -> None:
+    """Admission plugin ServiceAccount, but for the volume with a token: nothing here reads one.
+
+    Namespaces without controllers have no account, and pods there name none.
+    """
+    spec = pod["spec"]
+    if not spec.get("serviceAccountName") and any(
+        item["metadata"]["name"] == "default" for item in accounts
+    ):
+        spec["serviceAccountName"] = spec["serviceAccount"] = "default"
+
+
 def admit_overhead(pod: Obj, classes: Iterable[Obj]) -> None:
     """Admission plugin RuntimeClass: the overhead of the pod is that of its class.
 

@@ -12,27 +12,12 @@ import yaml
 
 from rte import errors
 from rte.sim.apiserver import API, Server
-from rte.sim.demo.cluster import crd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
 PODS = "/api/v1/namespaces/default/pods"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-@pytest.fixture
-async def server(api: API) -> AsyncIterator[Server]:
-    api.create("customresourcedefinitions", crd())
-    async with Server(api, bookmark_seconds=0.05) as running:
-        yield running
-
-
-@pytest.fixture
-async def http(server: Server) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(server.url) as session:
-        yield session
 
 
 async def read(http: aiohttp.ClientSession, path: str, **query: str) -> tuple[int, Any]:
