@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,11 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    # Programs that tests start, and pytest's workers, compile what they import once and not each
+    # anew, yet outside of the sources.
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".cache/pycache")
 
 # Shared machines are slow at times: that says nothing of the code.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -75,7 +75,10 @@ class DriftCheck:
         self._came_at = {uid: self._came_at.get(uid, last) for uid in newcomers}
 
     def _judge(self, uid: str, last: NodeState, state: NodeState, got: drift.Outcome) -> None:
-        before, newcomers = placement.settle(last, last.admitted), self._pods.newcomers
+        newcomers = self._pods.newcomers
+        # What pods hold that the API shows gone: the kubelet may let go of it before or after.
+        gone = last.holdings.keys() - state.admitted - newcomers.keys()
+        before = placement.settle(last, last.admitted | gone)
 
         def meanwhile() -> drift.Meanwhile:
             return drift.meanwhile(before, state, uid, newcomers, self._pods.endings.keys() - {uid})

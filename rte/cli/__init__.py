@@ -109,13 +109,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:
+    if wanted in COMMANDS and words[0] == wanted:
+        # Alone: the flags that are near an unknown one are the command's, and it is quicker.
+        parser = Parser(prog=f"rte {wanted}", **COMMANDS[wanted].described)
+        configure(wanted, parser)
+        return parser.parse_words(words[1:], argparse.Namespace(command=wanted))
     parser, commands = build_parser()
     if wanted and wanted not in COMMANDS:
         parser.error(f"unknown command {wanted}{errors.meant(wanted, COMMANDS)}")
     if wanted:
         configure(wanted, commands[wanted])
-        if words[0] == wanted:  # the flags that are near an unknown one are the command's
-            return commands[wanted].parse_words(words[1:], argparse.Namespace(command=wanted))
     return parser.parse_words(words)
 
 
@@ -127,12 +130,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     return parser, {
-        name: commands.add_parser(
-            name,
-            help=command.help,
-            description=command.help[0].upper() + command.help[1:] + ".",
-            epilog=command.epilog,
-        )
+        name: commands.add_parser(name, help=command.help, **command.described)
         for name, command in COMMANDS.items()
     }
 

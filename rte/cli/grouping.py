@@ -50,7 +50,7 @@ def given(gets: Mapping[str, Any]) -> Iterator[str]:
         where = f" in {_zone(misc['zone'])}" if misc["zone"] is not None else ""
         yield f"misc{where}: CPUs {_cpus(misc['cpus'])}"
     if pages := _pages(gets["hugepages"]):
-        yield f"pages: {'; '.join(pages)}"
+        yield "; ".join(pages)
 
 
 def _by_kind(cpus: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
@@ -77,7 +77,7 @@ def _nic(nic: Mapping[str, Any], device: Mapping[str, Any]) -> str:
 
 def _pages(by_size: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [
-        f"{count} pages of {size} in {_zone(zone)}"
+        f"pages of {size} in {_zone(zone)}: {count}"
         for size, by_zone in by_size.items()
         for zone, count in by_zone.items()
     ]
@@ -85,7 +85,7 @@ def _pages(by_size: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def _free(zone: FreeInZone) -> str:
     parts = [f"{zone.cores} cores ({zone.cpus} CPUs)"] if zone.zone is not None else []
-    parts += [f"{count} GPUs {model or 'of unknown model'}" for model, count in zone.gpus.items()]
+    parts += [f"GPU {model or 'of unknown model'} ({count})" for model, count in zone.gpus.items()]
     if len(zone.nics) > MAX_NICS:
         best = max(min(nic.rx, nic.tx) for nic in zone.nics)
         parts.append(f"{len(zone.nics)} NICs, up to {_gbps(best)} Gb/s")
@@ -94,7 +94,7 @@ def _free(zone: FreeInZone) -> str:
             f"NIC {nic.name or nic.address} rx {_gbps(nic.rx)} tx {_gbps(nic.tx)} Gb/s"
             for nic in zone.nics
         ]
-    parts += [f"{count} pages of {size}" for size, count in zone.pages.items() if count]
+    parts += [f"pages of {size}: {count}" for size, count in zone.pages.items() if count]
     return "; ".join(parts)
 
 

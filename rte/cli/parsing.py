@@ -33,13 +33,14 @@ class Command:
     fails: str = ""
 
     @property
-    def epilog(self) -> str:
-        """Example and exit codes."""
+    def described(self) -> dict[str, Any]:
+        """For its parser: what it does, an example, the exit codes."""
         failed = f"{self.fails}, or it failed" if self.fails else "it failed"
-        return (
-            f"example: {self.example}\n"
-            f"exit code: 0 done; 1 {failed} (one line on stderr says why); 2 wrong usage"
-        )
+        return {
+            "description": f"{self.help[0].upper()}{self.help[1:]}.",
+            "epilog": f"example: {self.example}\n"
+            f"exit code: 0 done; 1 {failed} (one line on stderr says why); 2 wrong usage",
+        }
 
 
 class Parser(argparse.ArgumentParser):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import orjson
 from msgspec import structs
 
@@ -33,11 +34,9 @@ from rte.model.node import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from rte.model.bits import CPUSet, Mask, ZoneSet
-
-_T = TypeVar("_T")
+    from rte.model.bits import Mask, ZoneSet
 
 ANNOTATION = "topology.rte.dev/node-state"
 VERSION = 1
@@ -59,6 +58,95 @@ _CONFIG_KEYS = {
     "maxPods": "max_pods",
     "source": "source",
 }
+
+
+# The document's schema; what a later release adds is passed over.
+
+#: What other programs keep in a machine word must fit into one.
+_Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class _Config(msgspec.Struct, rename="camel"):
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: dict[str, str]
+    cpu_manager_policy: str
+    cpu_manager_policy_options: dict[str, str]
+    cpu_reservation_milli: _Int
+    memory_manager_policy: str
+    node_reserved: dict[str, _Int]
+    feature_gates: dict[str, bool]
+    max_pods: _Int
+    reserved_memory: dict[str, dict[str, _Int]]
+    reserved_cpus: str | None = msgspec.field(name="reservedCPUs")
+    source: str = ""
+
+
+class _Zone(msgspec.Struct):
+    id: _Int
+    memory: _Int
+    hugepages: dict[str, _Int]
+    distances: str
+
+
+class _Topology(msgspec.Struct, rename="camel"):
+    cpu: str
+    core: str
+    socket: str
+    zone: str
+    uncore: str
+    zones: list[_Zone]
+    sockets: _Int
+    uncore_reported: bool
+
+
+class _Row(msgspec.Struct):
+    assignments: _Int
+    group: str
+    amounts: dict[str, tuple[_Int, _Int, _Int, _Int, _Int]]
+
+
+class _Class(msgspec.Struct):
+    zones: str | None
+    total: _Int
+    healthy: _Int
+    unhealthy: str = ""
+
+
+class _Pool(msgspec.Struct):
+    complete: bool
+    classes: list[_Class]
+
+
+class _Held(msgspec.Struct):
+    cpus: str = ""
+    memory: list[tuple[str, str, _Int]] = []
+    devices: dict[str, list[tuple[_Int, str]]] = {}
+
+
+class _Versioned(msgspec.Struct):
+    version: _Int
+
+
+class _Document(_Versioned, rename="camel"):
+    kubelet: str
+    epoch: str
+    synced: bool
+    config: msgspec.Raw
+    topology: msgspec.Raw
+    reserved: str
+    shared: str
+    memory: dict[str, _Row]
+    devices: dict[str, _Pool]
+    admitted: list[str]
+    holdings: dict[str, dict[str, _Held]]
+    pod_holdings: dict[str, _Held] = {}
+
+
+_DECODER = msgspec.json.Decoder(_Document)
+_CONFIG_DECODER = msgspec.json.Decoder(_Config)
+_TOPOLOGY_DECODER = msgspec.json.Decoder(_Topology)
+_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
 
 
 def encode(state: NodeState) -> str:
@@ -99,47 +187,58 @@ def decode(text: str) -> NodeState:
     Raises:
         errors.ParseError: not this format, another version, or a reference to something unknown.
     """
-    try:
-        document = _Node(orjson.loads(text), "node-state")
-    except orjson.JSONDecodeError as error:
-        raise errors.ParseError("node-state", text, f"not JSON: {error}") from error
-    if (version := document["version"].integer()) != VERSION:
-        raise errors.ParseError(
-            "node-state", version, f"this program reads version {VERSION}; use the same release"
-        )
-    topology = _topology(document["topology"].as_json())
-    pools = {
-        name: _decode_pool(entry, name) for name, entry in document["devices"].entries().items()
-    }
+    document = _read(text)
+    topology = _topology(bytes(document.topology))
+    pools = {name: _decode_pool(pool, name) for name, pool in document.devices.items()}
     cpus = topology.all_cpus
     return NodeState(
         topology=topology,
-        config=_config(document["config"].as_json()),
-        kubelet_version=document["kubelet"].text(),
-        epoch=document["epoch"].text(),
-        synced=document["synced"].flag(),
-        reserved=document["reserved"].subset(cpus),
-        shared=document["shared"].subset(cpus),
+        config=_config(bytes(document.config)),
+        kubelet_version=document.kubelet,
+        epoch=document.epoch,
+        synced=document.synced,
+        reserved=_subset(document.reserved, cpus, "reserved"),
+        shared=_subset(document.shared, cpus, "shared"),
         memory={
             _zone_id(name, topology): _decode_row(row, topology)
-            for name, row in document["memory"].entries().items()
+            for name, row in document.memory.items()
         },
         devices={name: pool for name, (pool, _) in pools.items()},
-        admitted=frozenset(item.text() for item in document["admitted"].items()),
+        admitted=frozenset(document.admitted),
         holdings={
-            uid: {
-                name: _decode_holding(held, topology, pools)
-                for name, held in containers.entries().items()
-            }
-            for uid, containers in document["holdings"].entries().items()
+            uid: {name: _decode_holding(held, topology, pools) for name, held in containers.items()}
+            for uid, containers in document.holdings.items()
         },
         pod_holdings={
             uid: _decode_holding(held, topology, pools)
-            for uid, held in document["podHoldings"].entries().items()
-        }
-        if "podHoldings" in document
-        else {},
+            for uid, held in document.pod_holdings.items()
+        },
     )
+
+
+_NOT_READ = (msgspec.DecodeError, TypeError, UnicodeEncodeError, RecursionError)
+
+
+def _read(text: str) -> _Document:
+    try:
+        document = _DECODER.decode(text)
+    except _NOT_READ as error:
+        _check_version(text)  # another one may be of any other shape
+        raise errors.ParseError("node-state", text, str(error)) from error
+    _check_version(text, document.version)
+    return document
+
+
+def _check_version(text: str, version: int | None = None) -> None:
+    if version is None:
+        try:
+            version = _VERSION_DECODER.decode(text).version
+        except _NOT_READ:
+            return
+    if version != VERSION:
+        raise errors.ParseError(
+            "node-state", version, f"this program reads version {VERSION}; use the same release"
+        )
 
 
 # Configuration
@@ -161,28 +260,27 @@ def _encode_config(config: KubeletConfig) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _config(text: bytes) -> KubeletConfig:
     """Shared by all nodes that are configured alike."""
-    return _decode_config(_Node(orjson.loads(text), "node-state.config"))
-
-
-def _decode_config(document: _Node) -> KubeletConfig:
-    explicit = document["reservedCPUs"]
+    try:
+        document = _CONFIG_DECODER.decode(text)
+    except _NOT_READ as error:
+        raise errors.ParseError("node-state config", text, str(error)) from error
+    explicit = document.reserved_cpus
     return KubeletConfig(
-        topology_policy=document["topologyManagerPolicy"].text(),
-        topology_scope=document["topologyManagerScope"].text(),
-        topology_options=document["topologyManagerPolicyOptions"].table(_Node.text),
-        cpu_policy=document["cpuManagerPolicy"].text(),
-        cpu_options=document["cpuManagerPolicyOptions"].table(_Node.text),
-        reserved_cpus=None if explicit.value is None else explicit.mask(),
-        cpu_reservation_milli=document["cpuReservationMilli"].integer(),
-        memory_policy=document["memoryManagerPolicy"].text(),
+        topology_policy=document.topology_manager_policy,
+        topology_scope=document.topology_manager_scope,
+        topology_options=document.topology_manager_policy_options,
+        cpu_policy=document.cpu_manager_policy,
+        cpu_options=document.cpu_manager_policy_options,
+        reserved_cpus=None if explicit is None else _parse_set(explicit),
+        cpu_reservation_milli=document.cpu_reservation_milli,
+        memory_policy=document.memory_manager_policy,
         reserved_memory={
-            _Node(zone, "zone id").number(): amounts.table(_Node.integer)
-            for zone, amounts in document["reservedMemory"].entries().items()
+            _number(zone, "zone id"): amounts for zone, amounts in document.reserved_memory.items()
         },
-        node_reserved=document["nodeReserved"].table(_Node.integer),
-        feature_gates=document["featureGates"].table(_Node.flag),
-        max_pods=document["maxPods"].integer(),
-        source=_decode_source(document["source"].text() if "source" in document else ""),
+        node_reserved=document.node_reserved,
+        feature_gates=document.feature_gates,
+        max_pods=document.max_pods,
+        source=_decode_source(document.source),
     )
 
 
@@ -219,16 +317,15 @@ def _encode_topology(topology: Topology) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _topology(text: bytes) -> Topology:
     """Shared by all nodes of one hardware type, which a scheduler has many of."""
-    return _decode_topology(_Node(orjson.loads(text), "node-state.topology"))
-
-
-def _decode_topology(document: _Node) -> Topology:
-    columns = [document[name].text() for name in _COLUMNS]
+    try:
+        document = _TOPOLOGY_DECODER.decode(text)
+    except _NOT_READ as error:
+        raise errors.ParseError("node-state topology", text, str(error)) from error
     return Topology(
-        cpus=_decode_cpus(*columns),
-        zones=tuple(_decode_zone(zone) for zone in document["zones"].items()),
-        sockets=document["sockets"].integer(),
-        uncore_reported=document["uncoreReported"].flag(),
+        cpus=_decode_cpus(*(getattr(document, name) for name in _COLUMNS)),
+        zones=tuple(map(_decode_zone, document.zones)),
+        sockets=document.sockets,
+        uncore_reported=document.uncore_reported,
     )
 
 
@@ -243,18 +340,16 @@ def _decode_cpus(*columns: str) -> tuple[CPUInfo, ...]:
     return tuple(map(CPUInfo, *numbers))
 
 
-def _decode_zone(document: _Node) -> ZoneInfo:
-    zone = document["id"].integer()
-    if not 0 <= zone <= bits.MAX_ID:
-        raise errors.ParseError("node-state topology", zone, "zone id out of range")
+def _decode_zone(document: _Zone) -> ZoneInfo:
+    if not 0 <= document.id <= bits.MAX_ID:
+        raise errors.ParseError("node-state topology", document.id, "zone id out of range")
     return ZoneInfo(
-        id=zone,
-        memory_bytes=document["memory"].integer(),
+        id=document.id,
+        memory_bytes=document.memory,
         hugepages={
-            _Node(size, "page size").number(): number.integer()
-            for size, number in document["hugepages"].entries().items()
+            _number(size, "page size"): number for size, number in document.hugepages.items()
         },
-        distances=_decode_runs(document["distances"].text()),
+        distances=_decode_runs(document.distances),
     )
 
 
@@ -311,14 +406,11 @@ def _encode_row(row: ZoneMemory) -> dict[str, Any]:
     }
 
 
-def _decode_row(document: _Node, topology: Topology) -> ZoneMemory:
+def _decode_row(document: _Row, topology: Topology) -> ZoneMemory:
     return ZoneMemory(
-        assignments=document["assignments"].integer(),
-        group=document["group"].subset(topology.zone_mask),
-        amounts={
-            name: MemoryAmounts(*(number.integer() for number in numbers.items(5)))
-            for name, numbers in document["amounts"].entries().items()
-        },
+        assignments=document.assignments,
+        group=_subset(document.group, topology.zone_mask, "group"),
+        amounts={name: MemoryAmounts(*numbers) for name, numbers in document.amounts.items()},
     )
 
 
@@ -384,27 +476,26 @@ def _numbers(mask: Mask, positions: Sequence[int]) -> str:
     )
 
 
-def _decode_pool(document: _Node, resource: str) -> tuple[DevicePool, list[list[int]]]:
+def _decode_pool(document: _Pool, resource: str) -> tuple[DevicePool, list[list[int]]]:
     """A pool with made-up names, and per class the positions of its devices."""
     devices: list[tuple[str, ZoneSet | None, bool, int, int]] = []
-    rows = document["classes"].items()
-    for index, row in enumerate(rows):
-        zones = None if row["zones"].value is None else row["zones"].mask()
-        total = row["total"].integer()
-        if not 0 <= total <= bits.MAX_ID:
-            raise errors.ParseError(f"node-state devices of {resource}", total, "out of range")
-        unhealthy = row["unhealthy"].subset((1 << total) - 1) if "unhealthy" in row else 0
-        if total - unhealthy.bit_count() != row["healthy"].integer():
-            raise errors.ParseError(f"node-state devices of {resource}", row.value, "healthy count")
+    what = f"node-state devices of {resource}"
+    for index, row in enumerate(document.classes):
+        zones = None if row.zones is None else _parse_set(row.zones)
+        if not 0 <= row.total <= bits.MAX_ID:
+            raise errors.ParseError(what, row.total, "out of range")
+        unhealthy = _subset(row.unhealthy, (1 << row.total) - 1, "unhealthy")
+        if row.total - unhealthy.bit_count() != row.healthy:
+            raise errors.ParseError(what, row.healthy, "healthy count")
         label = "any" if zones is None else bits.format_list(zones) or "none"
         devices += [
             (f"{label}-{number:05d}", zones, not unhealthy >> number & 1, index, number)
-            for number in range(total)
+            for number in range(row.total)
         ]
     if len({row[0] for row in devices}) != len(devices):
-        raise errors.ParseError(f"node-state devices of {resource}", rows[0].value, "class twice")
+        raise errors.ParseError(what, document.classes[0].zones, "class twice")
     devices.sort()
-    positions: list[list[int]] = [[] for _ in rows]
+    positions: list[list[int]] = [[] for _ in document.classes]
     healthy = 0
     for position, (_, _, well, index, _) in enumerate(devices):
         positions[index].append(position)
@@ -413,7 +504,7 @@ def _decode_pool(document: _Node, resource: str) -> tuple[DevicePool, list[list[
         ids=tuple(device[0] for device in devices),
         zones=tuple(device[1] for device in devices),
         healthy=healthy,
-        complete=document["complete"].flag(),
+        complete=document.complete,
     )
     return pool, positions
 
@@ -451,32 +542,28 @@ def _encode_held(name: str, mask: Mask, places: Mapping[str, _Places]) -> list[l
 
 
 def _decode_holding(
-    document: _Node,
+    document: _Held,
     topology: Topology,
     pools: Mapping[str, tuple[DevicePool, list[list[int]]]],
 ) -> Holding:
-    blocks: list[MemoryBlock] = []
-    for block in document["memory"].items() if "memory" in document else ():
-        resource, zones, size = block.items(3)
-        blocks.append(
-            MemoryBlock(resource.text(), zones.subset(topology.zone_mask), size.integer())
-        )
     devices: dict[str, Mask] = {}
-    for name, rows in document["devices"].entries().items() if "devices" in document else ():
+    for name, rows in document.devices.items():
         if name not in pools:
             raise errors.ParseError("node-state holdings", name, "no such device resource")
         classes = pools[name][1]
         devices[name] = 0
-        for row in rows.items():
-            index, numbers = row.items(2)
-            if not 0 <= index.integer() < len(classes):
-                raise errors.ParseError("node-state holdings", row.value, "no such device class")
-            positions = classes[index.integer()]
-            for number in bits.members(numbers.subset((1 << len(positions)) - 1)):
+        for index, numbers in rows:
+            if not 0 <= index < len(classes):
+                raise errors.ParseError("node-state holdings", index, "no such device class")
+            positions = classes[index]
+            for number in bits.members(_subset(numbers, (1 << len(positions)) - 1, "devices")):
                 devices[name] |= 1 << positions[number]
     return Holding(
-        cpus=document["cpus"].subset(topology.all_cpus) if "cpus" in document else 0,
-        memory=tuple(blocks),
+        cpus=_subset(document.cpus, topology.all_cpus, "cpus"),
+        memory=tuple(
+            MemoryBlock(resource, _subset(zones, topology.zone_mask, "memory"), size)
+            for resource, zones, size in document.memory
+        ),
         devices=devices,
     )
 
@@ -487,73 +574,16 @@ def _parse_set(text: str) -> Mask:
     return bits.parse_list(text, "node-state set")
 
 
-class _Node:
-    """A JSON value that is read with its type checked; errors name where it stands."""
+def _subset(text: str, whole: Mask, what: str) -> Mask:
+    """A set of which each member is known."""
+    mask = _parse_set(text)
+    if mask & ~whole:
+        unknown = bits.format_list(mask & ~whole)
+        raise errors.ParseError(f"node-state {what}", text, f"{unknown} not part of this node")
+    return mask
 
-    __slots__ = ("path", "value")
 
-    def __init__(self, value: object, path: str) -> None:
-        self.value = value
-        self.path = path
-
-    def __contains__(self, key: str) -> bool:
-        return isinstance(self.value, dict) and key in self.value
-
-    def __getitem__(self, key: str) -> _Node:
-        if not isinstance(self.value, dict):
-            raise self._refuse("expected an object")
-        if key not in self.value:
-            raise self._refuse(f"no key {key!r}")
-        return _Node(self.value[key], f"{self.path}.{key}")
-
-    def entries(self) -> dict[str, _Node]:
-        if not isinstance(self.value, dict):
-            raise self._refuse("expected an object")
-        return {key: _Node(value, f"{self.path}.{key}") for key, value in self.value.items()}
-
-    def table(self, read: Callable[[_Node], _T]) -> dict[str, _T]:
-        return {key: read(value) for key, value in self.entries().items()}
-
-    def items(self, length: int | None = None) -> list[_Node]:
-        if not isinstance(self.value, list) or length not in (None, len(self.value)):
-            raise self._refuse("expected a list" + (f" of {length}" if length else ""))
-        return [_Node(value, self.path) for value in self.value]
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            raise self._refuse("expected text")
-        return self.value
-
-    def integer(self) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            raise self._refuse("expected an integer")
-        return self.value
-
-    def number(self) -> int:
-        text = self.text()
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise self._refuse("expected digits")
-        return int(text)
-
-    def flag(self) -> bool:
-        if not isinstance(self.value, bool):
-            raise self._refuse("expected true or false")
-        return self.value
-
-    def mask(self) -> Mask:
-        return _parse_set(self.text())
-
-    def subset(self, whole: Mask) -> CPUSet:
-        mask = self.mask()
-        if mask & ~whole:
-            raise self._refuse(f"{bits.format_list(mask & ~whole)} not part of this node")
-        return mask
-
-    def as_json(self) -> bytes:
-        try:
-            return orjson.dumps(self.value)
-        except TypeError as error:
-            raise self._refuse(str(error)) from None
-
-    def _refuse(self, why: str) -> errors.ParseError:
-        return errors.ParseError(self.path, self.value, why)
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise errors.ParseError(f"node-state {what}", text, "expected digits")
+    return int(text)

@@ -47,7 +47,7 @@ def picture_of(reading: NodeReading) -> dict[str, Any]:
     for pod in reading.pods:
         obj = {
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-            "spec": {"nodeName": name},
+            "spec": {"nodeName": name, "containers": []},
         }
         cluster.set_pod(objects.read_pod(obj, cluster.shapes), 0.0)
     return picture(cluster)

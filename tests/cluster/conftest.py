@@ -34,12 +34,13 @@ class FreshNode(Protocol):
 #: Releases of which CI (``.ci/run``) builds the kubelet: the newest, and one with other rules.
 CI_RELEASES = ("1.35", "1.37")
 #: What runs side by side with the other cluster tests under ``pytest --dist=loadgroup``: each lane
-#: takes about a third of the time that all of them take.
+#: takes about a fourth of the time that all of them take.
 _LANES = {
     "cluster-2": (
         "test_differential_api", "test_identity", "test_reading", "test_scheduler", "test_whole",
     ),
     "cluster-3": ("test_differential_kubelet",),
+    "cluster-4": ("test_documents", "test_field"),
 }  # fmt: skip
 
 

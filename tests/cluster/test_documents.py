@@ -75,6 +75,9 @@ BEFORE = {
         "helm uninstall rte -n rte-system && kubectl delete namespace rte-system && "
         "kubectl apply -k manifests/default"
     ),
+    "rte fit -f gang.yaml --topology-key topology.kubernetes.io/rack": (
+        "kubectl label node worker topology.kubernetes.io/rack=r2"
+    ),
     "helm uninstall rte -n rte-system": (
         "helm install rte manifests/chart -n rte-system --create-namespace"
     ),

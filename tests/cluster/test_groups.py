@@ -210,7 +210,7 @@ def nhds_cluster(cluster: Cluster) -> Iterator[Cluster]:
     before = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}},
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": LABELS},
-         "spec": {"taints": [taint]}},
+         "spec": {"taints": [taint]}, "status": {"allocatable": {"hugepages-1Gi": "8Gi"}}},
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"radio.cfg": FILE},
          "metadata": {"name": "radio-cfg", "namespace": "prod"}},
         {"apiVersion": "v1", "kind": "Pod",

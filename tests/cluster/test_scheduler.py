@@ -65,7 +65,9 @@ class Schedulers:
             f"/api/v1/namespaces/{agents.NAMESPACE}/serviceaccounts", NAME, lambda a: a is not None
         )
 
-    def start(self, *flags: str, program: Sequence[str] = ("-m", "rte")) -> str:
+    def start(
+        self, *flags: str, program: Sequence[str] = ("-m", "rte"), account: str = NAME
+    ) -> str:
         """Start one; its role is returned. ``program``: what Python runs in the place of rte."""
         role = f"rte-scheduler-{next(_numbers)}"
         self.roles.append(role)
@@ -73,7 +75,7 @@ class Schedulers:
         folder.mkdir(exist_ok=True)
         token = folder / "token"
         token.touch(mode=0o600)
-        token.write_text(self.cluster.token(NAME, agents.NAMESPACE))
+        token.write_text(self.cluster.token(account, agents.NAMESPACE))
         access = self.cluster.write_kubeconfig(folder / "kubeconfig", {"tokenFile": str(token)})
         self.cluster.spawn(
             role,
@@ -276,6 +278,55 @@ def test_the_successor_is_active_within_five_seconds(
     processes.wait_until(lambda: "is active" in schedulers.log(second), 30, "the successor")
     assert time.monotonic() - begin < 6.5  # five seconds, and what a busy machine adds
     cluster.run_pod(pod(container(1, "64Mi"), scheduler=NAME))
+
+
+@pytest.fixture
+def pools(cluster: Cluster, schedulers: Schedulers) -> Iterator[list[str]]:
+    """Accounts of two pools, with the rights of manifests/pool."""
+    accounts, applied = [], []
+    rendered = cluster.kubectl("kustomize", agents.MANIFESTS / "pool")
+    for letter in "ab":
+        text = rendered.replace("rte-scheduler-a", f"rte-scheduler-{letter}")
+        text = text.replace("rte-explain-a", f"rte-explain-{letter}")
+        wanted = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+        found = [obj for obj in yaml.safe_load_all(text) if obj["kind"] in wanted]
+        applied.append(yaml.safe_dump_all(found))
+        cluster.kubectl("apply", "--server-side", "-f", "-", text=applied[-1])
+        accounts.append(f"{NAME}-{letter}")
+    yield accounts
+    for text in applied:
+        cluster.kubectl("delete", "--wait=false", "-f", "-", text=text)
+
+
+def test_two_pools_are_served_side_by_side(
+    cluster: Cluster,
+    schedulers: Schedulers,
+    pools: list[str],
+    fresh_nodes: Callable[[Sequence[dict[str, Any]]], list[Node]],
+) -> None:
+    """Each has its nodes, its Lease and its pods; a node that changes pools is taken over."""
+    label = "topology.rte.dev/pool"
+    plans = [{"shape": "2x8", "kubelet": kubelet_config(), "labels": {label: x}} for x in "ab"]
+    nodes = first, second = fresh_nodes(plans)
+    with_agents(nodes)
+    for account, letter in zip(pools, "ab", strict=True):
+        schedulers.start(
+            f"--scheduler-name={account}", f"--nodes={label}={letter}", account=account
+        )
+
+    def asked(name: str, pool: str) -> Object:
+        return pod(container(6, "512Mi"), name=name, scheduler=pool)
+
+    ran = [cluster.run_pod(asked(f"in-{pool}", pool)) for pool in pools]
+    assert [obj["spec"]["nodeName"] for obj in ran] == [first.name, second.name]
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{agents.NAMESPACE}/leases"
+    assert all(cluster.api.get(f"{leases}/{name}")["spec"]["holderIdentity"] for name in pools)
+
+    cluster.run_pod(asked("more", pools[0]))
+    waits = cluster.create_pod(asked("waits", pools[0]))
+    cluster.wait_pod(waits, lambda obj: "of another pool" in json.dumps(obj))
+    cluster.api.patch(f"/api/v1/nodes/{second.name}", {"metadata": {"labels": {label: "a"}}})
+    assert cluster.wait_pod(waits, "Running")["spec"]["nodeName"] == second.name
 
 
 @pytest.mark.parametrize("release", ["1.34", "1.35", "1.36", "1.37"])

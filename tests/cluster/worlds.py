@@ -22,6 +22,7 @@ from tests.cluster.test_scheduler import Schedulers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import pytest
 
@@ -37,6 +38,7 @@ class World:
 
     api: Api
     nodes: list[str]
+    kubeconfig: Path
 
     def create(self, pod: Object) -> Object:
         return self.api.create(PODS, pod)
@@ -102,7 +104,7 @@ def simulated(policy: str, shapes: tuple[str, ...]) -> Iterator[World]:
         # Until its agent has reported, a node is a plain one to the scheduler.
         for name in cluster.nodes:
             api.wait(NRTS, name, lambda obj: obj is not None)
-        yield World(api, sorted(cluster.nodes))
+        yield World(api, sorted(cluster.nodes), cluster.kubeconfig)
     finally:
         api.close()
         holder["loop"].call_soon_threadsafe(holder["stop"].set)
@@ -122,7 +124,7 @@ def real(request: pytest.FixtureRequest, policy: str, shapes: tuple[str, ...]) -
         agents.wait_published(node)
     schedulers.start()
     try:
-        yield World(cluster.api, [node.name for node in nodes])
+        yield World(cluster.api, [node.name for node in nodes], cluster.dir / "kubeconfig")
     finally:
         for role in schedulers.roles:
             cluster.stop_role(role, grace=2)

@@ -2,8 +2,7 @@
 
 The kubelet gives a pod the lowest zone that holds its CPUs. Devices of a higher zone are beside the
 CPUs of only those pods that the lower zones cannot hold, so which pod goes to a lower zone decides
-what others can reach. :func:`score` compares nodes for a pod, :func:`precedence` waiting pods on a
-node.
+what others can reach.
 """
 
 from __future__ import annotations
@@ -16,31 +15,11 @@ from rte.placement.inflight.zones import goes_to_one_zone
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rte.model.node import NodeState
     from rte.placement.dra.structured.allocator import Supply
     from rte.placement.dra.zones import Places
-
-#: Weight of the share of a zone's CPUs that a pod takes where the zone is filled first.
-_FILLING = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What a pod asks for.
-
-    Attributes:
-        cpus: exclusive CPUs.
-        devices: how many.
-        certain: it goes only where nothing can change its zone.
-        pods: how many such pods.
-    """
-
-    cpus: int
-    devices: int
-    certain: bool
-    pods: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,38 +77,3 @@ def score(zones: Mapping[int, ZoneRoom], *, lowest_first: bool) -> int:
         if lowest_first:
             below = max(below, room.free_cpus)
     return round(100 * (1 - lost / total)) if total else 100
-
-
-def precedence(
-    zones: Mapping[int, ZoneRoom], zone: int, pod: Asking, waiting: Iterable[Asking]
-) -> float:
-    """How well the devices of a node are used if the pod goes there, in devices; more is better.
-
-    * In the lowest zone: the free devices of higher zones that come within reach of waiting pods,
-      by the share of what these ask for; the pod's own devices where it could hardly go anywhere
-      else; and pods that fill the zone's CPUs.
-    * In a higher zone: many devices and few CPUs, so that the zone's devices do not outlast its
-      CPUs.
-
-    Args:
-        zones: of the node, after the placement.
-        zone: where the pod goes.
-        pod: what it asks for.
-        waiting: what all waiting pods ask for.
-    """
-    movable = [one for one in waiting if not one.certain]
-    total = sum(one.devices * one.pods for one in movable)
-    opened = 0.0
-    below = 0
-    for number, room in sorted(zones.items()):
-        if number > zone and total:
-            reach = sum(
-                one.devices * one.pods for one in movable if below < one.cpus <= room.free_cpus
-            )
-            opened += room.free_devices * reach / total
-        below = max(below, room.free_cpus)
-    own = zones[zone]
-    cpus = pod.cpus / own.cpus if own.cpus else 1.0
-    if zone == min(zones):
-        return opened + pod.devices * pod.certain + _FILLING * cpus
-    return opened + (pod.devices / own.devices if own.devices else 0.0) - cpus

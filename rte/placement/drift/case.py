@@ -10,7 +10,7 @@ from rte.model.pod import ContainerKind
 from rte.placement.drift.outcome import expected_of
 from rte.placement.drift.parts import MEMORY, Part, zones_of
 from rte.placement.drift.possible import Meanwhile, possible_outcomes
-from rte.placement.kubelet.admission import admit, takes_devices_at_start
+from rte.placement.kubelet.admission import admit, settle, takes_devices_at_start
 from rte.placement.kubelet.outcome import (
     SMT_ALIGNMENT_ERROR,
     TOPOLOGY_AFFINITY_ERROR,
@@ -52,7 +52,8 @@ class Prediction:
     """What was predicted of one admission.
 
     Attributes:
-        before: the last known state without the pod, settled.
+        before: the last known state without the pod. Who holds something there and is not active
+            (the API shows it gone) may hold it still when the pod comes, or not any more.
         pod: with the UID that the kubelet uses.
         expected: None where nothing was: the verdict was ``uncertain``.
     """
@@ -74,8 +75,9 @@ class Case:
 
 
 def predict(before: NodeState, pod: Pod) -> Prediction:
-    """The prediction for a pod that meets this (settled) state next."""
-    return Prediction(before=before, pod=pod, expected=expected_of(admit(before, pod), pod.uid))
+    """The prediction for a pod that meets this state next, less what inactive pods hold there."""
+    settled = settle(before, before.admitted)
+    return Prediction(before=before, pod=pod, expected=expected_of(admit(settled, pod), pod.uid))
 
 
 def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhile]) -> Case:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rte.model import bits
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.inflight.zones import merge_sees_all, picks_always_succeed
+from rte.placement.inflight.zones import is_grouped, merge_sees_all, picks_always_succeed
 from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 
@@ -206,7 +206,11 @@ class CopyTable:
                 self._put(
                     name,
                     row,
-                    [amounts.free for amounts in found if amounts],
+                    [
+                        0 if is_grouped(state.memory[zone]) else amounts.free
+                        for zone, amounts in zip(zones, found, strict=True)
+                        if amounts
+                    ],
                     [amounts.allocatable for amounts in found if amounts],
                 )
         for name, pool in state.devices.items():
@@ -341,7 +345,6 @@ def _signature(state: NodeState) -> _Signature | None:
         or (rules.cpu is not None and rules.cpu.align_by_socket)
         or (rules.prefer_closest and rules.policy == merge.RESTRICTED)
         or not picks_always_succeed(state, rules, alone=False)
-        or any(row.group != 1 << zone for zone, row in state.memory.items())
         or any(
             not pool.complete
             or any(

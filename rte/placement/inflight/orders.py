@@ -145,6 +145,8 @@ class Orders:
             for reached in states:
                 self._budget.spend(self._cost)
                 after = states_after(reached.state, pod)
+                # Each pick of devices is an admission of its own.
+                self._budget.spend(self._cost * (len(after) - 1) if after else 0)
                 if after is None:
                     return _refused(reached.state, pod, kind, ahead)
                 for state in after:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from rte.placement.inflight.zones import picks_always_succeed, room_of, sum_of, units_of
+from rte.placement.inflight.zones import is_grouped, picks_always_succeed, room_of, sum_of, units_of
 from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.rules import rules_of
 
@@ -52,9 +52,10 @@ class Spread:
 
     def units(self, pod: Pod) -> list[Unit] | None:
         """What is found for the pod at once each; None: it cannot be told by amounts."""
-        units = units_of(self._state, pod, self._rules)
-        if units is None or self._splits_cores(pod):
+        found = units_of(self._state, pod, self._rules)
+        if found is None or self._splits_cores(pod):
             return None
+        units: list[Unit] = [*found]
         if not self._rules.memory or not demand.is_served(pod, self._rules):
             return units
         # The memory manager refuses a spread container that asks it for nothing.
@@ -156,7 +157,7 @@ def spread_of(state: NodeState) -> Spread | None:
         and not rules.prefer_closest
         and not (rules.cpu is not None and rules.cpu.align_by_socket)
         and picks_always_succeed(state, rules, alone=False)
-        and all(row.group == 1 << zone for zone, row in state.memory.items())
+        and not any(is_grouped(row) for row in state.memory.values())
         and len({frozenset(row.amounts) for row in state.memory.values()}) < 2
         and all(pool.complete for pool in state.devices.values())
     )

@@ -20,7 +20,7 @@ from rte.placement.kubelet.rules import rules_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from rte.model.node import NodeState
+    from rte.model.node import NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.rules import Rules
 
@@ -93,9 +93,9 @@ class ZoneWalk:
 
     def __init__(self, state: NodeState, kinds: Sequence[Pod]) -> None:
         rules = rules_of(state.config, state.kubelet_version)
-        follows = goes_to_one_zone(state, rules) and not rules.prefer_closest
+        follows = prefers_one_zone(state, rules) and not rules.prefer_closest
         units = [units_of(state, pod, rules) if follows else None for pod in kinds]
-        *room, self._anywhere = room_of(state)
+        *room, self._anywhere = single_room_of(state)
         empty = room_of(settle(state, frozenset()))[:-1]
         names = sorted({name for each in units for unit in each or () for name in unit})
         zonal = [name for name in names if room and name in room[0]]
@@ -255,12 +255,18 @@ def _holds(free: _Amounts, load: _Amounts, unit: _Amounts) -> bool:
 
 def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
+    return prefers_one_zone(state, rules) and not any(
+        is_grouped(row) for row in state.memory.values()
+    )
+
+
+def prefers_one_zone(state: NodeState, rules: Rules) -> bool:
+    """The same, but for memory that serves zones together: no unit gets a single one of them."""
     return (
         rules.policy != merge.NONE
         and bool(state.topology.zones)
         and not (rules.cpu is not None and rules.cpu.align_by_socket)
         and picks_always_succeed(state, rules, alone=False)
-        and all(row.group == 1 << zone for zone, row in state.memory.items())
         and not any(
             zones is not None and zones & (zones - 1)
             for pool in state.devices.values()
@@ -352,6 +358,20 @@ def room_of(state: NodeState) -> list[dict[str, int]]:
             if home in places:
                 places[home][name] += 1
     return rows
+
+
+def single_room_of(state: NodeState) -> list[dict[str, int]]:
+    """What is free in each zone for units of a single zone: no memory where zones are grouped."""
+    rows = room_of(state)
+    for zone, row in zip(state.topology.zones, rows, strict=False):
+        if state.memory and is_grouped(state.memory[zone.id]):
+            row.update(dict.fromkeys(state.memory[zone.id].amounts, 0))
+    return rows
+
+
+def is_grouped(row: ZoneMemory) -> bool:
+    """Whether the zone's memory serves only allocations that take it together with others."""
+    return row.group & (row.group - 1) != 0
 
 
 def sum_of(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

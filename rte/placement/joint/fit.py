@@ -27,7 +27,7 @@ STEPS = 1000
 #: Answers that are kept, one for each kind of pod and class of nodes.
 MAX_REMEMBERED = 100_000
 #: Nodes without room that are looked at to find what is missing.
-MAX_NEAR = 16
+MAX_NEAR = 6
 #: The reason where node totals are short.
 TOTALS = "node totals"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Kinds, Member, Node
 
 #: Admissions by prediction that one question may cost.
-STEPS = 20_000
+STEPS = 8_000
 
 
 class Verdict(StrEnum):

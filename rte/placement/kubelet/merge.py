@@ -7,6 +7,7 @@ results are ANDs of affinities, so folding the set of possible ANDs over the lis
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rte.model import bits
@@ -24,6 +25,10 @@ BEST_EFFORT = "best-effort"
 RESTRICTED = "restricted"
 SINGLE_NUMA_NODE = "single-numa-node"
 NONE = "none"
+
+#: From so many pairs on they are not looked at one by one, for ids of so many zones at most.
+_MANY_PAIRS = 2000
+_MOST_ZONES = 10
 
 _DONT_CARE: Sequence[Hint] = ((None, True),)
 _IMPOSSIBLE: Sequence[Hint] = ((None, False),)
@@ -81,11 +86,43 @@ def _best_hint(
     affinities = {all_zones}
     for hints in lists:
         masks = {all_zones if mask is None else mask for mask, _ in hints}
-        affinities = {affinity & mask for affinity in affinities for mask in masks}
+        affinities = _intersections(affinities, masks)
     affinities.discard(0)
     if not affinities:
         return all_zones, False
     return _closest_to_best_width(affinities, _best_width(lists), order), False
+
+
+def _intersections(some: set[ZoneSet], others: set[ZoneSet]) -> set[ZoneSet]:
+    """Every ``a & b``, with a of some and b of others."""
+    many = len(some) * len(others) >= _MANY_PAIRS
+    zones = max(*some, *others).bit_length() if many else 0
+    if not many or zones > _MOST_ZONES:
+        return {one & other for one in some for other in others}
+    return set(bits.members(_meet(bits.of(some), list(others), zones, zones)))
+
+
+def _meet(family: int, others: list[ZoneSet], left: int, zones: int) -> int:
+    """The same for a set of zone sets, written as a bit mask; ``left`` zones are still to be cut.
+
+    All others that agree on a zone cut it at once.
+    """
+    if not family or not others:
+        return 0
+    if not left:
+        return family
+    zone = left - 1
+    with_zone = [mask for mask in others if mask >> zone & 1]
+    without = [mask for mask in others if not mask >> zone & 1]
+    having = _having(zone, zones)
+    cut = family & ~having | (family & having) >> (1 << zone)
+    return _meet(family, with_zone, zone, zones) | _meet(cut, without, zone, zones)
+
+
+@lru_cache(maxsize=128)
+def _having(zone: int, zones: int) -> int:
+    """All sets of so many zones that have one of them, written as a bit mask."""
+    return bits.of(mask for mask in range(1 << zones) if mask >> zone & 1)
 
 
 def _preferred(lists: Sequence[Sequence[Hint]], all_zones: ZoneSet) -> set[ZoneSet]:

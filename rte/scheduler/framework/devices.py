@@ -18,7 +18,7 @@ from rte.placement.dra.fleet import Fleet
 from rte.placement.dra.nodes import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from rte.placement.dra.objects import AllocationResult, DeviceClass, ResourceClaim
     from rte.scheduler.framework.objects import NodeInfo, PodView
@@ -194,6 +194,18 @@ class Devices:
         """Allocated claims that a pod may use."""
         return [self.claims[key].claim for key in sorted(self._of_pod.get(uid, ()))]
 
+    def held_by(self, uids: Collection[str]) -> list[AllocationResult]:
+        """What claims hold that only these pods may use: it is freed when they are gone."""
+        keys = {key for uid in uids for key in self._of_pod.get(uid, ())}
+        return [
+            self._counted[key]
+            for key in sorted(keys & self._counted.keys())
+            if all(
+                one.resource == "pods" and one.uid in uids
+                for one in self.claims[key].claim.status.reserved_for
+            )
+        ]
+
     def concerns(self, shape: Shape) -> bool:
         """Whether pods of this shape may get devices of DRA."""
         return bool(shape.device_claims) or not self.serving.keys().isdisjoint(shape.totals)
@@ -239,14 +251,6 @@ class Devices:
 def identity(claims: Sequence[ResourceClaim]) -> bytes:
     """Equal for claims that ask for the same, and were given the same."""
     return msgspec.json.encode([(one.spec, one.status.allocation) for one in claims])
-
-
-def wanted_devices(claim: ResourceClaim) -> int:
-    """How many devices a claim asks for; of alternatives the first, at least one for ``All``."""
-    exact = (
-        one.exactly or next(iter(one.first_available), None) for one in claim.spec.devices.requests
-    )
-    return sum(one.count if one.allocation_mode == "ExactCount" else 1 for one in exact if one)
 
 
 def wish_of(shape: Shape) -> Wish | None:

@@ -86,13 +86,6 @@ class Candidate(NamedTuple):
     status: Status
 
 
-class Queued(NamedTuple):
-    """Waiting pods of one kind: the first of them, and how many they are."""
-
-    pod: PodView
-    pods: int
-
-
 class Plugin:
     """One scheduling rule. Subclasses add the parts that they have.
 
@@ -164,6 +157,19 @@ class Filter(Plugin):
         """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
+    def filter_without(
+        self,
+        prepared: Any,
+        pod: PodView,
+        node: NodeEntry,
+        gone: Iterable[PodView],  # noqa: ARG002
+    ) -> str | Status:
+        """The answer of a node without these pods of it, which may have to be evicted.
+
+        Rules that cannot tell answer as things are.
+        """
+        return self.filter(prepared, pod, node)
+
 
 class Refusal(NamedTuple):
     """Rows that a rule refuses, and why."""
@@ -227,25 +233,6 @@ class RowScore(Score):
         rows = np.array([node.row for node, _ in candidates], dtype=np.intp)
         scores = self.score_rows(pod, rows, snapshot)
         return None if scores is None else list(scores.tolist())
-
-
-class Precedence(Plugin):
-    """Says which of several waiting pods of one priority uses a node best.
-
-    A pod leaves the node to a better one for a while (``--align-patience``).
-    """
-
-    def precedence(
-        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
-    ) -> float | None:
-        """The higher the better, for pods on this node; None: the rule is not about them.
-
-        Args:
-            pod: that the node would take.
-            candidate: the node with its answer.
-            waiting: the pods that were refused before, and the one that asks.
-        """
-        raise NotImplementedError
 
 
 class Reserve(Plugin):

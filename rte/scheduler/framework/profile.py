@@ -13,7 +13,6 @@ from rte.scheduler.framework.plugin import (
     Clocked,
     Filter,
     NodeFilter,
-    Precedence,
     PreFilter,
     Reserve,
     RowFilter,
@@ -47,7 +46,6 @@ class Profile:
         reserves: those that hold what a decision takes.
         annotators: those that write on the pod.
         clocked: those that time changes.
-        precedences: those that compare waiting pods.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -55,7 +53,6 @@ class Profile:
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
-        self.precedences = tuple(p for p in plugins if isinstance(p, Precedence))
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
@@ -127,6 +124,16 @@ class Profile:
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
+
+    def refused_without(
+        self, around: Around, pod: PodView, node: NodeEntry, gone: Sequence[PodView]
+    ) -> bool:
+        """Whether such a rule keeps the pod off the node once these pods are gone from it."""
+        for plugin, prepared in around:
+            why = plugin.filter_without(prepared, pod, node, gone)
+            if why.reason and not why.second_best if isinstance(why, Status) else why:
+                return True
+        return False
 
     def refusals(self, around: Around) -> Iterator[tuple[str, Refusal]]:
         """Name of a plugin and what it refuses, of those that answer for all nodes at once."""

@@ -21,15 +21,15 @@ from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Candidate, RowScore
 from rte.scheduler.framework.status import SUCCESS, Status
-from rte.scheduler.loop.contest import Contest
-from rte.scheduler.plugins import default_preemption, registry
+from rte.scheduler.plugins import default_preemption, node_resources_fit, registry
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
-from rte.scheduler.plugins.node_resources_fit import lacking
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit, lacking
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Queued, Score
+    from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.shape import Room, Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.group import Group
 
 #: Preferences that the order of the screen has in it.
 _IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
@@ -87,7 +87,6 @@ class Decision:
         second_best: some node would do, though not well.
         withheld: some node would do at need, and was not taken because of ``waits_on``.
         refused_by: names of the plugins whose events may end the refusal.
-        yields_to: UIDs of waiting pods to which nodes are left.
     """
 
     node: str | None = None
@@ -98,7 +97,6 @@ class Decision:
     second_best: bool = False
     withheld: bool = False
     refused_by: frozenset[str] = frozenset()
-    yields_to: frozenset[str] = frozenset()
 
 
 class Cycle:
@@ -126,7 +124,6 @@ class Cycle:
         helped: Collection[str] = (),
         *,
         settles: bool = True,
-        rivals: Callable[[], Sequence[Queued]] = tuple,
     ) -> Decision:
         """Where the pod goes.
 
@@ -135,8 +132,11 @@ class Cycle:
             seen: nodes that have not changed since are known to refuse it, -1: none is ...
             helped: ... but for these.
             settles: it goes where it is second best when no node does better.
-            rivals: waiting pods to which it leaves nodes that they use better, unless it settles.
         """
+        refused_by: set[str] = set()
+        changed = self._changed(pod, seen, helped, refused_by)
+        if changed == []:
+            return Decision(refused_by=frozenset(refused_by))
         problem = self.problem(pod)
         if problem.reason:
             return Decision(status=problem, refused_by=frozenset((problem.plugin,)))
@@ -144,17 +144,11 @@ class Cycle:
         found: list[Candidate] = []
         last_resort: list[Candidate] = []
         waits_on: set[str] = set()
-        refused_by: set[str] = set()
-        candidates, enough = self._candidates(pod, around, self._changed(seen, helped), refused_by)
-        contest = None if settles else Contest(self, pod, rivals)
+        candidates, enough = self._candidates(pod, around, changed, refused_by)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
-                candidate = Candidate(entry, status)
-                if contest is not None and contest.is_lost(candidate):
-                    waits_on.add(entry.name)
-                    continue
-                found.append(candidate)
+                found.append(Candidate(entry, status))
                 if len(found) >= enough:
                     break
                 continue
@@ -172,15 +166,13 @@ class Cycle:
         if not found:
             if waits_on:
                 refused_by.add(WAITS)
-            yields_to = contest.winners if contest else frozenset()
-            second_best = bool(yields_to) or any(each.status.second_best for each in last_resort)
+            second_best = any(each.status.second_best for each in last_resort)
             return Decision(
                 waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
                 second_best=second_best,
                 withheld=bool(waits_on and last_resort),
                 refused_by=frozenset(refused_by),
-                yields_to=yields_to,
             )
         score, best = self._best(pod, found)
         return Decision(node=best.node.name, status=best.status, score=score)
@@ -358,20 +350,35 @@ class Cycle:
             if (
                 entry.name not in avoid
                 and default_preemption.could_make_room(pod, entry, status)
-                and not self.profile.refused_around(around, pod, entry).reason
+                and self._may_make_room(around, pod, entry)
             ):
                 able.append(entry)
         for entry in default_preemption.cheapest_first(pod, able):
-            yield self.plan_on(pod, entry) if default_preemption.is_settled(entry) else entry
+            if default_preemption.is_settled(entry):
+                yield self.plan_on(pod, entry, around=around)
+            else:
+                yield entry
+
+    def _may_make_room(self, around: Around, pod: PodView, entry: NodeEntry) -> bool:
+        """Whether the rules that look around allow the node, or would if pods left it."""
+        refusal = self.profile.refused_around(around, pod, entry)
+        return not refusal.reason or refusal.resources
 
     def plan_on(
-        self, pod: PodView, entry: NodeEntry, budgets: Sequence[Budget] | None = None
+        self,
+        pod: PodView,
+        entry: NodeEntry,
+        budgets: Sequence[Budget] | None = None,
+        *,
+        around: Around = (),
     ) -> Plan | None:
-        """Whom to evict on one node for the pod."""
+        """Whom to evict on one node for the pod; ``around``: what :meth:`around` says."""
         if budgets is None:
             budgets = list(self._cluster.budgets.values())
         companions = self._cluster.gangs.companions
-        return default_preemption.plan_for(pod, entry, budgets, self.profile, companions)
+        return default_preemption.plan_for(
+            pod, entry, budgets, self.profile, companions, around=around
+        )
 
     def is_possible(self, pod: PodView, entry: NodeEntry) -> bool:
         """Whether the node would take the pod once all that ends by itself there has ended."""
@@ -387,15 +394,38 @@ class Cycle:
 
     # --- candidates ------------------------------------------------------------------------------
 
-    def _changed(self, seen: int, helped: Collection[str]) -> list[NodeEntry] | None:
-        """Nodes that are worth a look, the latest first; None: all."""
+    def _changed(
+        self, pod: PodView, seen: int, helped: Collection[str], refused_by: set[str]
+    ) -> list[NodeEntry] | None:
+        """Nodes that are worth a look, the latest first; None: all. Who refuses the rest is added.
+
+        Of the many that an event wakes few get what it has freed: the others cost little more than
+        this.
+        """
         if seen < 0:
             return None
         changed = self._cluster.changed_since(seen)
         known = {entry.name for entry in changed}
         others = (self._cluster.nodes.get(name) for name in helped if name not in known)
         changed += [entry for entry in others if entry is not None]
-        return [entry for entry in changed if entry.info is not None]
+        return [
+            entry
+            for entry in changed
+            if entry.info is not None and not self._is_too_small(pod.shape, entry, refused_by)
+        ]
+
+    def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
+        """Whether the node refuses the pod by amounts alone; by which rule is added."""
+        if entry.held_off:
+            return False
+        needs, room = shape.needs, node_resources_fit.left(entry, entry.largest_zone())
+        if needs.milli > room.milli or needs.memory > room.memory:
+            refused_by.add(NodeResourcesFit.name)
+        elif needs.zone_cpus > room.zone_cpus:
+            refused_by.add(NodeResourceTopology.name)
+        else:
+            return False
+        return True
 
     def _candidates(
         self, pod: PodView, around: Around, changed: list[NodeEntry] | None, refused_by: set[str]

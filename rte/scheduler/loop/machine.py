@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import Queued
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import Effect, Event
     from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.waiting import Waiting
     from rte.scheduler.report.predictions import Judged
 
@@ -60,9 +59,6 @@ _EXPLAIN_AGAIN_S = 5.0
 _NODES_LOADED = 100
 
 _SECOND, _MINUTE = 1.0, 60.0
-
-#: Waiting pods that one decision looks at as rivals, the oldest first.
-_MOST_RIVALS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,6 @@ class Machine:
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
         self._taking_back: set[str] = set()
-        self._yielded: dict[str, set[str]] = {}
         self._timers: list[tuple[float, int, str, str]] = []
         self._timer_number = 0
         self._watched: set[str] = set()
@@ -216,8 +211,6 @@ class Machine:
             return group.told[1]
         if group is not None and is_gang(group.key):
             text, counts = self._gangs.why(pod), Counter[str]()
-        elif ahead := self._ahead_of(pod):
-            text, counts = f"{ahead} uses the devices of nodes better and goes first", Counter()
         else:
             text, counts = explain(pod, self.cycle)
         for reason, number in counts.items():
@@ -287,7 +280,6 @@ class Machine:
         """Nothing is known of the pod as one that waits any more."""
         self._room.forget(uid)
         record = self.queue.remove(uid)
-        self._left_queue(uid)
         if record is not None and record.nominated is not None:
             self.cluster.unnominate(uid)
 
@@ -366,15 +358,12 @@ class Machine:
             self.queue.push(record.pod, key, now)
             self.queue.again(group)
             return
-        for left in self._yielded.values():
-            left.discard(record.pod.uid)
         sequence = self.cluster.sequence
         decision = self.cycle.decide(
             record.pod,
             group.seen,
             group.helped,
             settles=not self._is_patient(record, now),
-            rivals=lambda: self._rivals(record.pod, group),
         )
         record.attempts += 1
         result = "unschedulable" if decision.node is None else "scheduled"
@@ -385,14 +374,8 @@ class Machine:
             return
         if decision.second_best and record.second_best_since is None:
             record.second_best_since = now
-            record.reserve_after = now + self._patience
             self._at(now + self._patience, "patience", record.pod.uid)
-        for uid in decision.yields_to:
-            # It is its turn; when it has a place, or waits no more, the pod is looked at again.
-            self._yielded.setdefault(uid, set()).add(record.pod.uid)
-            self.queue.wake_up(uid)
-        kept = decision.withheld or decision.yields_to
-        group.seen, group.helped = -1 if kept else sequence, set()
+        group.seen, group.helped = -1 if decision.withheld else sequence, set()
         refused_by = group.refused_by | decision.refused_by
         waits_on = group.waits_on | decision.waits_on
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by), waits_on)
@@ -403,35 +386,6 @@ class Machine:
             self._room.wants(record)
         for each in group.pods.values():
             self._untold(each, now)
-
-    def _rivals(self, pod: PodView, group: Group) -> list[Queued]:
-        """Pods with devices of the same priority that no node took so far, in their order."""
-        devices = self.cluster.devices
-        if not devices.concerns(pod.shape):
-            return []
-        found = []
-        for each in self.queue.groups():
-            head = each.head()
-            if (
-                head is not None
-                and each is not group
-                and head.attempts
-                and head.pod.priority == pod.priority
-                and not is_gang(each.key)
-                and devices.concerns(head.pod.shape)
-            ):
-                found.append((head.order, Queued(head.pod, len(each.pods))))
-        return [queued for _, queued in heapq.nsmallest(_MOST_RIVALS, found, key=lambda x: x[0])]
-
-    def _ahead_of(self, pod: PodView) -> str:
-        """The pod to which it leaves nodes, if it does."""
-        uids = (uid for uid, left in self._yielded.items() if pod.uid in left)
-        return next((self.cluster.pods[uid].key for uid in uids if uid in self.cluster.pods), "")
-
-    def _left_queue(self, uid: str) -> None:
-        """Those that left a node to the pod have a turn again."""
-        for each in self._yielded.pop(uid, ()):
-            self.queue.rouse(each)
 
     def _is_patient(self, record: Waiting, now: float) -> bool:
         """Whether the pod still waits for a better place than it could have."""
@@ -496,7 +450,6 @@ class Machine:
         if before is not None:
             self._unreserve(before.held)
         self.queue.decided(pod.uid)
-        self._left_queue(pod.uid)
         record = self.queue.records.get(pod.uid)
         if record is not None:
             record.refused_since, record.nominated = None, None

@@ -166,10 +166,13 @@ class MakingRoom:
             if decision.waits:
                 return []
             entry = self._cluster.nodes.get(plan.node)
-            if entry is None or self._cycle.plan_on(record.pod, entry) != plan:
+            if entry is None or self._plan_again(record.pod, entry) != plan:
                 self.wants(record)
                 return []
         return self._carry_out(record, plan, now)
+
+    def _plan_again(self, pod: PodView, entry: NodeEntry) -> Plan | None:
+        return self._cycle.plan_on(pod, entry, around=self._cycle.around(pod))
 
     def _carry_out(self, record: Waiting, plan: Plan, now: float) -> list[Effect]:
         uids = frozenset(victim.uid for victim in plan.victims) | plan.leaving
@@ -320,7 +323,7 @@ class MakingRoom:
             if head is None or head.nominated is not None or is_gang(group.key):
                 continue
             since = head.since if head.lapsed is None else head.lapsed
-            if now - since >= self._reserve_after and now >= head.reserve_after:
+            if now - since >= self._reserve_after:
                 found.append(head)
         return sorted(found, key=lambda record: (record.turns, record.order))
 

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
-    from rte.scheduler.framework.profile import Profile
+    from rte.scheduler.framework.profile import Around, Profile
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
+
+    #: Whether the node would take the pod without these.
+    Helps = Callable[[Sequence[PodView]], bool]
 
 #: Sets of victims tried exactly on one node, before the search becomes greedy.
 _MOST_SETS = 96
@@ -86,10 +89,13 @@ def plan_for(
     budgets: Sequence[Budget],
     profile: Profile,
     companions: Callable[[PodView], Sequence[PodView]] = lambda each: (each,),
+    *,
+    around: Around = (),
 ) -> Plan | None:
     """The cheapest plan on one node, None where no set of victims helps or zones are not known.
 
-    ``companions``: who has to go with a pod, itself included, on whatever node.
+    ``companions``: who has to go with a pod, itself included, on whatever node; ``around``: what
+    the rules that look at other nodes or objects have prepared for the pod.
     """
     if not is_settled(entry):
         return None
@@ -98,7 +104,16 @@ def plan_for(
     ahead = entry.ahead_of(pod)
     if ahead:
         after = after.beside(ahead)
-    if leaving and _helps(profile, pod.shape, after, ()):
+    on_their_way = [entry.pods[uid] for uid in leaving]
+
+    def helps(victims: Sequence[PodView]) -> bool:
+        """Whether the node is expected to take the pod; who is nominated there comes first."""
+        twin = after.without(frozenset(p.uid for p in victims))
+        return _takes(profile, pod.shape, twin) and not profile.refused_without(
+            around, pod, twin, [*on_their_way, *victims]
+        )
+
+    if leaving and helps(()):
         return Plan(node=entry.name, victims=(), leaving=leaving)
     lower = [
         other
@@ -107,7 +122,7 @@ def plan_for(
     ]
     for spare in (True, False):
         pool = [other for other in lower if not (spare and _is_protected(other, budgets))]
-        found = _cheapest(profile, pod.shape, after, pool)
+        found = _cheapest(helps, pool)
         if found:
             whole = {each.uid: each for other in found for each in companions(other)}
             found = tuple(whole.values())
@@ -143,22 +158,18 @@ def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[NodeEntry
     return [item[3] for item in islice(found, _MOST_NODES)]
 
 
-def _cheapest(
-    profile: Profile, shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
-) -> tuple[PodView, ...] | None:
+def _cheapest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
     """The best set out of the pool, which is sorted by priority; None when all of it is too few."""
     levels = sorted({other.priority for other in pool})
     for level in levels:
         within = [other for other in pool if other.priority <= level]
-        if not _helps(profile, shape, entry, within):
+        if not helps(within):
             continue
-        return _fewest(profile, shape, entry, within) or _greedy(profile, shape, entry, within)
+        return _fewest(helps, within) or _greedy(helps, within)
     return None
 
 
-def _fewest(
-    profile: Profile, shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
-) -> tuple[PodView, ...] | None:
+def _fewest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
     """The smallest set that helps, cheapest sum first; None when there are too many sets to try."""
     tried = 0
     for size in range(1, len(pool) + 1):
@@ -167,26 +178,23 @@ def _fewest(
             return None
         sets = sorted(combinations(pool, size), key=lambda s: sum(p.priority for p in s))
         for victims in sets:
-            if _helps(profile, shape, entry, victims):
+            if helps(victims):
                 return victims
     return None
 
 
-def _greedy(
-    profile: Profile, shape: Shape, entry: NodeEntry, pool: Sequence[PodView]
-) -> tuple[PodView, ...]:
+def _greedy(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...]:
     """All of the pool, less those that may stay: important and large ones are spared first."""
     victims = list(pool)
     for other in sorted(pool, key=lambda p: (-p.priority, -p.shape.totals.get("cpu", 0))):
         rest = [p for p in victims if p is not other]
-        if rest and _helps(profile, shape, entry, rest):
+        if rest and helps(rest):
             victims = rest
     return tuple(victims)
 
 
-def _helps(profile: Profile, shape: Shape, entry: NodeEntry, victims: Iterable[PodView]) -> bool:
-    """Whether the node is expected to take the pod; who is nominated there comes first."""
-    twin = entry.without(frozenset(p.uid for p in victims))
+def _takes(profile: Profile, shape: Shape, twin: NodeEntry) -> bool:
+    """Whether a node is expected to take pods of the shape, by the rules about it alone."""
     check = profile.check(shape, twin)
     if not check.reason:
         return True

@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import structs
 
 from rte import errors
-from rte.model import bits
 from rte.placement.dra import Wish, align, alignment, balance, binding, extended, nodes
 from rte.placement.dra.alignment import Alignment
 from rte.placement.dra.extended import ExtendedClaim
@@ -24,14 +23,12 @@ from rte.placement.dra.objects import AllocationResult
 from rte.placement.dra.verdict import Reason
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
-from rte.scheduler.framework.devices import identity, wanted_devices, wish_of
+from rte.scheduler.framework.devices import identity, wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.outlook import is_exacting
 from rte.scheduler.framework.plugin import (
     Filter,
-    Precedence,
     PreFilter,
-    Queued,
     Reserve,
     Score,
     scaled,
@@ -46,7 +43,7 @@ from rte.scheduler.plugins.claim_writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.model.node import NodeState
     from rte.placement.dra.alignment import Aligned
@@ -66,16 +63,21 @@ _MOST_KINDS, _MOST_REMEMBERED = 128, 80_000
 #: Nodes that are searched for one where a pod that prefers it is aligned.
 _MOST_SEARCHED = 256
 
+#: Refusals that more free devices could end.
+_ROOM = frozenset({Reason.NO_FIT, Reason.NOT_ALIGNED})
+
+_FREED = Status(reason="node(s) whose devices are being freed", waits=True)
+
 _IN_FLIGHT = Status(reason="node(s) where a pod in flight is not confirmed yet", waits=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Answer:
     """What a node has for a pod's claims; ``stamp`` tells whether that still holds."""
 
-    stamp: tuple[int, int]
     aligned: Aligned
     made: ExtendedClaim | None
+    stamp: tuple[int, int] = (-1, -1)
 
 
 @dataclass(kw_only=True)
@@ -89,6 +91,7 @@ class _Asked:
         known: answers so far for pods of this kind, by node.
         told: the first message for each reason, so that nodes with one reason are counted as such.
         searched: nodes where it would not be aligned, so far.
+        pods: that are not terminal, by UID.
     """
 
     wish: Wish
@@ -97,9 +100,17 @@ class _Asked:
     known: dict[str, _Answer]
     told: dict[Reason, str] = field(default_factory=dict)
     searched: int = 0
+    pods: Mapping[str, PodView] = field(default_factory=dict)
+    _ended: frozenset[str] | None = None
+
+    def ended(self, users: Iterable[str]) -> frozenset[str]:
+        """Those of the users of claims that have ended: their claims are about to be freed."""
+        if self._ended is None:
+            self._ended = frozenset(uid for uid in users if uid not in self.pods)
+        return self._ended
 
 
-class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
+class DynamicResources(PreFilter, Filter, Score, Reserve):
     """Claims of devices, and extended resources that DRA serves."""
 
     name = "DynamicResources"
@@ -140,12 +151,12 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
             return f'annotation {alignment.ANNOTATION} is "{given:.40}", not one of {allowed}'
         return self._devices.wanted(pod).problem
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Asked | None:  # noqa: ARG002
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Asked | None:
         """The claims of the pod; for others that need a zone, whom they must not disturb."""
         if not self._devices.concerns(pod.shape):
             disturbs = self._steered and pod.shape.may_need_zone
             return _Asked(wish=Wish.NONE, claims=(), objects=(), known={}) if disturbs else None
-        return self._ask(pod)
+        return self._ask(pod, snapshot.pods)
 
     def filter(self, prepared: _Asked, pod: PodView, node: NodeEntry) -> str | Status:
         """Refuse nodes without devices for the pod, or without them in its zones."""
@@ -162,9 +173,7 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
         aligned = answer.aligned
         verdict = aligned.verdict
         if verdict.reason is not None:
-            if verdict.reason is Reason.NOT_ALIGNED and _may_settle(aligned):
-                return Status(reason=verdict.message, waits=True)
-            return prepared.told.setdefault(verdict.reason, _said(verdict.reason, verdict.message))
+            return self._refusal(prepared, pod, node, aligned)
         if (
             prepared.wish is Wish.PREFERRED
             and aligned.alignment is Alignment.ACROSS
@@ -175,7 +184,50 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
             return Status(reason=reason, second_best=True)
         return ""
 
-    def _ask(self, pod: PodView) -> _Asked:
+    def _refusal(
+        self, asked: _Asked, pod: PodView, node: NodeEntry, aligned: Aligned
+    ) -> str | Status:
+        reason, message = aligned.verdict.reason, aligned.verdict.message
+        if reason is None or (reason is Reason.NOT_ALIGNED and _may_settle(aligned)):
+            return Status(reason=message, waits=True)
+        told = asked.told.setdefault(reason, _said(reason, message))
+        if reason not in _ROOM or not self._could_evict(pod, node):
+            return told
+        if not self.filter_without(asked, pod, node, ()):
+            return _FREED
+        return Status(reason=told, resources=True)
+
+    def filter_without(
+        self, prepared: _Asked, pod: PodView, node: NodeEntry, gone: Iterable[PodView]
+    ) -> str | Status:
+        """The answer with the devices that these pods leave, and those that have ended already."""
+        if not self._devices.concerns(pod.shape):
+            return self.filter(prepared, pod, node)
+        if node.info is None:
+            return "the node is gone"
+        uids = {each.uid for each in gone} | prepared.ended(self._devices.users())
+        usage = self._devices.fleet.usage
+        freed = self._devices.held_by(uids)
+        for allocation in freed:
+            usage.remove(allocation)
+        try:
+            place = self._devices.node(node.info)
+            verdict = self._find(prepared, pod, node, place).aligned.verdict
+        except errors.RteError as error:
+            return str(error)
+        finally:
+            for allocation in freed:
+                usage.add(allocation)
+        return verdict.message if verdict.reason is not None else ""
+
+    def _could_evict(self, pod: PodView, node: NodeEntry) -> bool:
+        """Whether pods that it might evict hold devices."""
+        return pod.preempts and any(
+            each.priority < pod.priority and self._devices.concerns(each.shape)
+            for each in node.pods.values()
+        )
+
+    def _ask(self, pod: PodView, pods: Mapping[str, PodView] | None = None) -> _Asked:
         wanted = self._devices.wanted(pod)
         key = pod.shape.key + identity(wanted.claims)
         known = self._known.pop(key, {})
@@ -189,6 +241,7 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
             claims=wanted.claims,
             objects=wanted.objects,
             known=known,
+            pods=pods or {},
         )
 
     def _answer(self, asked: _Asked, pod: PodView, node: NodeEntry) -> _Answer:
@@ -200,16 +253,19 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
             raise errors.RteError("the node is gone")
         place = self._devices.node(node.info)
         self._check_given(asked, pod, place)
+        answer = self._find(asked, pod, node, place)
+        # Looking at a pool makes the node one of those that its changes concern.
+        answer.stamp = (node.changed, self._devices.fleet.version(node.name))
+        asked.known[node.name] = answer
+        return answer
+
+    def _find(self, asked: _Asked, pod: PodView, node: NodeEntry, place: Node) -> _Answer:
         made = extended.extended_claim(pod.shape.pod, place, self._devices.serving)
         claims = [*asked.claims, made.claim] if made else asked.claims
         expected, places = _zones(pod, node)
-        aligned = align(
-            place, claims, self._devices.fleet.supply(place), expected, places, asked.wish
-        )
-        # Looking at a pool makes the node one of those that its changes concern.
-        stamp = (node.changed, self._devices.fleet.version(node.name))
-        answer = asked.known[node.name] = _Answer(stamp=stamp, aligned=aligned, made=made)
-        return answer
+        supply = self._devices.fleet.supply(place)
+        aligned = align(place, claims, supply, expected, places, asked.wish)
+        return _Answer(aligned=aligned, made=made)
 
     def _check_given(self, asked: _Asked, pod: PodView, place: Node) -> None:
         """What was given to the pod alone, by an attempt before, may not be there any more.
@@ -307,32 +363,6 @@ class DynamicResources(PreFilter, Filter, Score, Precedence, Reserve):
         finally:
             for allocation in allocations:
                 supply.usage.remove(allocation)
-
-    def precedence(
-        self, pod: PodView, candidate: Candidate, waiting: Sequence[Queued]
-    ) -> float | None:
-        """Pods that leave the devices of higher zones to others who can reach them."""
-        after = _after(candidate)
-        if after is None or not balance.fills_lowest_first(after):
-            return None
-        answer = self._answer(self._ask(pod), pod, candidate.node)
-        zones = self._rooms(answer, candidate, after)
-        zone = bits.lowest(answer.aligned.expected.zones)
-        if answer.aligned.alignment is not Alignment.ALIGNED or zone not in zones:
-            return None
-        asking = [self._asking(one) for one in waiting]
-        return balance.precedence(zones, zone, self._asking(Queued(pod, 1)), asking)
-
-    def _asking(self, queued: Queued) -> balance.Asking:
-        shape = queued.pod.shape
-        served = sum(shape.totals.get(name, 0) for name in self._devices.serving)
-        claimed = sum(wanted_devices(one) for one in self._devices.wanted(queued.pod).claims)
-        return balance.Asking(
-            cpus=sum(shape.exclusive_cpus),
-            devices=claimed + served,
-            certain=wish_of(shape) is Wish.REQUIRED,
-            pods=queued.pods,
-        )
 
     # --- what it takes ---------------------------------------------------------------------------
 

@@ -9,79 +9,28 @@ Nothing polls, so nothing spins.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rte.scheduler.framework.events import Kind
+from rte.scheduler.queue.group import Group
 from rte.scheduler.queue.sleepers import Sleepers
 from rte.scheduler.queue.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Room
+    from rte.scheduler.queue.group import Order
 
     #: Whether the event can help the group; None: any node may have changed its answer.
-    Helps = Callable[[ClusterEvent, "Group"], bool | None]
+    Helps = Callable[[ClusterEvent, Group], bool | None]
     #: The most that a pod refused by these plugins may need to be helped; None: that is open.
     RoomOf = Callable[[ClusterEvent, frozenset[str]], Room | None]
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1
 MOST_BACKOFF_S = 10.0
-
-Order = tuple[int, str, int]
-
-_NONE = Kind(0)
-
-
-@dataclass(eq=False)
-class Group:
-    """Waiting pods of one kind, first come first served.
-
-    Attributes:
-        key: shape, priority and labels where they matter.
-        heap: (order, UID).
-        pods: UID -> record.
-        seen: cluster sequence number up to which all nodes but those in ``helped`` are known to
-            refuse it; -1: none.
-        helped: nodes that may take it since something happened there.
-        refused_by: names of the plugins that have refused it.
-        waits_on: nodes where only what passes by itself stands in the way.
-        kinds: of events that can end that.
-        sleeping: no node takes its pods as things are.
-        told: the explanation, and the sequence number of the cluster that it is of.
-    """
-
-    key: bytes
-    heap: list[tuple[Order, str]] = field(default_factory=list)
-    pods: dict[str, Waiting] = field(default_factory=dict)
-    seen: int = -1
-    helped: set[str] = field(default_factory=set)
-    refused_by: frozenset[str] = frozenset()
-    waits_on: frozenset[str] = frozenset()
-    kinds: Kind = _NONE
-    sleeping: bool = False
-    told: tuple[int, str] = (-1, "")
-
-    def head(self) -> Waiting | None:
-        """The pod whose turn it is."""
-        while self.heap and self.heap[0][1] not in self.pods:
-            heapq.heappop(self.heap)
-        return self.pods[self.heap[0][1]] if self.heap else None
-
-    def first(self) -> PodView:
-        """The pod at the head, which is there."""
-        head = self.head()
-        if head is None:
-            raise LookupError("the group has no pods")
-        return head.pod
-
-    def order(self) -> Order:
-        """Place of the head in the queue."""
-        return self.heap[0][0]
 
 
 class Queue:
@@ -125,10 +74,6 @@ class Queue:
             "backoff": sum(1 for record in self.records.values() if record.due is not None),
             "unschedulable": asleep,
         }
-
-    def groups(self) -> Iterator[Group]:
-        """All that wait."""
-        return iter(self._groups.values())
 
     def asleep(self) -> list[Group]:
         """Groups that wait for an event."""
@@ -267,12 +212,6 @@ class Queue:
             if group.sleeping:
                 self._rouse(group, afresh=True)
             group.seen = -1
-
-    def wake_up(self, uid: str) -> None:
-        """The pod's group has a turn, if it sleeps; it looks at all nodes again."""
-        group = self.group_of(uid)
-        if group is not None and group.sleeping:
-            self._rouse(group, afresh=True)
 
     def rouse_all(self) -> None:
         """Look at everything again (another replica may have decided meanwhile)."""

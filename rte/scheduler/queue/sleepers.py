@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rte.scheduler.framework.events import Kind
     from rte.scheduler.framework.shape import Room
-    from rte.scheduler.queue.queue import Group
+    from rte.scheduler.queue.group import Group
 
 #: Of a slot without a group: no node has that much.
 _NEVER = np.iinfo(np.int64).max

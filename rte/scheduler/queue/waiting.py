@@ -47,7 +47,6 @@ class Waiting:
         avoid: node -> until when no victims are looked for there.
         preempt_after: until then nobody is evicted for it.
         lapsed: when a reservation of it came to nothing; ``turns``: how often that was.
-        reserve_after: until then no node is kept for it: some node would take it now.
         refused_since: since when a verdict stands that was not told; None: it was, or there is
             none.
         second_best_since: since when some node would take it, though not well; None: none did yet.
@@ -66,7 +65,6 @@ class Waiting:
     evicting: bool = False
     avoid: dict[str, float] = field(default_factory=dict)
     preempt_after: float = 0.0
-    reserve_after: float = 0.0
     lapsed: float | None = None
     turns: int = 0
     refused_since: float | None = None

@@ -51,8 +51,8 @@ class Predictions:
 
     def expect(self, entry: NodeEntry, pod: PodView, check: Status) -> None:
         """The pod is about to be bound to the node; it is not among its pods yet."""
-        known = entry.outlook()
-        if known is None:
+        reported = entry.report.state if entry.report else None
+        if reported is None:
             return
         verdict = check.verdict
         expected: drift.Outcome | None = drift.Outcome()
@@ -61,7 +61,7 @@ class Predictions:
             after = verdict.after
             expected = drift.Outcome(parts=drift.parts_of(after, "")) if after else None
         prediction = drift.Prediction(
-            before=known.base,
+            before=_active(entry, reported),
             pod=replace(pod.shape.as_pod(pod.kubelet_uid), namespace=pod.namespace, name=pod.name),
             expected=expected,
         )
@@ -111,10 +111,10 @@ class Predictions:
             for uid in list(waiting)
             if uid in reported.admitted
         ]
-        base = placement.settle(reported, reported.admitted.difference(entry.gone))
+        before = _active(entry, reported)
         for record in waiting.values():
             if not record.reason:
-                record.prediction = replace(record.prediction, before=base)
+                record.prediction = replace(record.prediction, before=before)
                 record.ended.clear()
         return judged
 
@@ -142,3 +142,14 @@ class Predictions:
 
         self.forget(entry.name, uid)
         return Judged(pod=waiting.view, case=drift.judge(waiting.prediction, got, meanwhile))
+
+
+def _active(entry: NodeEntry, reported: NodeState) -> NodeState:
+    """The report, without what is held for pods that the kubelet has not admitted (yet).
+
+    What a pod holds that the API shows terminal or gone stays, though the pod is not active: one
+    that was bound before the other was deleted comes to the kubelet before that deletion, so it may
+    find these CPUs taken, whatever the API shows by then.
+    """
+    state = placement.settle(reported, reported.admitted.union(entry.gone))
+    return replace(state, admitted=state.admitted.difference(entry.gone))

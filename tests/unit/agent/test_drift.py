@@ -186,3 +186,16 @@ def test_half_an_admission_is_not_held_against_the_pod(watching: Watching) -> No
     watching.see(after)
     assert watching.count("predictions") == 1
     assert watching.differences == 0
+
+
+def test_a_deletion_that_the_kubelet_sees_after_the_pod_is_no_difference(
+    watching: Watching,
+) -> None:
+    """The API shows the pod gone while its CPUs are still held, and the next one comes then."""
+    held = admitted(watching.state, watching.pod("held", 5))
+    watching.see(held)
+    watching.see(replace(held, admitted=held.admitted - {"held"}))
+    after = placement.remove(admitted(held, watching.pod("p")), "held")
+    watching.see(after)
+    assert watching.count("predictions") == 2
+    assert watching.differences == 0

@@ -60,7 +60,7 @@ def test_what_a_node_has_left_and_who_stands_in_the_way_is_told(rack: Rack, writ
 
     assert code == 1
     assert "- a: processing groups: cpus" in out
-    assert "free in node-0: 0 cores (0 CPUs); 2 GPUs Tesla V100-SXM2-16GB; 16 pages of 1Gi" in out
+    assert "free in node-0: 0 cores (0 CPUs); GPU Tesla V100-SXM2-16GB (2); pages of 1Gi: 16" in out
     assert "would fit without: default/p1, default/p2" in out
 
 
@@ -120,8 +120,8 @@ def test_everything_that_is_given_is_told() -> None:
         (
             "g: feeders 2; rx 18; tx 3; helpers 5; GPU of unknown model (0000:19:00.0); "
             "NIC without a name (0000:1a:00.0, back-up 0000:1a:00.1) rx 10 tx 5.5 Gb/s; "
-            "1 pages of 1Gi in node-0"
+            "pages of 1Gi in node-0: 1"
         ),
         "misc in node-1: CPUs 9-10",
-        "pages: 4 pages of 2Mi in node-1",
+        "pages of 2Mi in node-1: 4",
     ]

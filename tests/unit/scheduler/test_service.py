@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import errors
+from rte.k8s.selectors import parse_text
 from rte.kube.client import STRATEGIC_PATCH
 from rte.scheduler.loop import making_room
 from rte.scheduler.plugins import default_preemption as preemption
@@ -521,3 +522,31 @@ async def test_a_takeover_lists_all_pods_only_where_it_must(town: Town) -> None:
         await scheduler.feeds.relist()
         assert lists[2:] == ["none", "500"]
         scheduler.client.stream = stream  # type: ignore[method-assign]
+
+
+async def test_two_pools_share_a_cluster(town: Town) -> None:
+    """Each has a Lease of its own; a node that changes pools takes its report along."""
+    for name, letter in (("one", "a"), ("two", "b")):
+        await town.node(name)
+        town.api.patch("nodes", name, {"metadata": {"labels": {"pool": letter}}})
+    pools = {
+        letter: {
+            "scheduler_name": f"pool-{letter}",
+            "nodes": parse_text(f"pool={letter}"),
+            "leader_elect": True,
+        }
+        for letter in "ab"
+    }
+    async with town.scheduler(**pools["a"]) as first, town.scheduler(**pools["b"]) as second:
+        await until(lambda: first.is_active() and second.is_active())
+        town.pod("p", "6", schedulerName="pool-a")
+        town.pod("q", "6", schedulerName="pool-b")
+        await until(lambda: (town.where("p"), town.where("q")) == ("one", "two"))
+        town.pod("more", "6", schedulerName="pool-a")
+        await until(lambda: town.where("more") == "one")
+        town.pod("waits", "6", schedulerName="pool-a")
+        await until(lambda: "of another pool" in str(town.condition("waits")))
+        town.api.patch("nodes", "two", {"metadata": {"labels": {"pool": "a"}}})
+        await until(lambda: town.phase("waits") == "Running")
+        assert town.where("waits") == "two"
+    assert town.refusals == []

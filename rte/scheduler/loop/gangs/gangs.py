@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.decide import Attempt, Places
     from rte.scheduler.loop.gangs.unit import Tally
     from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.queue.queue import Group, Queue
-
+    from rte.scheduler.queue.group import Group
+    from rte.scheduler.queue.queue import Queue
 
 #: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
 HELPED_BY = ANY

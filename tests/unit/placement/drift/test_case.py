@@ -103,6 +103,20 @@ def test_what_the_order_decides_is_exact_in_each_order_and_a_difference_in_none(
     assert confirmed(before, simple("first", 2), ended).result is Result.EXACT
 
 
+def test_what_a_pod_that_is_gone_still_held_may_be_free_or_taken():
+    """The API shows a forced deletion before the kubelet has seen it."""
+    held = filled(node(), simple("gone", 2))
+    before = replace(held, admitted=held.admitted - {"gone"})
+    each = simple("p", 2)
+    assert drift.predict(before, each).expected == drift.predict(node(), each).expected
+    late, early = filled(held, each), filled(node(), each)
+    assert late.holdings["p"] != early.holdings["p"]
+    assert confirmed(before, each, placement.remove(late, "gone")).result is Result.EXACT
+    assert confirmed(before, each, early).result is Result.EXACT
+    wrong = with_cpus(early, "p", "7,15")
+    assert confirmed(before, each, wrong).result.is_difference
+
+
 def test_a_part_on_which_all_outcomes_agree_is_compared():
     """One container goes to zone 1, for its GPU; the CPUs of the other depend on who was first."""
     before = node(devices={GPU: pool(1)})

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rte.model.bits import parse_list
 from rte.placement.groups import networks
-from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.allocation import ANNOTATION, Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import conflicts, used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
@@ -71,6 +73,27 @@ def test_no_damaged_record_crashes_anything(data: st.DataObject) -> None:
     used_by(held.allocations)
     assert list(conflicts(held.allocations)) == []
     assert all("\n" not in why for why in held.unreadable.values())
+
+
+@given(st.data(), st.sampled_from(["", "nvidia.com/gpu=${uuid}", "x/y=${address}"]))
+def test_no_damaged_record_crashes_what_containers_are_given(
+    data: st.DataObject, template: str
+) -> None:
+    document = json.loads(RECORD.text())
+    path = data.draw(st.sampled_from(paths(document)))
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(values)
+    annotations = {ANNOTATION: json.dumps(document)}
+
+    parse_list(cpus_for(annotations, "u", "n"))
+    try:
+        names = gpus_for(annotations, "u", "n", template)
+    except DeviceError as error:
+        assert template in str(error)
+    else:
+        assert all("=" in name for name in names)
 
 
 @pytest.mark.parametrize(

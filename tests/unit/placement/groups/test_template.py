@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rte.placement.groups.template import TemplateError, render
 
@@ -59,3 +61,26 @@ def test_a_place_is_filled_in(template: str, text: str) -> None:
 def test_a_place_that_leads_nowhere_is_told(template: str) -> None:
     with pytest.raises(TemplateError):
         render(template, RECORD)
+
+
+@given(st.text(alphabet='${}[]."0123groupsdevicnam', max_size=40))
+def test_no_template_crashes(template: str) -> None:
+    try:
+        render(template, RECORD)
+    except TemplateError as error:
+        assert str(error)
+
+
+STEPS = st.sampled_from(
+    ["groups", "gpus", "nics", "cpus", "devices", "uuid", "backup", "address", "name", "[0]", "[9]",
+     '["0000:17:00.0"]', "workers", "zone"]
+)  # fmt: skip
+
+
+@given(st.lists(STEPS, min_size=1, max_size=6))
+def test_no_path_crashes(steps: list[str]) -> None:
+    path = "".join(step if step.startswith("[") else f".{step}" for step in steps).lstrip(".")
+    try:
+        render(f"${{{path}}}", RECORD)
+    except TemplateError as error:
+        assert path in str(error)

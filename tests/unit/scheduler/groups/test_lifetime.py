@@ -1,5 +1,5 @@
 """Pods with groups in every order: decided, bound, failed at each step, ended, deleted, adopted;
-nodes go and come back, devices too, and the scheduler restarts.
+nodes are kept for those that wait, go and come back, devices too, and the scheduler restarts.
 
 After each step what nodes hold is what the API's annotations say and what is being bound, no thing
 is held twice, and what was written is true.
@@ -64,7 +64,7 @@ class Lifetime(RuleBasedStateMachine):
         self.late: list[messages.Bind] = []
 
     def a_scheduler(self) -> Rack:
-        rack = Rack(options=Options(policies=POLICY))
+        rack = Rack(options=Options(policies=POLICY), reserve_after=15.0)
         rack.answers = False
         return rack
 

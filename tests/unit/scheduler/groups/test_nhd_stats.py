@@ -1,18 +1,20 @@
-"""NHD's statistics over TLS: what its clients ask, answered from what pods hold."""
+"""How full nodes are: NHD's statistics over TLS, and JSON for others."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from rte import cli, errors
-from rte.scheduler.front import nhd_stats
+from rte.scheduler.front import nhd_stats, usage
 from rte.scheduler.front._pb import nhd_stats_pb2 as pb
 from rte.scheduler.report.metrics import SchedulerMetrics
 from tests.unit.placement.groups.nodes import two_sockets
@@ -127,3 +129,20 @@ def unused() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+async def test_how_full_nodes_are_is_served_as_json() -> None:
+    app = web.Application()
+    app.add_routes(usage.routes(cast("Any", Front(a_rack()))))
+    async with TestClient(TestServer(app)) as client:
+        nodes = await (await client.get("/groups")).json()
+        one = await (await client.get("/groups", params={"node": "a"})).json()
+        missing = await client.get("/groups", params={"node": "plain"})
+
+        assert [node["node"] for node in nodes] == ["a", "b"]
+        assert one == nodes[0]
+        assert list(one["pods"]) == ["default/p"]
+        assert one["amounts"]["gpus"] == {"free": 3, "held": 1}
+        assert nodes[1]["cordoned"]
+        assert missing.status == 404
+        assert "plain" in (await missing.json())["error"]
