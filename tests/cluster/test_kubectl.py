@@ -414,7 +414,7 @@ def test_our_own_manifests_pass_a_dry_run_on_both(sides: tuple[Side, Side]) -> N
     for folder in _MANIFESTS:
         where = REPOSITORY / "manifests" / folder
         # Known difference: kubectl 1.37 cannot patch a definition on its own side that the real
-        # server has already ("expected a struct, but received a nil"); with the embedded one it can.
+        # server has already ("expected a struct, but received a nil"); with this one it can.
         kinds = ("server",) if folder == "crd" else ("client", "server")
         lines = [f"apply --dry-run={kind} -k {where}" for kind in kinds]
         differences += _differences(sides, lines)
