@@ -413,6 +413,9 @@ def test_our_own_manifests_pass_a_dry_run_on_both(sides: tuple[Side, Side]) -> N
     differences: list[str] = []
     for folder in _MANIFESTS:
         where = REPOSITORY / "manifests" / folder
-        lines = [f"apply --dry-run={kind} -k {where}" for kind in ("client", "server")]
+        # Known difference: kubectl 1.37 cannot patch a definition on its own side that the real
+        # server has already ("expected a struct, but received a nil"); with this one it can.
+        kinds = ("server",) if folder == "crd" else ("client", "server")
+        lines = [f"apply --dry-run={kind} -k {where}" for kind in kinds]
         differences += _differences(sides, lines)
     assert not differences, "\n".join(differences)
