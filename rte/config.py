@@ -583,7 +583,7 @@ OPTIONS = (
         parse=name,
         value="NAME",
         help="name of that Lease",
-        default="that of --scheduler-name",
+        default="rte-scheduler; with --nodes that of --scheduler-name",
         commands=_SCHEDULER,
     ),
     Option(

@@ -31,7 +31,7 @@ class SchedulerSettings:
         extender_profiles: pods with these ``spec.schedulerName`` are bound through the extender.
         leader_elect: only the holder of the Lease binds.
         lease_namespace: of the Lease.
-        lease_name: of the Lease; empty: that of ``scheduler_name``.
+        lease_name: of the Lease; empty: see :attr:`lease`.
         agent_namespace: where the agents' Leases are.
         lease_seconds: a holder that has not renewed for so long is replaced.
         renew_seconds: between renewals.
@@ -86,5 +86,7 @@ class SchedulerSettings:
 
     @property
     def lease(self) -> str:
-        """Name of the Lease: schedulers of different names are active side by side."""
-        return self.lease_name or self.scheduler_name
+        """Name of the Lease: schedulers of pools are active side by side, others one at a time."""
+        if self.lease_name:
+            return self.lease_name
+        return self.scheduler_name if self.nodes else "rte-scheduler"

@@ -45,7 +45,11 @@ def settle(w):
         items = w.api.get(PODS, fieldSelector=f"spec.nodeName={node}")["items"]
         there[node] = {each["metadata"]["name"] for each in items}
         uids = {each["metadata"]["uid"] for each in items}
-        w.state(node, lambda state, uids=uids: state.admitted == uids, f"shows {uids}")
+        w.state(
+            node,
+            lambda state, uids=uids: state.synced and state.admitted == uids,
+            f"is synced and shows {uids}",
+        )
     return there
 
 

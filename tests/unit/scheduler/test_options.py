@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from rte.k8s.selectors import NodeTerm
+from rte.scheduler.settings import SchedulerSettings
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
 if TYPE_CHECKING:
@@ -103,3 +105,11 @@ def test_a_malformed_annotation_is_named() -> None:
     world = unmanaged()
     pod = world.pod(cpu="2", labels=LSR, annotations={SPEC: "{"})
     assert world.why(pod) == {"malformed Koordinator annotation": 1}
+
+
+def test_schedulers_of_pools_have_leases_of_their_own_and_others_take_turns() -> None:
+    """A replica of an older release holds ``rte-scheduler``, whatever its scheduler's name."""
+    assert SchedulerSettings(scheduler_name="mine").lease == "rte-scheduler"
+    pool = NodeTerm(expressions=(), fields=())
+    assert SchedulerSettings(scheduler_name="mine", nodes=pool).lease == "mine"
+    assert SchedulerSettings(scheduler_name="mine", nodes=pool, lease_name="l").lease == "l"
