@@ -114,3 +114,10 @@ def test_the_locked_requirements_are_pinned_with_hashes_and_name_no_url(name: st
     pinned = [line for line in logical if line and not line.startswith("#")]
     assert pinned
     assert all(re.match(r"[\w.-]+==\S+.* --hash=sha256:", line) for line in pinned)
+
+
+@pytest.mark.xdist_group("lane")
+def test_lanes_of_tests_are_kept_apart(request: pytest.FixtureRequest) -> None:
+    """Cluster tests of a lane share processes and images; pytest-xdist tells it by the name."""
+    in_lanes = bool(getattr(request.config.option, "loadgroup", False))
+    assert request.node.nodeid.endswith("@lane") == in_lanes

@@ -58,6 +58,7 @@ NOT_TYPED = {
     "python -m tests.cluster sweep": "it would end what other tests have; CI does so (.ci/run)",
     "oc get configmap kubelet-serving-ca -n openshift-config-managed -o yaml | "
     "sed 's/namespace: .*/namespace: rte-system/' | oc apply -f -": "it needs OpenShift",
+    "rte explain prod/rx-0": "it needs racks of GPUs: tests/unit/cli/test_explain_groups.py",
     ".venv/bin/mkdocs serve": "it serves until it is ended",
     ".venv/bin/mkdocs build --strict": "CI does so (.ci/checks.py)",
     "python -m bench.placement_lib": "a benchmark of minutes",

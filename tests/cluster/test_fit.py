@@ -42,7 +42,8 @@ def settle(w):
     """Wait until every report shows just the pods that are there; they are returned by node."""
     there = {}
     for node in w.nodes:
-        items = w.api.get(PODS, fieldSelector=f"spec.nodeName={node}")["items"]
+        # Of all namespaces: an agent has a pod as well.
+        items = w.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")["items"]
         there[node] = {each["metadata"]["name"] for each in items}
         uids = {each["metadata"]["uid"] for each in items}
         w.state(

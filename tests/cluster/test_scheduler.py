@@ -295,7 +295,8 @@ def pools(cluster: Cluster, schedulers: Schedulers) -> Iterator[list[str]]:
         accounts.append(f"{NAME}-{letter}")
     yield accounts
     for text in applied:
-        cluster.kubectl("delete", "--wait=false", "-f", "-", text=text)
+        # The pools share what has no name of its own.
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=text)
 
 
 def test_two_pools_are_served_side_by_side(
