@@ -50,6 +50,16 @@ def install(cluster: Cluster) -> Object:
     return daemonset
 
 
+def remove(cluster: Cluster, objects: list[Object]) -> None:
+    """Delete what was applied, and wait; pods of nodes that have no kubelet (any more) by force."""
+    text = yaml.safe_dump_all(objects)
+    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=text)
+    for namespace in {obj["metadata"]["name"] for obj in objects if obj["kind"] == "Namespace"}:
+        cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0")
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-f", "-", text=text)
+    install.cache_clear()
+
+
 def install_crd(cluster: Cluster) -> None:
     """Apply manifests/crd and wait until reports are served."""
     cluster.apply(MANIFESTS / "crd")

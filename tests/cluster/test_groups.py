@@ -226,12 +226,8 @@ def nhds_cluster(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("apply", "-n", "prod", "-f", "-", text=yaml.safe_dump(account))
     cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all([*before[1:], template]))
     yield cluster
-    for folder in ("scheduler", "default"):
-        names = yaml.safe_dump_all(render(folder))
-        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=names)
-    agents.install.cache_clear()
-    agents.install_crd(cluster)
-    for kind in ("namespace/prod", "node/n1", "crd/triadsets.sigproc.viasat.io"):
+    agents.remove(cluster, [*render("scheduler"), *render("default"), before[0]])
+    for kind in ("node/n1", "crd/triadsets.sigproc.viasat.io"):
         cluster.kubectl("delete", "--ignore-not-found", "--wait=false", kind)
 
 

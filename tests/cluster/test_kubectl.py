@@ -24,11 +24,10 @@ from rte.sim import controllers
 from rte.sim.apiserver import API, Server
 from rte.sim.demo.cluster import crd
 from tests.cluster import agents, processes
+from tests.cluster.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.cluster.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -282,9 +281,22 @@ def embedded_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def sides(
-    cluster: Cluster, embedded_url: str, tmp_path_factory: pytest.TempPathFactory
+    embedded_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Side, Side]]:
-    """The real cluster and the embedded one, each with a namespace for these commands."""
+    """A real cluster and the embedded one, each with a namespace for these commands.
+
+    A cluster of its own, for what others have applied would be seen.
+    """
+    cluster = Cluster.start()
+    try:
+        yield _sides(cluster, embedded_url, tmp_path_factory)
+    finally:
+        cluster.stop()
+
+
+def _sides(
+    cluster: Cluster, embedded_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Side, Side]:
     program = cluster.binaries.path("kubectl")
     agents.install_crd(cluster)
     found = []
@@ -315,11 +327,7 @@ def sides(
         assert side.run(f"patch serviceaccount default -p {no_token}")[0] == 0
         crds = REPOSITORY / "manifests/crd"
         assert side.run(f"apply --server-side --force-conflicts -k {crds}")[0] == 0
-    yield found[0], found[1]
-    for words in (f"delete namespace {NAMESPACE} first-other --ignore-not-found",
-                  "delete priorityclass first-urgent --ignore-not-found",
-                  "delete nrt first-node --ignore-not-found"):  # fmt: skip
-        found[0].run(words)
+    return found[0], found[1]
 
 
 def _write_manifests(folder: Path) -> None:
