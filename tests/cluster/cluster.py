@@ -246,6 +246,7 @@ class Cluster:
                 f"--kubelet-certificate-authority={self.authority.certificate}",
                 f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
                 f"--kubelet-client-key={pki / 'kubelet-client.key'}",
+                "--kubelet-preferred-address-types=InternalIP",
                 "--allow-privileged=true",
                 "--anonymous-auth=false",
                 "--endpoint-reconciler-type=none",
