@@ -125,7 +125,7 @@ def start(node: Node, *flags: str | Path, argv: Sequence[str | Path] = ()) -> in
     return node.spawn("agent", [*(argv or command(node, *flags))])
 
 
-def wait_published(node: Node, *, seconds: float = 30) -> Object:
+def wait_published(node: Node, *, seconds: float = 90) -> Object:
     """Wait for the node's NodeResourceTopology."""
     found = node.cluster.api.wait(NRT, node.name, lambda nrt: nrt is not None, seconds=seconds)
     assert found is not None

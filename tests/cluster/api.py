@@ -137,7 +137,7 @@ class Api:
         name: str,
         done: Callable[[Object | None], Any],
         *,
-        seconds: float = 30,
+        seconds: float = 90,
         what: str = "",
     ) -> Object | None:
         """Wait, by watch, until ``done`` accepts an object of a collection (None: it is gone).

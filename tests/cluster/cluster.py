@@ -338,7 +338,7 @@ class Cluster:
         return self.api.create(pods.collection(pod), pod)
 
     def wait_pod(
-        self, pod: Object, done: str | Callable[[Object | None], Any], *, seconds: float = 30
+        self, pod: Object, done: str | Callable[[Object | None], Any], *, seconds: float = 90
     ) -> Object:
         """Wait by watch until a pod is in a phase, or until ``done(pod or None)``.
 
@@ -362,11 +362,11 @@ class Cluster:
         )
         return result or {}
 
-    def run_pod(self, pod: Object, phase: str = "Running", *, seconds: float = 30) -> Object:
+    def run_pod(self, pod: Object, phase: str = "Running", *, seconds: float = 90) -> Object:
         """Create a pod and wait for a phase."""
         return self.wait_pod(self.create_pod(pod), phase, seconds=seconds)
 
-    def delete_pod(self, pod: Object, *, grace: int | None = 0, seconds: float = 30) -> None:
+    def delete_pod(self, pod: Object, *, grace: int | None = 0, seconds: float = 90) -> None:
         """Delete a pod and wait until the API shows it no more."""
         self.api.delete(pods.path(pod), grace=grace)
         self.wait_pod(pod, lambda obj: obj is None, seconds=seconds)

@@ -82,7 +82,7 @@ def install(cluster: Cluster, folder: str, node: Node, *, agent_image: str = "")
     cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
 
 
-def running(cluster: Cluster, name: str, seconds: float = 60) -> Object:
+def running(cluster: Cluster, name: str, seconds: float = 120) -> Object:
     """The Ready pod of a workload."""
     selector = f"app.kubernetes.io/name={name}"
 

@@ -196,7 +196,7 @@ class Node:
         *,
         clean: bool = False,
         version: str = "",
-        seconds: float = 30,
+        seconds: float = 90,
     ) -> None:
         """Restart the kubelet, with another configuration if given, and wait until it is Ready.
 
@@ -222,7 +222,7 @@ class Node:
         node = self.cluster.api.find(f"/api/v1/nodes/{self.name}") or {}
         return _ready(node).get("lastHeartbeatTime", "")
 
-    def wait_ready(self, seconds: float = 30, *, after: str = "", settled: bool = True) -> None:
+    def wait_ready(self, seconds: float = 90, *, after: str = "", settled: bool = True) -> None:
         """Wait until the kubelet has reported Ready and nothing keeps pods away.
 
         Args:
@@ -347,7 +347,7 @@ class Node:
         path = self.root / name
         return json.loads(path.read_text()) if path.exists() else {}
 
-    def force_admission(self, seconds: float = 20) -> None:
+    def force_admission(self, seconds: float = 60) -> None:
         """Make the kubelet admit a pod that holds nothing: it drops what ended pods still hold."""
         pod = self.cluster.create_pod(pods.pod(node=self.name, name=f"probe-{self.name}"))
         self.cluster.wait_pod(

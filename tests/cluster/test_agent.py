@@ -46,7 +46,7 @@ def published(node: Node) -> NodeState:
 
 
 def wait_state(
-    watcher: Watcher, done: Callable[[NodeState], bool], since: int = 0, seconds: float = 30
+    watcher: Watcher, done: Callable[[NodeState], bool], since: int = 0, seconds: float = 90
 ) -> NodeState:
     def fits(seen: Seen) -> bool:
         return seen.kind != "DELETED" and done(state_of(seen.object))

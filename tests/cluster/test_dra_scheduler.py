@@ -61,7 +61,7 @@ class Site:
         )  # fmt: skip
         self.cluster.api.create(PODS, made)
 
-    def runs(self, *names: str, seconds: float = 60) -> None:
+    def runs(self, *names: str, seconds: float = 120) -> None:
         for name in names:
             try:
                 self.cluster.api.wait(PODS, name, _is_running, seconds=seconds)

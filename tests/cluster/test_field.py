@@ -68,7 +68,7 @@ def node(bare_node: Node) -> Node:
 
 def roll_out(cluster: Cluster) -> None:
     """As docs/operations.md says, "Upgrade"."""
-    cluster.kubectl("rollout", "status", "-n", agents.NAMESPACE, "ds/rte-agent", "--timeout=120s")
+    cluster.kubectl("rollout", "status", "-n", agents.NAMESPACE, "ds/rte-agent", "--timeout=300s")
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def restart_agent(node: Node) -> None:
 
 
 RESTARTS: dict[str, Callable[[Node], None]] = {
-    "kubelet": lambda node: node.restart_kubelet(seconds=60),
+    "kubelet": lambda node: node.restart_kubelet(seconds=90),
     "containerd": restart_containerd,
     "agent": restart_agent,
 }
@@ -204,14 +204,14 @@ def test_while_the_daemonset_is_upgraded_nobody_trusts_a_report_that_is_old(
     old = running(cluster, "rte-agent")
     reports = Watcher(cluster, agents.NRT, f"metadata.name={node.name}").start()
     leases = Watcher(cluster, LEASES, f"metadata.name={node.name}").start()
-    assert leases.wait(0, lambda seen: is_held(seen.object), 30), "no Lease before the upgrade"
+    assert leases.wait(0, lambda seen: is_held(seen.object), 90), "no Lease before the upgrade"
 
     since = len(leases.events)
     install(cluster, "default", node, agent_image=NEXT)
-    assert leases.wait(since, lambda seen: not is_held(seen.object), 60), "never given back"
+    assert leases.wait(since, lambda seen: not is_held(seen.object), 90), "never given back"
     waiting = cluster.create_pod(pinned_pod("waiting", cpus=2))
     unseen = cluster.create_pod(pinned_pod("unseen", cpus=2, nodeName=node.name))
-    cluster.wait_pod(unseen, is_running, seconds=60)
+    cluster.wait_pod(unseen, is_running, seconds=90)
     stale = cluster.api.get(f"{agents.NRT}/{node.name}")
     since = len(leases.events)
     assert not is_held(leases.events[-1].object)
@@ -224,7 +224,7 @@ def test_while_the_daemonset_is_upgraded_nobody_trusts_a_report_that_is_old(
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert new["spec"]["containers"][0]["image"] == NEXT
 
-    vouched = leases.wait(since, lambda seen: is_held(seen.object), 30)
+    vouched = leases.wait(since, lambda seen: is_held(seen.object), 90)
     assert vouched, "the Lease was not taken again"
     before = version_of(vouched.object)
     shown = [seen for seen in reports.events if version_of(seen.object) < before]
@@ -235,7 +235,7 @@ def test_while_the_daemonset_is_upgraded_nobody_trusts_a_report_that_is_old(
     assert unseen["metadata"]["uid"] in then.admitted
     assert all(seen.kind != "DELETED" for seen in reports.events)
     # The one that waited gets its place from what the new agent says.
-    cluster.wait_pod(waiting, is_running, seconds=60)
+    cluster.wait_pod(waiting, is_running, seconds=90)
     state = state_of(node, is_exact(node))
     uids = {pod["metadata"]["uid"] for pod in (pinned, unseen, waiting)}
     assert held_cpus(state).keys() == uids
@@ -352,7 +352,7 @@ def test_it_ends_within_its_grace_and_gives_its_lease_back(node: Node) -> None:
     report = cluster.api.get(f"{agents.NRT}/{node.name}")
     pods = Watcher(cluster, PODS, f"metadata.name={agent['metadata']['name']}").start()
     leases = Watcher(cluster, LEASES, f"metadata.name={node.name}").start()
-    assert leases.wait(0, lambda seen: is_held(seen.object), 30)
+    assert leases.wait(0, lambda seen: is_held(seen.object), 90)
 
     cluster.delete_pod(agent, grace=None)
 
@@ -362,12 +362,12 @@ def test_it_ends_within_its_grace_and_gives_its_lease_back(node: Node) -> None:
             for status in seen.object["status"].get("containerStatuses", ())
         )
 
-    seen = pods.wait(0, ended, 60)
+    seen = pods.wait(0, ended, 90)
     assert seen, "nobody told how it ended"
     (status,) = seen.object["status"]["containerStatuses"]
     # 137 is what SIGKILL leaves, when the grace is over.
     assert status["state"]["terminated"]["exitCode"] == 0
-    assert leases.wait(0, lambda seen: not is_held(seen.object), 30), "not given back"
+    assert leases.wait(0, lambda seen: not is_held(seen.object), 90), "not given back"
     kept = cluster.api.get(f"{agents.NRT}/{node.name}")
     assert kept["metadata"]["uid"] == report["metadata"]["uid"]
     assert kept["zones"] == report["zones"]

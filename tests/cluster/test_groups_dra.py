@@ -96,7 +96,7 @@ def test_gpu_nic_and_cpus_of_a_claim_meet(
         if name == names[0]:
             cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump(template))
         pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node.name}
-        made = cluster.wait_pod(cluster.create_pod(pod), "Running", seconds=60)
+        made = cluster.wait_pod(cluster.create_pod(pod), "Running", seconds=120)
         devices = devices_of(cluster, name)
         assert len({root_of(node, address) for address in devices.values()}) == 1
         zones = {zone_of(node, address) for address in devices.values()}

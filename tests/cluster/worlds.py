@@ -46,7 +46,7 @@ class World:
     def wait(self, pod: Object, done: Callable[[Object], Any], what: str) -> Object:
         """Wait until ``done`` accepts the pod."""
         found = self.api.wait(
-            PODS, pod["metadata"]["name"], lambda obj: obj and done(obj), seconds=40, what=what
+            PODS, pod["metadata"]["name"], lambda obj: obj and done(obj), seconds=90, what=what
         )
         assert found is not None
         return found
@@ -60,7 +60,7 @@ class World:
     def end(self, *pods: Object) -> None:
         for pod in pods:
             self.api.delete(path(pod), grace=0)
-            self.api.wait(PODS, pod["metadata"]["name"], lambda obj: obj is None, seconds=40)
+            self.api.wait(PODS, pod["metadata"]["name"], lambda obj: obj is None, seconds=90)
 
     def state(self, node: str, done: Callable[[NodeState], Any], what: str) -> NodeState:
         """Wait until a node's published state is what ``done`` wants."""
@@ -69,7 +69,7 @@ class World:
             state = nrt.decode(obj).state if obj else None
             return state is not None and bool(done(state))
 
-        found = self.api.wait(NRTS, node, look, seconds=40, what=f"{node}: {what}")
+        found = self.api.wait(NRTS, node, look, seconds=90, what=f"{node}: {what}")
         assert found is not None
         state = nrt.decode(found).state
         assert state is not None
