@@ -102,9 +102,10 @@ def simulated(policy: str, shapes: tuple[str, ...]) -> Iterator[World]:
     api = Api(cluster.server.url, cluster.kubeconfig)
     try:
         # Until its agent has reported, a node is a plain one to the scheduler.
-        for name in cluster.nodes:
-            api.wait(NRTS, name, lambda obj: obj is not None)
-        yield World(api, sorted(cluster.nodes), cluster.kubeconfig)
+        world = World(api, sorted(cluster.nodes), cluster.kubeconfig)
+        for name in world.nodes:
+            world.state(name, lambda state: state.synced, "is synced")
+        yield world
     finally:
         api.close()
         holder["loop"].call_soon_threadsafe(holder["stop"].set)
@@ -123,8 +124,11 @@ def real(request: pytest.FixtureRequest, policy: str, shapes: tuple[str, ...]) -
     for node in nodes:
         agents.wait_published(node)
     schedulers.start()
+    world = World(cluster.api, [node.name for node in nodes], cluster.dir / "kubeconfig")
     try:
-        yield World(cluster.api, [node.name for node in nodes], cluster.dir / "kubeconfig")
+        for name in world.nodes:
+            world.state(name, lambda state: state.synced, "is synced")
+        yield world
     finally:
         for role in schedulers.roles:
             cluster.stop_role(role, grace=2)
