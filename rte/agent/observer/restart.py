@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from collections.abc import Set as AbstractSet
 
+    from rte.model.kubelet import KubeletView, NodePod
+    from rte.model.node import NodeState
+
 
 class Restart:
     """Whether the kubelet has re-admitted its pods since it was started (pure but for its state).
@@ -20,6 +23,7 @@ class Restart:
         epoch: which start; empty: none was seen yet.
         synced: it has.
         is_first: no other kubelet was seen before this one.
+        gone: UIDs that its files called admitted, and that were over, while it was synced.
     """
 
     _JUST_STARTED_S = 10.0
@@ -34,6 +38,7 @@ class Restart:
         self._started: float | None = None
         self._complete = 0
         self.is_first = True
+        self.gone: frozenset[str] = frozenset()
 
     def notice(self, epoch: str, now: float, started: float | None) -> bool:
         """Take the current epoch ("" = no socket); True when it is a new one.
@@ -70,6 +75,33 @@ class Restart:
     def is_settled(self, now: float) -> bool:
         """Whether it has run for so long that it has re-admitted what it ever will."""
         return self._started is not None and now - self._started > self._most_s
+
+    def awaited(
+        self,
+        state: NodeState,
+        admitted: AbstractSet[str],
+        view: KubeletView,
+        pods: tuple[NodePod, ...] | None,
+        now: float,
+    ) -> tuple[AbstractSet[Hashable], AbstractSet[Hashable]]:
+        """Who is there by now, and who is to be.
+
+        With the API's ``pods`` these are those that it shows, by name. Without it they are those
+        that the files call ``admitted``, by UID, less those known to have ended before the restart;
+        of a kubelet that ran long before we did, none.
+        """
+        if pods is not None:
+            return (
+                {(pod.namespace, pod.name) for pod in view.pods or ()},
+                {
+                    (pod.namespace, pod.name)
+                    for pod in pods
+                    if not pod.terminal and (pod.admitted or pod.uid in admitted)
+                },
+            )
+        if self.is_first and self.is_settled(now):
+            return frozenset(), frozenset()
+        return state.admitted if view.coherent else frozenset(), admitted - self.gone
 
     def check(
         self, present: AbstractSet[Hashable], expected: AbstractSet[Hashable], now: float

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import accounting, errors, nrt
 from rte.agent.observer import messages as seen
-from rte.agent.observer.machine import Observer, Scope
+from rte.agent.observer.known import Scope
+from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import Change, NodeFacts
 from rte.agent.publisher import messages as told
 from rte.agent.publisher.machine import Publisher
