@@ -15,7 +15,8 @@ from rte.model.kubelet import KubeletView, combine
 from rte.model.node import ConfigSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
+    from collections.abc import Set as AbstractSet
 
     from rte.agent.observer.clocks import Clocks
     from rte.agent.observer.messages import Change, Effect
@@ -190,3 +191,31 @@ class Known:
                 node_capacity=self.learning.node.capacity,
             ),
         )
+
+    def awaited(
+        self, state: NodeState, pods: tuple[NodePod, ...] | None, now: float
+    ) -> tuple[AbstractSet[Hashable], AbstractSet[Hashable]]:
+        """Who is there by now after a restart, as this state has it, and who is to be.
+
+        With the API's ``pods`` these are those that it shows, by name, and those that it may yet
+        show, by UID: the kubelet admitted them before. Without it they are those that the files
+        call admitted, by UID, less those known to have ended before the restart; of a kubelet that
+        ran long before we did, none.
+        """
+        admitted, view = self.files.admitted, self.view
+        if pods is not None:
+            unseen = self.pods.unseen & admitted
+            return (
+                {(pod.namespace, pod.name) for pod in view.pods or ()}
+                # Only what is doubtful is looked for in podresources.
+                | (unseen & state.admitted & self.doubtful(now)),
+                {
+                    (pod.namespace, pod.name)
+                    for pod in pods
+                    if not pod.terminal and (pod.admitted or pod.uid in admitted)
+                }
+                | unseen,
+            )
+        if self.restart.is_first and self.restart.is_settled(now):
+            return frozenset(), frozenset()
+        return state.admitted if view.coherent else frozenset(), admitted - self.restart.gone

@@ -174,7 +174,7 @@ class Observer:
     def _files_read(self, event: messages.FilesRead, now: float) -> None:
         known = self._known
         changes = self._looking.end()
-        self._notice_restart(event.epoch, event.age_s, now)
+        self._notice_restart(event.epoch, event.started, now)
         known.files.failed = event.problem is not None
         if event.problem is not None:
             self._failed(event.problem, now)
@@ -200,9 +200,9 @@ class Observer:
         if is_first:
             self.pods.expect(known.files.holders | known.files.admitted)
 
-    def _notice_restart(self, epoch: str, age_s: float | None, now: float) -> None:
+    def _notice_restart(self, epoch: str, started: float | None, now: float) -> None:
         known, before = self._known, self._known.restart.epoch
-        if not known.restart.notice(epoch, now, None if age_s is None else now - age_s):
+        if not known.restart.notice(epoch, now, started):
             return
         known.answers.restarted()
         known.learning.restarted(now)
@@ -319,7 +319,8 @@ class Observer:
             if not state.synced:
                 waits.append(self._clocks.resync)
             alive = doubtful & (state.holdings.keys() | state.admitted)
-            self.pods.bury(doubtful - alive)
+            if state.synced:  # else podresources may not list them yet
+                self.pods.bury(doubtful - alive)
             if alive:
                 waits.append(self._clocks.source)  # only podresources will tell of their end
         if exact:
@@ -338,8 +339,7 @@ class Observer:
             restart.nobody_to_ask()
         elif not known.learning.pending and answers.is_fresh:
             answers.is_fresh = False
-            awaited = restart.awaited(state, known.files.admitted, known.view, pods, now)
-            if line := restart.check(*awaited, now):
+            if line := restart.check(*known.awaited(state, pods, now), now):
                 self._effects.append(Said("warning", line))
         self._effects += tell_synced(restart.synced)
 

@@ -8,9 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from collections.abc import Set as AbstractSet
 
-    from rte.model.kubelet import KubeletView, NodePod
-    from rte.model.node import NodeState
-
 
 class Restart:
     """Whether the kubelet has re-admitted its pods since it was started (pure but for its state).
@@ -70,38 +67,11 @@ class Restart:
 
     def may_be_before(self, heard: float | None) -> bool:
         """Whether a report from the moment ``heard`` may be the former kubelet's."""
-        return heard is not None and self._started is not None and heard < self._started
+        return heard is not None and self._started is not None and heard <= self._started
 
     def is_settled(self, now: float) -> bool:
         """Whether it has run for so long that it has re-admitted what it ever will."""
         return self._started is not None and now - self._started > self._most_s
-
-    def awaited(
-        self,
-        state: NodeState,
-        admitted: AbstractSet[str],
-        view: KubeletView,
-        pods: tuple[NodePod, ...] | None,
-        now: float,
-    ) -> tuple[AbstractSet[Hashable], AbstractSet[Hashable]]:
-        """Who is there by now, and who is to be.
-
-        With the API's ``pods`` these are those that it shows, by name. Without it they are those
-        that the files call ``admitted``, by UID, less those known to have ended before the restart;
-        of a kubelet that ran long before we did, none.
-        """
-        if pods is not None:
-            return (
-                {(pod.namespace, pod.name) for pod in view.pods or ()},
-                {
-                    (pod.namespace, pod.name)
-                    for pod in pods
-                    if not pod.terminal and (pod.admitted or pod.uid in admitted)
-                },
-            )
-        if self.is_first and self.is_settled(now):
-            return frozenset(), frozenset()
-        return state.admitted if view.coherent else frozenset(), admitted - self.gone
 
     def check(
         self, present: AbstractSet[Hashable], expected: AbstractSet[Hashable], now: float

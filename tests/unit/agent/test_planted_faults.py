@@ -131,14 +131,24 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
+#: Lives in which a rare one shows, tried first.
+SHOWS: dict[str, tuple[int, bool]] = {
+    "a former kubelet's late answer counts for the new one": (13, True),
+    "what a former kubelet was configured to do counts for the new one": (19, False),
+    "what was read before the files were damaged is accounted for again and again": (112, False),
+    "an answer about other files tells who is active": (100, False),
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_it_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises(AssertionError):
-        play_all()
+        play_all(SHOWS.get(fault, (0, True)))
 
 
-def play_all() -> None:
-    for seed in range(20):
+def play_all(first: tuple[int, bool]) -> None:
+    play(first[0], api=first[1])
+    for seed in range(150):
         for api in (True, False):
             play(seed, api=api)
