@@ -28,7 +28,7 @@ class PodTable:
     (:meth:`retain`): the kubelet writes nothing when a pod ends. A UID that the files know and the
     API does not is too new at first; after ``grace_s`` it is doubtful: long gone, or a static pod
     whose mirror is missing. Podresources can tell; who is gone is then :meth:`bury`-ed.
-    What the files had before a list (:meth:`expect`) is doubtful if that lacks it.
+    What the files had before the first list (:meth:`expect`) is doubtful if that lacks it.
 
     Attributes:
         newcomers: pods that were seen before their admission, by UID, until they are
@@ -62,8 +62,7 @@ class PodTable:
                 self._ended[uid] = _ended(pod)
                 if uid in self.newcomers:
                     self.endings.setdefault(uid, "")
-        asked_for = self._before | self._unknown.keys()
-        self._unknown |= dict.fromkeys(asked_for - self._pods.keys(), -math.inf)
+        self._unknown |= dict.fromkeys(self._before - self._pods.keys(), -math.inf)
         self._before = frozenset()
         self.listed = True
 
@@ -111,7 +110,7 @@ class PodTable:
 
     @property
     def unseen(self) -> frozenset[str]:
-        """UIDs that the API has not shown, and that no list of it lacked either."""
+        """UIDs that the API has not shown, and that its first list did not lack either."""
         return frozenset(uid for uid, since in self._unknown.items() if since > -math.inf)
 
     def bury(self, uids: frozenset[str]) -> None:
