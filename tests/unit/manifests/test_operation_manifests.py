@@ -60,7 +60,7 @@ def test_of_an_extender_one_replica_is_ready_and_nothing_waits_for_the_other() -
     (patch,) = documents("extender", "patch.yaml")
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["httpGet"]["port"] == "extender"
-    assert patch["spec"]["strategy"] == {"type": "Recreate"}
+    assert patch["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": "100%", "maxSurge": 0}
     (kustomization,) = documents("extender", "kustomization.yaml")
     deleted = [
         yaml.safe_load(item["patch"])
