@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import evictions, inputs, live, manifests
+from rte.cli import evictions, inputs, live, machines, manifests
 from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
@@ -45,7 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "pod of the highest priority that fits nowhere",
     )
     add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
-    add("-l", "--selector", metavar="K=V", help="move only pods with this label")
+    add(
+        "-l",
+        "--selector",
+        metavar="K=V",
+        help="move only pods with this label (what runs on a --machine has none)",
+    )
     add(
         "--bare-pods",
         action="store_true",
@@ -80,14 +85,13 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.apply:
         return asyncio.run(_apply(args))
-    if args.machine:
-        raise errors.UsageError("machines of --machine are empty: there is nothing to move")
+    named = machines.read(args)
     items = (
         inputs.load_objects(args.sources)
         if offline
         else asyncio.run(live.read_cluster(args, live.CLUSTER | live.BUDGETS))
     )
-    situation = Situation.of(items, args)
+    situation = Situation.of(items, args, named)
     plan = situation.plan()
     if args.output == "json":
         print(json.dumps({**_document(plan), "problems": situation.problems}, indent=2))
@@ -153,9 +157,19 @@ class Situation:
     is_done: bool = False
 
     @classmethod
-    def of(cls, items: list[dict[str, Any]], args: argparse.Namespace) -> Situation:
-        """Read the objects; the arguments say who wants a place and who may move."""
+    def of(
+        cls,
+        items: list[dict[str, Any]],
+        args: argparse.Namespace,
+        named: Sequence[machines.Machines] = (),
+    ) -> Situation:
+        """Read the objects; the arguments say who wants a place and who may move.
+
+        Of pods on machines that are ``named`` nobody knows who made them: they may move.
+        """
         cluster, problems = inputs.build_cluster(items, time.monotonic())
+        for each in named:
+            each.add_to(cluster)
         nodes, left_out = snapshot(cluster)
         problems += [f"{name} is left out: {why}" for name, why in left_out.items()]
         cycle = Cycle(cluster)
@@ -168,9 +182,10 @@ class Situation:
         known = {node.name for node in nodes}
         movable, owners = [], {}
         for pod in cluster.pods.values():
-            item = raw.get((pod.namespace, pod.name), {})
-            owners[pod.uid] = _controller(item)
-            if pod.node in known and _may_move(pod, item, args):
+            item = raw.get((pod.namespace, pod.name))
+            owners[pod.uid] = _controller(item or {})
+            is_named = named and item is None and not args.selector
+            if pod.node in known and (is_named or _may_move(pod, item or {}, args)):
                 movable.append(
                     defrag.Movable(
                         pod=pod.shape.as_pod(pod.kubelet_uid),

@@ -93,13 +93,52 @@ def test_without_a_name_it_is_for_the_pod_that_waits_in_vain(write, capsys):
     assert "then default/large -> a" in capsys.readouterr().out
 
 
+def test_what_runs_on_named_machines_moves_to_other_machines(write, capsys):
+    """The pods that a report, or a capture, says hold something: nobody knows who made them."""
+    reports = [
+        write(f"{name}.yaml", [item for item in objects if item["kind"] == "NodeResourceTopology"])
+        for name, objects in (("a", node_objects("a", (5, 3))), ("b", node_objects("b", (4, 4))))
+    ]
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    words = ["defrag", "-f", pod, "--machine", reports[0], "--machine", reports[1]]
+    assert main([*words, "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [(move["source"], move["target"]) for move in plan["moves"]] == [("a", "b")]
+    assert plan["places"] == {"default/new": "a"}
+    assert main(words) == 0
+    assert "1 moves open a place" in capsys.readouterr().out
+    assert main([*words, "-l", "app=x"]) == 1
+
+
+def test_each_of_several_like_machines_has_pods_of_its_own(write, capsys):
+    (report,) = [
+        item for item in node_objects("a", (5, 3)) if item["kind"] == "NodeResourceTopology"
+    ]
+    two = f"{write('a.yaml', [report])}*2"
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    assert main(["defrag", "-f", pod, "--machine", two, "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (move,) = plan["moves"]
+    assert {move["source"], move["target"]} == {"a-0", "a-1"}
+    assert main(["fit", "-f", pod, "--machine", two, "--empty", "-o", "json"]) == 0
+
+
+def test_on_empty_machines_nothing_has_to_move(write, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    assert main(["defrag", "-f", pod, "--machine", "2x16*2"]) == 0
+    assert "fits as it is" in capsys.readouterr().out
+    large = write("large.yaml", [pod_yaml("new", 20)])
+    assert main(["defrag", "-f", large, "--machine", "2x16*2"]) == 1
+    assert "no moves of 0 pods open a place" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (["large", "-f", "{pod}", "--from", "{cluster}"], "one of the two"),
         (["nobody", "--from", "{cluster}"], "there is no pod default/nobody"),
         (["-f", "{pod}", "--from", "{cluster}", "--apply"], "--apply is for a cluster"),
-        (["-f", "{pod}", "--machine", "64-2s"], "nothing to move"),
+        (["-f", "{pod}", "--machine", "64-2s", "--apply"], "--apply is for a cluster"),
     ],
 )
 def test_wrong_usage_is_one_line(write, cluster, capsys, more, words):
