@@ -15,7 +15,7 @@ import psutil
 import yaml
 
 from rte import errors
-from tests.cluster import builder, pods, processes
+from tests.cluster import builder, networks, pods, processes
 from tests.cluster.api import Api, Object
 from tests.cluster.certs import Authority
 from tests.cluster.kubelet_config import kubelet_config
@@ -541,6 +541,7 @@ def sweep() -> list[str]:
         if run_dir.parent == BASE and not run_dir.exists():
             processes.stop(run_dir)
             left.append(f"{processes_of_run} processes of {run_dir}")
+    left += networks.sweep(BASE, PREFIX)
     for line in Path("/proc/self/mounts").read_text().splitlines():
         target = line.split()[1]
         if target.startswith(f"{BASE}/{PREFIX}"):
