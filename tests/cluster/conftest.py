@@ -37,7 +37,8 @@ CI_RELEASES = ("1.35", "1.37")
 #: takes about a fourth of the time that all of them take.
 _LANES = {
     "cluster-2": (
-        "test_differential_api", "test_identity", "test_reading", "test_scheduler", "test_whole",
+        "test_differential_api", "test_groups", "test_identity", "test_reading", "test_scheduler",
+        "test_whole",
     ),
     "cluster-3": ("test_differential_kubelet",),
     "cluster-4": ("test_documents", "test_field"),
