@@ -13,6 +13,7 @@ import itertools
 import json
 import secrets
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,14 +45,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-NETWORKS = "k8s.v1.cni.cncf.io/networks"
 STATUS = "k8s.v1.cni.cncf.io/network-status"
 MODELS = {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA A100-SXM4-80GB"}
 #: Of the host's interfaces, which are this session's own.
 STEM = f"rt{secrets.token_hex(2)}"
 #: Bus of each switch -> its zone; every second one's port has two VFs.
 SWITCHES = {0x10: 0, 0x20: 0, 0x90: 1, 0xA0: 1}
-
 
 ATTACHMENTS: Any = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -176,7 +175,7 @@ POLICY = {"networks": "${name}@${name}", "settleSeconds": 0}
 
 #: The application: what it was told, what it has, and where the machine says that things are.
 LOOK = """
-import glob, json, os, re
+import glob, json, os
 from pathlib import Path
 pci = Path("/machine/sys/bus/pci/devices")
 zones = Path("/machine/sys/devices/system/node")
@@ -307,31 +306,34 @@ def record_of(pod: Object) -> Any:
 
 @pytest.fixture(scope="module")
 def shared_lane(cluster: Cluster) -> Iterator[Lane]:
-    cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
-    none = {"policy": "none", "cpu_policy": "none", "memory_policy": "None"}
-    node = cluster.add_node(shape=server(), kubelet=none, images=images.archive(), own_machine=True)
-    networks.use_multus(node)
-    (node.dir / "cdi/nvidia.json").write_text(json.dumps(cdi()))
-    policy = node.dir / "policy.yaml"
-    policy.write_text(yaml.safe_dump(POLICY))
-    agents.start(node, "--group-inventory=true", *hardware(node), *KUBELET)
-    cluster.spawn(
-        "groups-scheduler",
-        [sys.executable, "-m", "rte", "scheduler", "--no-leader-elect", "--listen=off",
-         f"--kubeconfig={cluster.kubeconfig}", "--scheduler-name=groups",
-         f"--groups-policy={policy}"],
-    )  # fmt: skip
-    cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump(ATTACHMENTS))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS['metadata']['name']}")
-    cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(attachments()))
-    lane = Lane(cluster, node)
-    with networks.interfaces(cluster.dir, {it.name: it.mac for it in functions() if not it.vfs}):
+    with ExitStack() as stack:
+        after = stack.callback
+        cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
+        after(cluster.stop_role, "scheduler")
+        none = {"policy": "none", "cpu_policy": "none", "memory_policy": "None"}
+        node = cluster.add_node(
+            shape=server(), kubelet=none, images=images.archive(), own_machine=True
+        )
+        after(node.remove)
+        networks.use_multus(node)
+        (node.dir / "cdi/nvidia.json").write_text(json.dumps(cdi()))
+        policy = node.dir / "policy.yaml"
+        policy.write_text(yaml.safe_dump(POLICY))
+        agents.start(node, "--group-inventory=true", *hardware(node), *KUBELET)
+        cluster.spawn(
+            "groups-scheduler",
+            [sys.executable, "-m", "rte", "scheduler", "--no-leader-elect", "--listen=off",
+             f"--kubeconfig={cluster.kubeconfig}", "--scheduler-name=groups",
+             f"--groups-policy={policy}"],
+        )  # fmt: skip
+        after(cluster.stop_role, "groups-scheduler")
+        after(cluster.kubectl, "delete", "crd", "--ignore-not-found", cluster.define(ATTACHMENTS))
+        cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(attachments()))
+        macs = {it.name: it.mac for it in functions() if not it.vfs}
+        stack.enter_context(networks.interfaces(cluster.dir, macs))
+        lane = Lane(cluster, node)
         yield lane
         lane.clear()
-    cluster.kubectl("delete", f"crd/{ATTACHMENTS['metadata']['name']}")
-    cluster.stop_role("groups-scheduler")
-    node.remove()
-    cluster.stop_role("scheduler")
 
 
 @pytest.fixture

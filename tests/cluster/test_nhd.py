@@ -71,8 +71,8 @@ def nhds_cluster(cluster: Cluster) -> Iterator[Cluster]:
                   "containers": [{"name": "app", "image": "app"}]}},
     ]  # fmt: skip
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all([TRIAD_SETS, before[0]]))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/triadsets.sigproc.viasat.io")
+    cluster.define(TRIAD_SETS)
+    cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump(before[0]))
     cluster.kubectl("apply", "-n", "prod", "-f", "-", text=yaml.safe_dump(account))
     cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all([*before[1:], template]))
     yield cluster
