@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     command("containerd", _containerd, "build containerd into the cache; prints its folder")
+    command("multus", _multus, "build Multus into the cache; prints its path")
     command("helm", _helm, "build helm into the cache; prints its path")
 
     sub = command("up", _up, "start a cluster; prints the KUBECONFIG to export")
@@ -161,6 +162,10 @@ def _image(args: argparse.Namespace) -> None:
         images.build(args.out.absolute())
     else:
         print(images.archive())
+
+
+def _multus(_: argparse.Namespace) -> None:
+    print(builder.multus())
 
 
 def _containerd(_: argparse.Namespace) -> None:

@@ -30,6 +30,7 @@ ETCD_VERSION = "3.6.6"
 HELM_VERSION = "4.3.1"
 #: A release with the Node Resource Interface, which distributions' packages may lack (before 1.7).
 CONTAINERD_VERSION = "2.1.4"
+MULTUS_VERSION = "4.2.3"
 CONTAINERD_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 KUBELET, ETCD = "kubelet", "etcd"
 #: All that a cluster runs.
@@ -246,18 +247,7 @@ def helm() -> Path:
     Raises:
         ClusterError: Go is missing or the build fails.
     """
-    folder = cache_dir() / f"helm-{HELM_VERSION}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock"):
-        if not (folder / "helm").exists():
-            note(f"building helm {HELM_VERSION} ...")
-            with _workspace() as work:
-                (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
-                _go(work, "get", f"helm.sh/helm/v4/cmd/helm@v{HELM_VERSION}")
-                package = "helm.sh/helm/v4/cmd/helm"
-                _go(work, "build", "-mod=mod", "-ldflags", "-s -w", "-o", "helm", package)
-                _publish(work / "helm", folder / "helm")
-    return folder / "helm"
+    return _from_module("helm", HELM_VERSION, "helm.sh/helm/v4/cmd", ["helm"]) / "helm"
 
 
 def containerd() -> Path:
@@ -266,21 +256,41 @@ def containerd() -> Path:
     Raises:
         ClusterError: Go is missing or the build fails.
     """
-    folder = cache_dir() / f"containerd-{CONTAINERD_VERSION}"
+    module, tags = (
+        "github.com/containerd/containerd/v2/cmd",
+        "no_btrfs no_devmapper no_tracing no_zfs",
+    )
+    return _from_module("containerd", CONTAINERD_VERSION, module, CONTAINERD_PROGRAMS, tags)
+
+
+def multus() -> Path:
+    """The Multus plugin (the thin one), built where the cache lacks it (two minutes).
+
+    Raises:
+        ClusterError: Go is missing or the build fails.
+    """
+    module = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd"
+    return _from_module("multus", MULTUS_VERSION, module, ["multus"]) / "multus"
+
+
+def _from_module(
+    name: str, version: str, parent: str, programs: Collection[str], tags: str = ""
+) -> Path:
+    """Folder of the programs of a module, each the package of its name below ``parent``."""
+    folder = cache_dir() / f"{name}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
-        missing = [name for name in CONTAINERD_PROGRAMS if not (folder / name).exists()]
+        missing = [program for program in programs if not (folder / program).exists()]
         if missing:
-            note(f"building containerd {CONTAINERD_VERSION} ...")
-            packages = [f"github.com/containerd/containerd/v2/cmd/{name}" for name in missing]
-            tags = "no_btrfs no_devmapper no_tracing no_zfs"
+            note(f"building {name} {version} ...")
+            packages = [f"{parent}/{program}" for program in missing]
             with _workspace() as work:
                 (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
-                _go(work, "get", *(f"{package}@v{CONTAINERD_VERSION}" for package in packages))
+                _go(work, "get", *(f"{package}@v{version}" for package in packages))
                 flags = ["-mod=mod", "-tags", tags, "-ldflags", "-s -w"]
                 _go(work, "build", *flags, "-o", f"{work / 'bin'}/", *packages)
-                for name in missing:
-                    _publish(work / "bin" / name, folder / name)
+                for program in missing:
+                    _publish(work / "bin" / program, folder / program)
     return folder
 
 
