@@ -689,6 +689,26 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="kueue-controller-name",
+        field="scheduler.kueue_controller_name",
+        parse=name,
+        value="NAME",
+        help="decide about Kueue's AdmissionChecks with this controllerName: a Workload may start "
+        "when its pods fit into zones",
+        default="none: about no AdmissionCheck",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="kueue-hold",
+        field="scheduler.kueue_hold",
+        parse=amount,
+        value="SECONDS",
+        help="a Workload that does not fit keeps its quota so long, for room that may come; then "
+        "its check says Retry",
+        default="30",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="device-share",
         field="scheduler.device_share",
         parse=switch,

@@ -49,6 +49,9 @@ class SchedulerSettings:
         stats_cert: their certificates, ``stats_key`` the private key.
         stats_client_ca: authority of the clients that may ask; None: anybody may.
         fit_shapes: YAML file of pods whose number that fits is measured; None: none.
+        kueue_controller_name: decide about Kueue's AdmissionChecks of this ``controllerName``;
+            empty: about none.
+        kueue_hold: seconds for which a Workload that does not fit keeps its quota.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -76,6 +79,8 @@ class SchedulerSettings:
     shared_limit: float = 0.0
     case_dir: Path | None = None
     fit_shapes: Path | None = None
+    kueue_controller_name: str = ""
+    kueue_hold: float = 30.0
     resource_status: bool = False
     device_share: bool = False
     groups_policy: Path | None = None

@@ -101,6 +101,8 @@ SAMPLES = {
     "extender-profiles": ("gold", ("gold",)),
     "device-share": ("true", True),
     "groups-policy": ("/g", Path("/g")),
+    "kueue-controller-name": ("example.com/fit", "example.com/fit"),
+    "kueue-hold": ("0", 0.0),
     "fit-shapes": ("/s.yaml", Path("/s.yaml")),
     "stats-listen": ("127.0.0.1:45655", "127.0.0.1:45655"),
     "stats-cert": ("/t", Path("/t")),

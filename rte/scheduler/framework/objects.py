@@ -34,6 +34,9 @@ _OWN_ANNOTATIONS = (
     networks.ANNOTATION,
     devices.ALLOCATED,
 )
+#: Annotation of pods: the Workload that Kueue started them for.
+_WORKLOAD = "kueue.x-k8s.io/workload"
+
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 #: Controllers whose pods are replicas of each other (kube-scheduler's DefaultSelector).
@@ -60,6 +63,7 @@ class PodView:
         annotations: those that say what it holds, or that its bind adds to.
         claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
             it, None where none is needed.
+        workload: name of Kueue's Workload that it was started for, empty: none.
         gang: the gang that it belongs to, None: none.
         gang_said: that gang as the pod's own annotations describe it.
         gang_problem: why what it says of its gang cannot be read.
@@ -92,6 +96,7 @@ class PodView:
     unschedulable: tuple[str, str] = ("", "")
     annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     claim_names: Mapping[str, str | None] = field(default_factory=dict)
+    workload: str = ""
     gang: GangKey | None = None
     gang_said: Gang | None = None
     gang_problem: str = ""
@@ -144,6 +149,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             annotations={key: annotations[key] for key in _OWN_ANNOTATIONS if annotations.get(key)}
             if annotations
             else _NONE,
+            workload=annotations.get(_WORKLOAD) or "",
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
             claim_names={
                 one.name or "": one.resource_claim_name

@@ -28,7 +28,7 @@ from rte.scheduler.report.predictions import Predictions
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
@@ -89,6 +89,7 @@ class Machine:
         queue: who waits.
         intake: objects of the API into the cluster.
         active: this replica decides.
+        listeners: told of what has changed in the cluster, after each event.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Machine:
         self.queue = Queue()
         self.intake = Intake(self.cluster)
         self.active = False
+        self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
         self._room = MakingRoom(
             self.cluster,
             self.cycle,
@@ -218,6 +220,13 @@ class Machine:
         if group is not None:
             group.told = (self.cluster.sequence, text)
         return text
+
+    def rehearse(self, pods: Sequence[PodView], who: str) -> str:
+        """Why pods that do not exist would not all be placed now; empty: they would.
+
+        ``who``: whose they are, for the text.
+        """
+        return self._gangs.rehearse(pods, who)
 
     def _is_explained(self, pod: PodView) -> bool:
         group = self.queue.group_of(pod.uid)
@@ -567,6 +576,8 @@ class Machine:
                 if record.pod.uid in self.queue:
                     self.queue.push(record.pod, self._key(record.pod), now)
         while events := self.cluster.drain():
+            for listen in self.listeners:
+                listen(events)
             names = {event.node for event in events}
             for name in names:
                 self._room.changed(name)

@@ -24,6 +24,8 @@ from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
 from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
+from rte.scheduler.shell.kueue import COLLECTIONS as KUEUE
+from rte.scheduler.shell.kueue import KueueDriver
 from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
@@ -43,7 +45,10 @@ if TYPE_CHECKING:
         Effect,
         Event,
         Evict,
+        Gone,
+        Listed,
         Release,
+        Seen,
         TakeBack,
     )
     from rte.scheduler.settings import SchedulerSettings
@@ -126,9 +131,12 @@ class Scheduler:
         self._binds: dict[str, asyncio.Task[Bound]] = {}
         self.feeds = Feeds(
             client,
-            self.feed,
+            self._told,
             (settings.agent_namespace, AGENT_LEASE_LABELS),
-            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+            {
+                **({"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {}),
+                **(KUEUE if settings.kueue_controller_name else {}),
+            },
         )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
@@ -144,6 +152,16 @@ class Scheduler:
                 changed=self._on_leadership,
                 renewed=self._wake.set,
             )
+        self._kueue: KueueDriver | None = None
+        if settings.kueue_controller_name:
+            self._kueue = KueueDriver(
+                client,
+                settings.kueue_controller_name,
+                self.machine,
+                hold_s=settings.kueue_hold,
+                may_write=self.is_active,
+                metrics=self.metrics,
+            )
         self._binder = Binder(client, left_s=self._left_s, timeout_s=settings.bind_timeout)
         self._writer = Writer(
             client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
@@ -155,6 +173,8 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as group:
                 self._tasks = group
+                if self._kueue is not None:
+                    group.create_task(self._kueue.run(), name="kueue")
                 self.feeds.start(group)
                 await self.feeds.wait_synced()
                 gc.freeze()  # what is known by now mostly stays; collections need not look at it
@@ -180,9 +200,18 @@ class Scheduler:
 
     def feed(self, event: Event) -> None:
         """Give the machine an event, and see to what it wants done."""
+        if self._kueue is not None and isinstance(event, messages.Leading):
+            self._kueue.feed(event)
         self._writer.told(event)
         self._carry_out(self.machine.handle(event, self._clock()))
         self._wake.set()
+
+    def _told(self, event: Seen | Gone | Listed) -> None:
+        """What a watch tells goes to the machine that it concerns."""
+        if self._kueue is not None and event.collection in KUEUE:
+            self._kueue.feed(event)
+        else:
+            self.feed(event)
 
     def place(self, pod: PodView, decision: Decision) -> asyncio.Task[Bound]:
         """Put a decision in force and carry it out; the task ends when its outcome is known."""

@@ -14,13 +14,13 @@ from rte.scheduler.framework.events import ANY, Kind
 from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider
-from rte.scheduler.loop.gangs.ground import Ground
+from rte.scheduler.loop.gangs.ground import Ground, problem_of
 from rte.scheduler.loop.gangs.room import GangRoom
 from rte.scheduler.loop.messages import GroupCondition, Release
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rte.model.gang import GangKey
     from rte.scheduler.cache.cluster import Cluster
@@ -194,6 +194,23 @@ class Gangs:
         self._take_up(before)
         return []
 
+    def rehearse(self, pods: Sequence[PodView], who: str) -> str:
+        """Why pods that do not exist would not be placed now, were they a gang; empty: they would.
+
+        ``who``: whose they are, for the text.
+        """
+        for pod in pods:
+            if problem := problem_of(self._cycle, pod):
+                return f"{pod.key} can be placed nowhere: {problem}"
+        known = self._cluster.pods
+        known.update((pod.uid, pod) for pod in pods)
+        try:
+            attempt = self._decider.decide(units.Wanted(pods=tuple(pods), need=len(pods)))
+            return "" if attempt.places else self._unplaced(who, attempt)
+        finally:
+            for pod in pods:
+                del known[pod.uid]
+
     def refused(self, pod: PodView, now: float) -> list[Effect]:
         """The gang of the pod fits nowhere: room may be made for it."""
         attempt = self._attempts.get(pod.gang) if pod.gang else None
@@ -270,10 +287,14 @@ class Gangs:
         if isinstance(tallies, str):
             return tallies
         attempt = self._attempts.get(pod.gang)
+        who = f"gang {words.names(unit)}"
         if attempt is None:
-            return f"gang {words.names(unit)} has not been tried yet"
-        nodes = self._ground.nodes(pod)
-        return words.unplaced(unit, attempt, nodes, self._cluster, self._cycle)
+            return f"{who} has not been tried yet"
+        return self._unplaced(who, attempt)
+
+    def _unplaced(self, who: str, attempt: Attempt) -> str:
+        nodes = self._ground.nodes(attempt.wanted.pods[0])
+        return words.unplaced(who, attempt, nodes, self._cluster, self._cycle)
 
     def told(self, pod: PodView, text: str) -> list[Effect]:
         """Users are told why a pod waits: its PodGroup says so as well."""

@@ -37,17 +37,17 @@ def lacking(count: Tally) -> str:
 
 
 def unplaced(
-    unit: Sequence[GangKey],
+    who: str,
     attempt: Attempt,
     nodes: Sequence[Node],
     cluster: Cluster,
     cycle: Cycle,
 ) -> str:
-    """Too few of the gang's pods find a place."""
+    """Too few pods find a place. ``who``: whose they are, e.g. ``gang namespace/name``."""
     wanted, answer = attempt.wanted, attempt.answer
-    head = f"{wanted.need} pods of gang {names(unit)} need a place at once"
+    head = f"{wanted.need} pods of {who} need a place at once"
     if answer is None or answer.verdict is Verdict.FITS:
-        return f"{head}: rules between its pods leave fewer than that"
+        return f"{head}: rules between these pods leave fewer than that"
     if answer.verdict is Verdict.CUT_OFF:
         text = f"{head}: {len(answer.places)} were found when the search was cut off"
     else:

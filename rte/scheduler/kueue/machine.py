@@ -1,0 +1,402 @@
+"""The controller of our AdmissionChecks as a machine: events in, effects and a deadline out.
+
+A Workload that has its quota is tried as a gang: whether the scheduler would place all its pods
+now, beside all that was promised before. If so, its check becomes Ready, and the room counts as
+promised until its pods have it. If not, it keeps its quota for a time and is tried again whenever
+something has happened that may help; then the check says Retry: Kueue takes the quota back, lets
+others go first, and comes again after a back-off that grows with each time.
+
+Times are Unix times, for they are compared with those of the API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rte import errors
+from rte.scheduler.framework.events import Kind
+from rte.scheduler.kueue import objects, pods
+from rte.scheduler.kueue.messages import (
+    CHECKS,
+    FLAVORS,
+    WORKLOADS,
+    Activate,
+    Happened,
+    Judge,
+    Written,
+)
+from rte.scheduler.kueue.objects import PENDING, READY, REJECTED, RETRY
+from rte.scheduler.kueue.promises import Promises
+from rte.scheduler.loop import messages
+from rte.telemetry.effects import Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.kueue.messages import Effect, Event
+    from rte.scheduler.kueue.objects import AdmissionCheck, CheckState, Flavor, Workload
+    from rte.scheduler.kueue.promises import Promised
+    from rte.scheduler.loop.machine import Machine
+
+#: Room is promised for so long after Kueue has admitted a Workload; its pods are bound by then, or
+#: are not coming.
+PROMISE_S = 300.0
+
+#: A Workload that does not fit is tried again after this at the earliest, whatever happens.
+AGAIN_S = 0.5
+
+#: What is said of a Workload that waits changes at most so often.
+TELL_S = 5.0
+
+#: Kueue is asked to come again after so long at most.
+MOST_BACK_OFF_S = 60
+
+#: Longest message; the API takes 32,768 characters.
+_MOST_TEXT = 1_024
+
+_UNHELPFUL = Kind.POD_PLACED | Kind.NODE_GONE
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A Workload that has its quota and waits for us.
+
+    Attributes:
+        until: when it gives its quota back.
+        not_before: when it may be tried again.
+        is_due: something has happened that may help.
+        heads: a pod of each kind.
+        told_at: when its message was written.
+    """
+
+    until: float
+    not_before: float = 0.0
+    is_due: bool = True
+    heads: Sequence[PodView] = ()
+    told_at: float | None = None
+
+
+class Admissions:
+    """Decides about the AdmissionChecks of one controller name.
+
+    Args:
+        controller: ``spec.controllerName`` of our AdmissionChecks.
+        scheduler: knows the cluster, and would place pods.
+        hold_s: seconds for which a Workload that does not fit keeps its quota.
+    """
+
+    def __init__(self, controller: str, scheduler: Machine, hold_s: float) -> None:
+        self._controller, self._scheduler, self._hold_s = controller, scheduler, hold_s
+        self._active = False
+        self._checks: dict[str, AdmissionCheck] = {}
+        self._flavors: dict[str, Flavor] = {}
+        self._workloads: dict[str, Workload] = {}
+        self._promises = Promises()
+        #: Workload -> when what is left of its promise lapses.
+        self._lapses: dict[str, float] = {}
+        self._waiting: dict[str, _Wait] = {}
+        self._writing: set[str] = set()
+        self._measured: dict[str, int] = {}
+        self._effects: list[Effect] = []
+
+    # --- the way in, and the way out -------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take an event in; what has to be done about it."""
+        match event:
+            case messages.Seen():
+                self._seen(event, now)
+            case messages.Gone():
+                self._gone(event.collection, event.key, now)
+            case messages.Listed():
+                for key in self._known(event.collection) - event.keys:
+                    self._gone(event.collection, key, now)
+            case messages.Leading():
+                self._active = event.active
+                for check in self._checks.values():
+                    self._activate(check, now)
+            case Happened():
+                self._happened(event.events)
+            case Written():
+                self._written(event, now)
+            case messages.Tick():
+                self._tick(now)
+            case messages.Turn():
+                self._turn(now)
+        self._measure()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def deadline(self) -> float | None:
+        """When there is something to do, if nothing else happens: a Tick or a Turn."""
+        moments = list(self._lapses.values())
+        if self._active:
+            moments += [
+                max(wait.not_before, 0.0 if wait.is_due else wait.until)
+                for key, wait in self._waiting.items()
+                if key not in self._writing
+            ]
+        return min(moments, default=None)
+
+    def has_work(self, now: float) -> bool:
+        """Whether ``handle(Turn(), now)`` would try a Workload."""
+        return self._active and self._next(now) is not None
+
+    # --- what watches tell -----------------------------------------------------------------------
+
+    def _known(self, collection: str) -> set[str]:
+        tables: dict[str, Mapping[str, Any]] = {
+            WORKLOADS: self._workloads,
+            CHECKS: self._checks,
+            FLAVORS: self._flavors,
+        }
+        return set(tables[collection])
+
+    def _seen(self, event: messages.Seen, now: float) -> None:
+        metadata = event.obj.get("metadata") or {}
+        name = str(metadata.get("name") or "")
+        try:
+            if event.collection == WORKLOADS:
+                name = f"{metadata.get('namespace')}/{name}"
+                self._set_workload(objects.read_workload(event.obj), now)
+            elif event.collection == CHECKS:
+                self._set_check(objects.read_check(event.obj), now)
+            elif self._flavors.get(name) != (flavor := objects.read_flavor(event.obj)):
+                self._flavors[name] = flavor
+                self._rouse()
+        except errors.ParseError as error:
+            self._gone(event.collection, name, now)
+            self._effects += [
+                Measured("malformed", labels=(event.collection,)),
+                Said("warning", f"{event.collection} {name}: {error}"),
+            ]
+
+    def _gone(self, collection: str, key: str, now: float) -> None:
+        if collection == WORKLOADS:
+            self._workloads.pop(key, None)
+            self._release(key)
+        elif collection == FLAVORS:
+            self._flavors.pop(key, None)
+        elif self._checks.pop(key, None) is not None:
+            self._look_at_all(now)
+
+    def _set_check(self, check: AdmissionCheck, now: float) -> None:
+        if check.controller != self._controller:
+            return
+        is_new = check.name not in self._checks
+        self._checks[check.name] = check
+        self._activate(check, now)
+        if is_new:
+            self._look_at_all(now)
+
+    def _activate(self, check: AdmissionCheck, now: float) -> None:
+        status, reason, message = "True", "Active", "the check is decided about by fit into zones"
+        if check.has_parameters:
+            status, reason, message = "False", "BadParametersRef", "the check takes no parameters"
+        if self._active and check.active != (status, reason):
+            condition = {"type": "Active", "status": status, "reason": reason, "message": message}
+            condition["lastTransitionTime"] = _text(now)
+            self._effects.append(Activate(check.name, check.version, condition))
+
+    def _set_workload(self, workload: Workload, now: float) -> None:
+        known = self._workloads.get(workload.key)
+        if known is not None and known.uid != workload.uid:
+            self._release(workload.key)
+        elif known is not None and workload.number < known.number:
+            return
+        self._workloads[workload.key] = workload
+        self._look(workload, now)
+
+    # --- what there is to do ---------------------------------------------------------------------
+
+    def _look_at_all(self, now: float) -> None:
+        for workload in self._workloads.values():
+            self._look(workload, now)
+
+    def _ours(self, workload: Workload) -> list[CheckState]:
+        return [check for check in workload.checks.values() if check.name in self._checks]
+
+    def _look(self, workload: Workload, now: float) -> None:
+        """The Workload or the checks have changed: does it wait for us, or hold a promise?"""
+        key, states = workload.key, {check.state for check in self._ours(workload)}
+        if key in self._writing:
+            return
+        reserved = workload.reserved_at is not None and not workload.is_over
+        if not reserved or not states or not states.isdisjoint((RETRY, REJECTED)):
+            self._release(key)
+        elif PENDING in states:
+            self._withdraw(key)
+            if key not in self._waiting:
+                self._waiting[key] = _Wait((workload.reserved_at or now) + self._hold_s)
+        else:
+            self._waiting.pop(key, None)
+            self._keep_promise(workload, now)
+
+    def _keep_promise(self, workload: Workload, now: float) -> None:
+        """The Workload may go; what we promised before a restart is known from this alone."""
+        lapses = None if workload.admitted_at is None else workload.admitted_at + PROMISE_S
+        if workload.key not in self._promises:
+            try:
+                found = pods.pods_of(workload, self._flavors, self._scheduler.cluster.shapes)
+            except errors.ParseError:
+                found = []
+            # A promise whose flavors are not listed yet is made when they are.
+            if isinstance(found, str):
+                return
+            self._promises.make(workload.key, found)
+        if lapses is not None and workload.key not in self._lapses:
+            self._lapses[workload.key] = max(now, lapses)
+
+    def _release(self, key: str) -> None:
+        """The Workload does not concern us any more, or for the time being."""
+        self._waiting.pop(key, None)
+        self._withdraw(key)
+
+    def _withdraw(self, key: str) -> None:
+        self._lapses.pop(key, None)
+        if self._promises.end(key):
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """All that wait have another try."""
+        for wait in self._waiting.values():
+            wait.is_due = True
+
+    def _tick(self, now: float) -> None:
+        for key in [key for key, when in self._lapses.items() if when <= now]:
+            del self._lapses[key]
+            if self._promises.lapse(key):
+                self._rouse()
+
+    def _happened(self, events: Sequence[ClusterEvent]) -> None:
+        for event in events:
+            if event.pod is not None and event.pod.workload:
+                self._on_pod(event, event.pod)
+        helpful = [event for event in events if not event.kind & _UNHELPFUL]
+        for wait in self._waiting.values():
+            if not wait.is_due:
+                wait.is_due = any(self._may_help(event, wait.heads) for event in helpful)
+
+    def _on_pod(self, event: ClusterEvent, pod: PodView) -> None:
+        cluster = self._scheduler.cluster
+        key = f"{pod.namespace}/{pod.workload}"
+        if event.kind & Kind.POD_PLACED:
+            entry = cluster.nodes.get(event.node)
+            labels = entry.info.labels if entry is not None and entry.info else {}
+            pod_set = pod.labels.get(objects.POD_SET, objects.ONLY_POD_SET)
+            self._promises.placed(key, pod.uid, pod_set, labels)
+        elif event.kind & Kind.POD_GONE:
+            left = cluster.pods.get(pod.uid)
+            if left is None:
+                self._promises.ended(key, pod.uid)
+            elif not left.node and pod.uid not in cluster.assumed:
+                self._promises.lifted(key, pod.uid)
+
+    def _may_help(self, event: ClusterEvent, heads: Sequence[PodView]) -> bool:
+        entry = self._scheduler.cluster.nodes.get(event.node)
+        if entry is None:
+            return not event.node
+        return any(not self._scheduler.cycle.check(entry, pod).reason for pod in heads)
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def _next(self, now: float) -> str | None:
+        """Who is tried next: the most important, of those the one that has waited longest."""
+        due = [
+            key
+            for key, wait in self._waiting.items()
+            if key not in self._writing
+            and wait.not_before <= now
+            and (wait.is_due or wait.until <= now)
+        ]
+        return min(due, key=self._order, default=None)
+
+    def _order(self, key: str) -> tuple[int, float, str]:
+        workload = self._workloads[key]
+        return -workload.priority, workload.reserved_at or 0.0, key
+
+    def _turn(self, now: float) -> None:
+        key = self._next(now) if self._active else None
+        if key is None:
+            return
+        workload, wait = self._workloads[key], self._waiting[key]
+        wait.is_due, wait.not_before = False, now + AGAIN_S
+        try:
+            found = pods.pods_of(workload, self._flavors, self._scheduler.cluster.shapes)
+        except errors.ParseError as error:
+            self._judge(workload, REJECTED, f"its pods cannot be read: {error}", now)
+            return
+        why = found if isinstance(found, str) else self._why_not(workload, found, wait)
+        if isinstance(found, list) and not why:
+            self._promises.make(key, found)
+            text = f"{len(found)} pods fit into zones now"
+            self._judge(workload, READY, text, now)
+        elif now >= wait.until:
+            self._judge(workload, RETRY, why, now)
+        else:
+            told = any(check.message != why[:_MOST_TEXT] for check in self._ours(workload))
+            if told and (wait.told_at is None or now - wait.told_at >= TELL_S):
+                wait.told_at = now
+                self._judge(workload, PENDING, why, now)
+
+    def _why_not(self, workload: Workload, found: list[Promised], wait: _Wait) -> str:
+        """Why its pods are not placed now; empty: they would be."""
+        wait.heads = pods.heads(found)
+        promised = self._promises.left()
+        who = f"Workload {workload.key}"
+        if promised:
+            who += f", and {len(promised)} pods of Workloads that were let start before,"
+        return self._scheduler.rehearse([*promised, *(each.pod for each in found)], who)
+
+    def _judge(self, workload: Workload, state: str, text: str, now: float) -> None:
+        items = []
+        for check in self._ours(workload):
+            item: dict[str, Any] = {
+                "name": check.name,
+                "state": state,
+                "message": text[:_MOST_TEXT],
+            }
+            same = check.state == state and check.last_transition_time
+            item["lastTransitionTime"] = same or _text(now)
+            if state == RETRY:
+                item["requeueAfterSeconds"] = _back_off(check.retry_count or 0)
+            items.append(item)
+        self._writing.add(workload.key)
+        self._effects += [
+            Judge(workload.key, workload.uid, workload.version, tuple(items)),
+            Said("debug", f"Workload {workload.key}: {state}: {text}"),
+        ]
+
+    def _written(self, event: Written, now: float) -> None:
+        self._writing.discard(event.key)
+        workload = self._workloads.get(event.key)
+        if workload is None:
+            self._release(event.key)
+            return
+        if event.done:
+            states = {check.state for check in self._ours(workload)}
+            self._effects += [Measured("kueue_checks", labels=(each,)) for each in states]
+        elif event.key in self._waiting:
+            # Something has changed meanwhile, or the API server is away.
+            self._waiting[event.key].is_due = True
+            self._waiting[event.key].not_before = now + AGAIN_S
+        self._look(workload, now)
+
+    def _measure(self) -> None:
+        found = {"kueue_promised": len(self._promises), "kueue_waiting": len(self._waiting)}
+        if found != self._measured:
+            self._measured = found
+            self._effects += [Measured(name, float(n), how="set") for name, n in found.items()]
+
+
+def _back_off(retries: int) -> int:
+    """Seconds after which Kueue comes again: doubled with each time (Kueue counts them)."""
+    return int(min(2 ** min(retries, 16), MOST_BACK_OFF_S))
+
+
+def _text(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
