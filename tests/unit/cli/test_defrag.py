@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from rte.cli import defrag, main
+from rte.cli import main
+from rte.scheduler.framework import objects as views
 from rte.sim.apiserver import StatusError
 from tests.unit.cli.objects import node_objects, pod_yaml
 from tests.unit.scheduler.town import Town, until
@@ -72,7 +73,7 @@ def test_budgets_labels_and_annotations_keep_pods_where_they_are(write, capsys):
     for item in objects:
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}),
-            defrag.STAYS: "false",
+            views.STAYS: "false",
         }
     assert main([*words, write("stay.yaml", objects)]) == 1
 
