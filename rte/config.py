@@ -661,6 +661,16 @@ OPTIONS = (
         switches=True,
     ),
     Option(
+        name="move-every",
+        field="scheduler.move_every",
+        parse=amount,
+        value="SECONDS",
+        help="for pods that have waited so long, move others that carry the label "
+        "topology.rte.dev/may-move=true, one in so many seconds; 0: none",
+        default="0",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="shared-limit",
         field="scheduler.shared_limit",
         parse=amount,

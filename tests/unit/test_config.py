@@ -102,6 +102,7 @@ SAMPLES = {
     "device-share": ("true", True),
     "groups-policy": ("/g", Path("/g")),
     "kueue-controller-name": ("example.com/fit", "example.com/fit"),
+    "move-every": ("60", 60.0),
     "kueue-hold": ("0", 0.0),
     "fit-shapes": ("/s.yaml", Path("/s.yaml")),
     "stats-listen": ("127.0.0.1:45655", "127.0.0.1:45655"),

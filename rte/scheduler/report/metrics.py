@@ -182,6 +182,18 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        self.move_plans = Counter(
+            "rte_scheduler_move_plans",
+            "Plans to move pods for one that waits: fits, does not fit or cut off.",
+            ["verdict"],
+            registry=registry,
+        )
+        self.moves = Counter(
+            "rte_scheduler_moves",
+            "Pods that were to be moved for others: evicted, or refused by a disruption budget.",
+            ["result"],
+            registry=registry,
+        )
         self.kueue_checks = Counter(
             "rte_scheduler_kueue_checks",
             "States written for AdmissionChecks of Workloads: Pending (does not fit, keeps its "

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.placement.joint.defrag import plan_moves
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.loop.machine import Machine
@@ -47,9 +48,12 @@ if TYPE_CHECKING:
         Evict,
         Gone,
         Listed,
+        Move,
+        PlanMoves,
         Release,
         Seen,
         TakeBack,
+        Telling,
     )
     from rte.scheduler.settings import SchedulerSettings
 
@@ -117,6 +121,7 @@ class Scheduler:
             reserve_after=settings.reserve_after,
             patience=settings.align_patience,
             gang_timeout=settings.gang_timeout,
+            move_every=settings.move_every,
             also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
@@ -278,33 +283,36 @@ class Scheduler:
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
-                case messages.Evict() | messages.Release():
+                case messages.Evict() | messages.Move() | messages.Release():
                     self.spawn(self._evict(effect))
-                case messages.Nominate():
-                    self.reporter.nominate(effect.pod, effect.node)
-                case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
-                case messages.Post():
-                    self.reporter.event(
-                        effect.pod, effect.kind, effect.reason, effect.note, effect.action
-                    )
-                case messages.GroupCondition():
-                    self.reporter.group(
-                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
-                    )
+                case messages.PlanMoves():
+                    self.spawn(self._plan_moves(effect))
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case Measured() | Said():
-                    self._note(effect)
+                case _:
+                    self._tell(effect)
         self._arm()
 
-    def _note(self, effect: Measured | Said) -> None:
-        if isinstance(effect, Said):
-            effect.say(logger)
-        else:
-            effect.note(self.metrics)
+    def _tell(self, effect: Telling) -> None:
+        match effect:
+            case messages.Nominate():
+                self.reporter.nominate(effect.pod, effect.node)
+            case messages.Unschedulable():
+                self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
+            case messages.Post():
+                self.reporter.event(
+                    effect.pod, effect.kind, effect.reason, effect.note, effect.action
+                )
+            case messages.GroupCondition():
+                self.reporter.group(
+                    effect.gang, effect.kind, effect.status, effect.reason, effect.message
+                )
+            case Said():
+                effect.say(logger)
+            case Measured():
+                effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:
@@ -366,11 +374,25 @@ class Scheduler:
             shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
             await asyncio.sleep(_SHAPES_S)
 
-    async def _evict(self, effect: Evict | Release) -> None:
-        if isinstance(effect, messages.Release):
-            await self._evictor.release(effect)
-        else:
-            self.feed(await self._evictor.evict(effect))
+    async def _evict(self, effect: Evict | Move | Release) -> None:
+        match effect:
+            case messages.Release():
+                await self._evictor.release(effect)
+            case messages.Move():
+                self.feed(await self._evictor.move(effect))
+            case _:
+                self.feed(await self._evictor.evict(effect))
+
+    async def _plan_moves(self, effect: PlanMoves) -> None:
+        plan = await asyncio.to_thread(
+            plan_moves,
+            effect.nodes,
+            [effect.member],
+            effect.movable,
+            budgets=effect.budgets,
+            steps=effect.steps,
+        )
+        self.feed(messages.Planned(effect.uid, plan))
 
     async def _reread(self, name: str) -> None:
         while True:
