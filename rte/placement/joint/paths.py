@@ -110,7 +110,10 @@ class _Path:
 
     def place(self, kind: int, depth: int) -> bool:
         """Give one pod of the kind a place; False: nothing has changed."""
-        candidates = sorted(self._ground.candidates[kind], key=self._left)
+        rooms = self._ground.rooms
+        known = self._ground.candidates[kind]
+        left = [self._left(place) if self._bundles[place] else rooms[place] for place in known]
+        candidates = [known[number] for number in sorted(range(len(known)), key=left.__getitem__)]
         for place in candidates:
             if self._is_tired():
                 return False

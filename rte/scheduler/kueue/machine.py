@@ -25,6 +25,8 @@ from rte.scheduler.kueue.messages import (
     Activate,
     Happened,
     Judge,
+    Solve,
+    Solved,
     Written,
 )
 from rte.scheduler.kueue.objects import PENDING, READY, REJECTED, RETRY
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from rte.scheduler.kueue.messages import Effect, Event
     from rte.scheduler.kueue.objects import AdmissionCheck, CheckState, Flavor, Workload
     from rte.scheduler.kueue.promises import Promised
+    from rte.scheduler.loop.gangs.decide import Question
     from rte.scheduler.loop.machine import Machine
 
 #: Room is promised for so long after Kueue has admitted a Workload; its pods are bound by then, or
@@ -80,6 +83,16 @@ class _Wait:
     told_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A Workload that is being tried, beside ``ahead``: what was promised before."""
+
+    workload: Workload
+    found: Sequence[Promised]
+    ahead: Sequence[PodView]
+    question: Question
+
+
 class Admissions:
     """Decides about the AdmissionChecks of one controller name.
 
@@ -100,6 +113,7 @@ class Admissions:
         self._lapses: dict[str, float] = {}
         self._waiting: dict[str, _Wait] = {}
         self._writing: set[str] = set()
+        self._trial: _Trial | None = None
         self._measured: dict[str, int] = {}
         self._effects: list[Effect] = []
 
@@ -117,10 +131,13 @@ class Admissions:
                     self._gone(event.collection, key, now)
             case messages.Leading():
                 self._active = event.active
+                self._rouse()
                 for check in self._checks.values():
                     self._activate(check, now)
             case Happened():
                 self._happened(event.events)
+            case Solved():
+                self._solved(event, now)
             case Written():
                 self._written(event, now)
             case messages.Tick():
@@ -134,7 +151,7 @@ class Admissions:
     def deadline(self) -> float | None:
         """When there is something to do, if nothing else happens: a Tick or a Turn."""
         moments = list(self._lapses.values())
-        if self._active:
+        if self._active and self._trial is None:
             moments += [
                 max(wait.not_before, 0.0 if wait.is_due else wait.until)
                 for key, wait in self._waiting.items()
@@ -144,7 +161,7 @@ class Admissions:
 
     def has_work(self, now: float) -> bool:
         """Whether ``handle(Turn(), now)`` would try a Workload."""
-        return self._active and self._next(now) is not None
+        return self._active and self._trial is None and self._next(now) is not None
 
     # --- what watches tell -----------------------------------------------------------------------
 
@@ -262,7 +279,7 @@ class Admissions:
             self._rouse()
 
     def _rouse(self) -> None:
-        """All that wait have another try."""
+        """All that wait get another try."""
         for wait in self._waiting.values():
             wait.is_due = True
 
@@ -320,7 +337,7 @@ class Admissions:
         return -workload.priority, workload.reserved_at or 0.0, key
 
     def _turn(self, now: float) -> None:
-        key = self._next(now) if self._active else None
+        key = self._next(now) if self._active and self._trial is None else None
         if key is None:
             return
         workload, wait = self._workloads[key], self._waiting[key]
@@ -330,27 +347,47 @@ class Admissions:
         except errors.ParseError as error:
             self._judge(workload, REJECTED, f"its pods cannot be read: {error}", now)
             return
-        why = found if isinstance(found, str) else self._why_not(workload, found, wait)
-        if isinstance(found, list) and not why:
-            self._promises.make(key, found)
-            text = f"{len(found)} pods fit into zones now"
-            self._judge(workload, READY, text, now)
-        elif now >= wait.until:
-            self._judge(workload, RETRY, why, now)
-        else:
-            told = any(check.message != why[:_MOST_TEXT] for check in self._ours(workload))
-            if told and (wait.told_at is None or now - wait.told_at >= TELL_S):
-                wait.told_at = now
-                self._judge(workload, PENDING, why, now)
+        if isinstance(found, str):
+            self._refuse(workload, wait, found, now)
+            return
+        wait.heads, ahead = pods.heads(found), self._promises.left()
+        question = self._scheduler.rehearse([*ahead, *(each.pod for each in found)])
+        if isinstance(question, str):
+            self._refuse(workload, wait, question, now)
+            return
+        self._trial = _Trial(workload, found, ahead, question)
+        self._effects.append(Solve(key, question))
 
-    def _why_not(self, workload: Workload, found: list[Promised], wait: _Wait) -> str:
-        """Why its pods are not placed now; empty: they would be."""
-        wait.heads = pods.heads(found)
-        promised = self._promises.left()
-        who = f"Workload {workload.key}"
-        if promised:
-            who += f", and {len(promised)} pods of Workloads that were let start before,"
-        return self._scheduler.rehearse([*promised, *(each.pod for each in found)], who)
+    def _solved(self, event: Solved, now: float) -> None:
+        """An answer has come; the Workload, the promises and the cluster may be others by now."""
+        trial, self._trial = self._trial, None
+        wait = self._waiting.get(event.key)
+        if trial is None or wait is None or not self._active:
+            return
+        if self._workloads[event.key] is not trial.workload or self._has_promised_more(trial):
+            wait.is_due = True
+            return
+        why = self._scheduler.rehearsed(trial.question, event.answer, len(trial.ahead))
+        if why:
+            self._refuse(trial.workload, wait, why, now)
+            return
+        self._promises.make(event.key, trial.found)
+        verb = "pod fits" if len(trial.found) == 1 else "pods fit"
+        text = f"{len(trial.found)} {verb} into zones now"
+        self._judge(trial.workload, READY, text, now)
+
+    def _has_promised_more(self, trial: _Trial) -> bool:
+        return not {pod.uid for pod in self._promises.left()} <= {pod.uid for pod in trial.ahead}
+
+    def _refuse(self, workload: Workload, wait: _Wait, why: str, now: float) -> None:
+        """Its pods do not fit now: it waits for room, or gives its quota back."""
+        if now >= wait.until:
+            self._judge(workload, RETRY, why, now)
+            return
+        is_news = any(check.message != why[:_MOST_TEXT] for check in self._ours(workload))
+        if is_news and (wait.told_at is None or now - wait.told_at >= TELL_S):
+            wait.told_at = now
+            self._judge(workload, PENDING, why, now)
 
     def _judge(self, workload: Workload, state: str, text: str, now: float) -> None:
         items = []
@@ -382,8 +419,8 @@ class Admissions:
             self._effects += [Measured("kueue_checks", labels=(each,)) for each in states]
         elif event.key in self._waiting:
             # Something has changed meanwhile, or the API server is away.
-            self._waiting[event.key].is_due = True
-            self._waiting[event.key].not_before = now + AGAIN_S
+            wait = self._waiting[event.key]
+            wait.is_due, wait.not_before, wait.told_at = True, now + AGAIN_S, None
         self._look(workload, now)
 
     def _measure(self) -> None:

@@ -11,7 +11,9 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rte.placement.joint.gang import Answer
     from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.loop.gangs.decide import Question
 
 #: Names of the collections that are watched.
 WORKLOADS, CHECKS, FLAVORS = "kueue-workloads", "kueue-checks", "kueue-flavors"
@@ -32,7 +34,15 @@ class Written:
     done: bool
 
 
-Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Happened | Written
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The answer to :class:`Solve`."""
+
+    key: str
+    answer: Answer
+
+
+Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Happened | Solved | Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,14 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True)
+class Solve:
+    """Find out about a Workload's pods, beside the decisions; answered by :class:`Solved`."""
+
+    key: str
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
 class Activate:
     """Write the condition Active of an AdmissionCheck, if it is of that version still."""
 
@@ -57,4 +75,4 @@ class Activate:
     condition: Mapping[str, Any]
 
 
-Effect: TypeAlias = Judge | Activate | Measured | Said
+Effect: TypeAlias = Judge | Activate | Solve | Measured | Said

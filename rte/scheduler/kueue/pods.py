@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", dict[str, Any], list[Any])
 
 #: More pods of one Workload are not judged.
-MOST_PODS = 5_000
+MOST_PODS = 1_000
 
 
 def pods_of(

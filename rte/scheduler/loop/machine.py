@@ -31,6 +31,7 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rte.placement.joint.gang import Answer as GangAnswer
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
+    from rte.scheduler.loop.gangs.decide import Question
     from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
@@ -216,12 +218,13 @@ class Machine:
             group.told = (self.cluster.sequence, text)
         return text
 
-    def rehearse(self, pods: Sequence[PodView], who: str) -> str:
-        """Why pods that do not exist would not all be placed now; empty: they would.
+    def rehearse(self, pods: Sequence[PodView]) -> Question | str:
+        """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
+        return self._gangs.rehearse(pods)
 
-        ``who``: whose they are, for the text.
-        """
-        return self._gangs.rehearse(pods, who)
+    def rehearsed(self, question: Question, answer: GangAnswer, ahead: int) -> str:
+        """Why they would not all be placed now; empty: they would."""
+        return self._gangs.rehearsed(question, answer, ahead)
 
     def _is_explained(self, pod: PodView) -> bool:
         group = self.queue.group_of(pod.uid)

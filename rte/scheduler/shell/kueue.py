@@ -18,6 +18,8 @@ from rte.scheduler.kueue.messages import (
     Activate,
     Happened,
     Judge,
+    Solve,
+    Solved,
     Written,
 )
 from rte.scheduler.loop.messages import Seen, Tick, Turn
@@ -80,6 +82,7 @@ class KueueDriver:
         self._machine = Admissions(controller, scheduler, hold_s)
         self._wake = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
+        self._asked: Solve | None = None
         scheduler.listeners.append(self._on_cluster)
 
     async def run(self) -> None:
@@ -97,6 +100,7 @@ class KueueDriver:
                 while self._may_write() and self._machine.has_work(time.time()):
                     started = time.perf_counter()
                     self.feed(Turn())
+                    await self._solve()
                     await asyncio.sleep(_PAUSES * (time.perf_counter() - started))
 
     def feed(self, event: Event) -> None:
@@ -107,6 +111,8 @@ class KueueDriver:
                     self._spawn(self._judge(effect))
                 case Activate():
                     self._spawn(self._activate(effect))
+                case Solve():
+                    self._asked = effect
                 case Said():
                     effect.say(logger)
                 case _:
@@ -120,6 +126,13 @@ class KueueDriver:
         if self._tasks is None:
             raise RuntimeError("not running")
         self._tasks.create_task(work)
+
+    async def _solve(self) -> None:
+        """Answer what was asked; meanwhile others get their turns."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            answer = await asyncio.to_thread(asked.question.solve)
+            self.feed(Solved(asked.key, answer))
 
     async def _judge(self, effect: Judge) -> None:
         namespace, _, name = effect.key.partition("/")

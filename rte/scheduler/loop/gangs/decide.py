@@ -18,7 +18,7 @@ from rte.scheduler.loop.gangs.ground import members_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rte.placement.joint.node import Node
+    from rte.placement.joint.node import Member, Node
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -42,6 +42,30 @@ class Attempt:
     places: Places
     wanted: Wanted
     answer: Answer | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What the solver is asked; all of it is values.
+
+    Attributes:
+        wanted: pods, and how many of them need a place.
+        nodes: on which these may be.
+        members: the pods as the solver sees them.
+    """
+
+    wanted: Wanted
+    nodes: Sequence[Node]
+    members: Sequence[Member]
+
+    def solve(self) -> Answer:
+        """The long part of a decision: it leaves the cluster alone."""
+        return place_together(
+            self.nodes,
+            self.members,
+            min_count=self.wanted.need,
+            topology_key=self.wanted.topology_key,
+        )
 
 
 class Decider:
@@ -68,8 +92,16 @@ class Decider:
 
     def decide(self, wanted: Wanted) -> Attempt:
         """Places for at least as many pods as are needed, or none."""
+        return self.conclude(wanted, self.question(wanted).solve())
+
+    def question(self, wanted: Wanted) -> Question:
+        """What has to be found out."""
         nodes = [node for node in self._ground.nodes(wanted.pods[0]) if _is_of(node, wanted)]
-        answer = self.solve(wanted, nodes)
+        members = members_of(self._cluster, self._cycle, wanted.pods)
+        return Question(wanted=wanted, nodes=nodes, members=members)
+
+    def conclude(self, wanted: Wanted, answer: Answer) -> Attempt:
+        """What follows from an answer; the cluster may have changed since it was asked for."""
         places: Places = []
         if answer.verdict is Verdict.FITS:
             places = self._try_in_turn(wanted, self._where(answer))
@@ -79,12 +111,8 @@ class Decider:
 
     def solve(self, wanted: Wanted, nodes: Sequence[Node]) -> Answer:
         """What the solver says of these nodes."""
-        return place_together(
-            nodes,
-            members_of(self._cluster, self._cycle, wanted.pods),
-            min_count=wanted.need,
-            topology_key=wanted.topology_key,
-        )
+        members = members_of(self._cluster, self._cycle, wanted.pods)
+        return Question(wanted=wanted, nodes=nodes, members=members).solve()
 
     def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
         """Whether one node takes all these pods."""

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rte.model.gang import GangKey
+    from rte.placement.joint.gang import Answer
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt, Places
+    from rte.scheduler.loop.gangs.decide import Attempt, Places, Question
     from rte.scheduler.loop.gangs.unit import Tally
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.queue.group import Group
@@ -194,22 +195,30 @@ class Gangs:
         self._take_up(before)
         return []
 
-    def rehearse(self, pods: Sequence[PodView], who: str) -> str:
-        """Why pods that do not exist would not be placed now, were they a gang; empty: they would.
-
-        ``who``: whose they are, for the text.
+    def rehearse(self, pods: Sequence[PodView]) -> Question | str:
+        """What has to be found out about pods that do not exist yet, were they a gang; a text where
+        one of them can be placed nowhere.
         """
-        for pod in pods:
+        for pod in {id(pod.shape): pod for pod in pods}.values():
             if problem := problem_of(self._cycle, pod):
                 return f"{pod.key} can be placed nowhere: {problem}"
-        known = self._cluster.pods
+        return self._decider.question(units.Wanted(pods=tuple(pods), need=len(pods)))
+
+    def rehearsed(self, question: Question, answer: Answer, ahead: int) -> str:
+        """Why they would not all be placed now; empty: they would.
+
+        ``ahead``: so many of them, the first, were let start before; the text says so.
+        """
+        pods, known = question.wanted.pods, self._cluster.pods
         known.update((pod.uid, pod) for pod in pods)
         try:
-            attempt = self._decider.decide(units.Wanted(pods=tuple(pods), need=len(pods)))
-            return "" if attempt.places else self._unplaced(who, attempt)
+            attempt = self._decider.conclude(question.wanted, answer)
         finally:
             for pod in pods:
                 del known[pod.uid]
+        if attempt.places:
+            return ""
+        return words.unrehearsed(attempt, ahead, question.nodes, self._cluster, self._cycle)
 
     def refused(self, pod: PodView, now: float) -> list[Effect]:
         """The gang of the pod fits nowhere: room may be made for it."""
@@ -287,14 +296,10 @@ class Gangs:
         if isinstance(tallies, str):
             return tallies
         attempt = self._attempts.get(pod.gang)
-        who = f"gang {words.names(unit)}"
         if attempt is None:
-            return f"{who} has not been tried yet"
-        return self._unplaced(who, attempt)
-
-    def _unplaced(self, who: str, attempt: Attempt) -> str:
-        nodes = self._ground.nodes(attempt.wanted.pods[0])
-        return words.unplaced(who, attempt, nodes, self._cluster, self._cycle)
+            return f"gang {words.names(unit)} has not been tried yet"
+        nodes = self._ground.nodes(pod)
+        return words.unplaced(unit, attempt, nodes, self._cluster, self._cycle)
 
     def told(self, pod: PodView, text: str) -> list[Effect]:
         """Users are told why a pod waits: its PodGroup says so as well."""

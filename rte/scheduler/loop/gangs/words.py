@@ -8,6 +8,7 @@ from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import Verdict
 from rte.placement.joint.wording import missing_words
 from rte.scheduler.loop.gangs.ground import member_of
+from rte.scheduler.loop.verdicts import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,17 +38,17 @@ def lacking(count: Tally) -> str:
 
 
 def unplaced(
-    who: str,
+    unit: Sequence[GangKey],
     attempt: Attempt,
     nodes: Sequence[Node],
     cluster: Cluster,
     cycle: Cycle,
 ) -> str:
-    """Too few pods find a place. ``who``: whose they are, e.g. ``gang namespace/name``."""
+    """Too few of the gang's pods find a place."""
     wanted, answer = attempt.wanted, attempt.answer
-    head = f"{wanted.need} pods of {who} need a place at once"
+    head = f"{wanted.need} pods of gang {names(unit)} need a place at once"
     if answer is None or answer.verdict is Verdict.FITS:
-        return f"{head}: rules between these pods leave fewer than that"
+        return f"{head}: rules between its pods leave fewer than that"
     if answer.verdict is Verdict.CUT_OFF:
         text = f"{head}: {len(answer.places)} were found when the search was cut off"
     else:
@@ -56,6 +57,28 @@ def unplaced(
         text += f"; of {len(short.pods)} like {_named(cluster, short.pods[0])} at most "
         text += f"{short.places} find a place"
     missing = _missing(wanted.pods, attempt, nodes, cluster, cycle)
+    return f"{text}; {missing}" if missing else text
+
+
+def unrehearsed(
+    attempt: Attempt, ahead: int, nodes: Sequence[Node], cluster: Cluster, cycle: Cycle
+) -> str:
+    """Pods that do not exist yet would not all find a place; the first ``ahead`` were let in."""
+    pods, answer = attempt.wanted.pods, attempt.answer
+    before = f", {ahead} of them let start before," if ahead else ""
+    head = f"of {len(pods)} pods{before}"
+    if answer is None or answer.verdict is Verdict.FITS:
+        return f"{head} fewer find a place at once: rules between them"
+    text = f"{head} {len(answer.places)} find a place at once"
+    placed = {id(pod.shape) for pod in pods if pod.uid in answer.places}
+    nowhere = next((pod for pod in pods[ahead:] if id(pod.shape) not in placed), None)
+    if answer.verdict is Verdict.CUT_OFF:
+        text += ", when the search was cut off"
+    elif nowhere is not None:
+        text += f"; {nowhere.key}: {explain(nowhere, cycle)[0].rstrip('.')}"
+    elif answer.blame:
+        text += f"; to blame: {answer.blame}"
+    missing = _missing(pods[ahead:], attempt, nodes, cluster, cycle)
     return f"{text}; {missing}" if missing else text
 
 

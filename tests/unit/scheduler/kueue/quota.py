@@ -14,6 +14,8 @@ from rte.scheduler.kueue.messages import (
     Activate,
     Happened,
     Judge,
+    Solve,
+    Solved,
     Written,
 )
 from rte.scheduler.loop import messages
@@ -48,6 +50,7 @@ class Quota:
         machine: what is tested.
         writes: whether what the machine wants written is written at once; else it waits in
             ``pending``.
+        answers: whether what it asks is answered at once; else it waits in ``asked``.
     """
 
     def __init__(self, *, hold_s: float = 30.0, **options: Any) -> None:
@@ -57,6 +60,8 @@ class Quota:
         self.checks: dict[str, dict[str, Any]] = {}
         self.flavors: dict[str, dict[str, Any]] = {}
         self.pending: list[Judge] = []
+        self.asked: list[Solve] = []
+        self.answers = True
         self.writes = True
         self.effects: list[Effect] = []
         self.requeue: dict[str, float] = {}
@@ -68,6 +73,7 @@ class Quota:
     def restart(self) -> None:
         """Another replica begins with what the API has."""
         self.pending.clear()
+        self.asked.clear()
         self.machine = Admissions(CONTROLLER, self.desk.machine, self.hold_s)
         self.desk.restart()
         # It asks the scheduler that it runs beside.
@@ -258,12 +264,22 @@ class Quota:
         for effect in effects:
             if isinstance(effect, Judge):
                 self.pending.append(effect)
+            elif isinstance(effect, Solve):
+                self.asked.append(effect)
             elif isinstance(effect, Activate):
                 condition = dict(effect.condition)
                 obj = {**self.checks[effect.name], "status": {"conditions": [condition]}}
                 self._put(CHECKS, self.checks, effect.name, obj)
+        if self.answers:
+            self.answer()
         if self.writes:
             self.write()
+
+    def answer(self) -> None:
+        """Answer what the machine has asked."""
+        while self.asked:
+            asked = self.asked.pop(0)
+            self.handle(Solved(asked.key, asked.question.solve()))
 
     def write(self) -> None:
         """Carry out what waits; a Workload that has changed is not written."""

@@ -85,7 +85,7 @@ def test_the_same_room_is_not_promised_twice() -> None:
     made.settle()
     assert made.state(first)["state"] == "Ready"
     assert made.state(second)["state"] == "Pending"
-    assert "2 pods of Workloads that were let start before" in made.state(second)["message"]
+    assert "of 4 pods, 2 of them let start before, 3 find a place" in made.state(second)["message"]
     third = made.workload("third", pod_set(count=1))
     made.settle()
     assert made.state(third)["state"] == "Ready"
@@ -111,6 +111,21 @@ def test_a_bind_that_fails_gives_the_promise_back() -> None:
     made.desk.binds.clear()
     made.desk.machine.handle(Bound(uid, Outcome.REFUSED, message="no"), made.desk.now)
     assert len(made.machine._promises) == 1
+
+
+def test_a_pod_that_is_decided_about_anew_takes_one_place_only() -> None:
+    made = quota(nodes=2)
+    first = made.workload("first", pod_set(count=2, cpu="8"))
+    made.settle()
+    made.desk.answers = False
+    uids = made.start(first)
+    assert len(made.machine._promises) == 0
+    # Somebody else has bound one of them, to the other node.
+    where = {"n0": "n1", "n1": "n0"}[made.desk.machine.cluster.assumed[uids[0]]]
+    made.desk.delete("pods", uids[1])
+    obj = made.desk.objects["pods", uids[0]]
+    made.desk.put("pods", uids[0], {**obj, "spec": {**obj["spec"], "nodeName": where}})
+    assert len(made.machine._promises) == 0
 
 
 @pytest.mark.parametrize("how", ["finished", "evicted", "deleted", "switched off"])
@@ -261,6 +276,25 @@ def test_pods_that_can_never_be_read_are_rejected() -> None:
     assert made.workloads[key]["spec"]["active"] is False
 
 
+def test_the_reason_is_told_although_a_write_of_it_failed() -> None:
+    made = quota()
+    made.writes = False
+    key = made.workload("wide", pod_set(cpu="10"))
+    made.settle()
+    made.put(key, made.workloads[key])
+    made.writes = True
+    made.write()
+    made.pass_time(machines.AGAIN_S)
+    assert "is short of 2 CPUs" in made.state(key)["message"]
+
+
+def test_a_pod_that_fits_nowhere_by_itself_is_told_as_to_its_own_pod() -> None:
+    made = quota()
+    key = made.workload("elsewhere", pod_set(nodeSelector={"pool": "b"}))
+    made.settle()
+    assert "default/elsewhere-main-0: 0/1 nodes are available" in made.state(key)["message"]
+
+
 # --- beside others -------------------------------------------------------------------------------
 
 
@@ -275,6 +309,56 @@ def test_a_workload_that_has_changed_meanwhile_is_judged_anew() -> None:
     assert made.state(key)["state"] == "Pending"
     made.pass_time(machines.AGAIN_S)
     assert made.state(key)["state"] == "Ready"
+
+
+def late(made: Quota, key: str) -> None:
+    """The answer about a Workload is found out, and told when it is known to be late."""
+    assert [each.key for each in made.asked] == [key]
+    made.answers = True
+    made.answer()
+    made.settle()
+
+
+def test_room_that_was_taken_while_it_was_found_out_is_not_promised() -> None:
+    made = quota()
+    made.answers = False
+    key = made.workload("w", pod_set(cpu="8"))
+    made.settle()
+    made.desk.pod(cpu="8")
+    made.desk.run_all()
+    late(made, key)
+    assert made.state(key)["state"] == "Pending"
+
+
+def test_a_workload_that_has_changed_while_it_was_found_out_is_tried_anew() -> None:
+    made = quota()
+    made.answers = False
+    key = made.workload("w", pod_set(count=3))
+    made.settle()
+    body = made.workloads[key]
+    made.put(key, {**body, "spec": {**body["spec"], "podSets": [pod_set(count=4)]}})
+    late(made, key)
+    made.pass_time(machines.AGAIN_S)
+    assert made.state(key)["state"] == "Pending"
+    assert "of 4 pods 3 find a place" in made.state(key)["message"]
+
+
+def test_room_that_was_given_back_while_it_was_found_out_is_not_promised_twice() -> None:
+    made = quota()
+    first = made.workload("first", pod_set(cpu="8"))
+    made.settle()
+    made.desk.answers = False
+    (uid,) = made.start(first)
+    made.answers = False
+    second = made.workload("second", pod_set(cpu="7"))
+    third = made.workload("third", pod_set(cpu="8"))
+    made.settle()
+    # The bind of the first one fails: it wants its room again.
+    made.desk.machine.handle(Bound(uid, Outcome.REFUSED, message="no"), made.desk.now)
+    late(made, second)
+    made.pass_time(machines.AGAIN_S)
+    assert made.state(second)["state"] == "Ready"
+    assert made.state(third)["state"] == "Pending"
 
 
 def test_a_promise_whose_write_failed_is_none() -> None:

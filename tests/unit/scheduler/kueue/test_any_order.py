@@ -40,6 +40,16 @@ class Admission(RuleBasedStateMachine):
         self.quota.writes = False
 
     @rule()
+    def answers_are_late(self) -> None:
+        self.quota.answers = False
+
+    @rule()
+    def answers_come(self) -> None:
+        self.quota.answers = True
+        self.quota.answer()
+        self.quota.settle()
+
+    @rule()
     def writes_come_through(self) -> None:
         self.quota.writes = True
         self.quota.write()
@@ -78,7 +88,7 @@ class Admission(RuleBasedStateMachine):
 
     @rule()
     def another_replica(self) -> None:
-        self.quota.writes = True
+        self.quota.writes = self.quota.answers = True
         self.quota.restart()
         self.quota.settle()
 
@@ -86,7 +96,7 @@ class Admission(RuleBasedStateMachine):
     def what_fits_is_ready_in_the_end(self) -> None:
         """Nobody waits who would fit: the last word of the machine is that of the scheduler."""
         quota = self.quota
-        if not quota.writes:
+        if not quota.writes or not quota.answers:
             return
         quota.pass_time(2 * machines.AGAIN_S)
         for key, body in quota.workloads.items():
@@ -97,9 +107,11 @@ class Admission(RuleBasedStateMachine):
                     machines.objects.read_workload(body), {}, quota.desk.machine.cluster.shapes
                 )
                 assert isinstance(found, list)
-                promised = quota.machine._promises.left()
-                pods = [*promised, *(each.pod for each in found)]
-                assert quota.desk.machine.rehearse(pods, "") != "", key
+                ahead = quota.machine._promises.left()
+                pods = [*ahead, *(each.pod for each in found)]
+                question = quota.desk.machine.rehearse(pods)
+                assert not isinstance(question, str)
+                assert quota.desk.machine.rehearsed(question, question.solve(), len(ahead)), key
 
 
 Admission.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
