@@ -146,6 +146,7 @@ def test_a_job_starts_when_its_pods_fit_into_zones(
     evicted = wait_condition(cluster, WORKLOADS, wide, "Evicted")
     assert state(evicted)["state"] == "Pending"
     assert "Previously: Retry" in state(evicted)["message"]
+    assert state(evicted)["retryCount"] == 1
     end(cluster, "wide")
 
     # Of two that fit one at a time one goes; the other follows when the room is free again.

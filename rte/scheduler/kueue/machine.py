@@ -317,7 +317,12 @@ class Admissions:
         entry = self._scheduler.cluster.nodes.get(event.node)
         if entry is None:
             return not event.node
-        return any(not self._scheduler.cycle.check(entry, pod).reason for pod in heads)
+        largest = entry.largest_zone()
+        return any(
+            max(pod.shape.exclusive_cpus, default=0) <= largest
+            and not self._scheduler.cycle.check(entry, pod).reason
+            for pod in heads
+        )
 
     # --- decisions -------------------------------------------------------------------------------
 
