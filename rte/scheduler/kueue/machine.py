@@ -372,7 +372,7 @@ class Admissions:
         if self._workloads[event.key] is not trial.workload or self._has_promised_more(trial):
             wait.is_due = True
             return
-        why = self._scheduler.rehearsed(trial.question, event.answer, len(trial.ahead))
+        why = self._scheduler.rehearsed(trial.question, event.found, len(trial.ahead))
         if why:
             self._refuse(trial.workload, wait, why, now)
             return

@@ -11,9 +11,8 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.placement.joint.gang import Answer
     from rte.scheduler.framework.events import ClusterEvent
-    from rte.scheduler.loop.gangs.decide import Question
+    from rte.scheduler.loop.gangs.decide import Found, Question
 
 #: Names of the collections that are watched.
 WORKLOADS, CHECKS, FLAVORS = "kueue-workloads", "kueue-checks", "kueue-flavors"
@@ -39,7 +38,7 @@ class Solved:
     """The answer to :class:`Solve`."""
 
     key: str
-    answer: Answer
+    found: Found
 
 
 Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Happened | Solved | Written

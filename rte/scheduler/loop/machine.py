@@ -31,7 +31,6 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rte.placement.joint.gang import Answer as GangAnswer
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.gangs.decide import Question
+    from rte.scheduler.loop.gangs.decide import Found, Question
     from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
@@ -222,9 +221,9 @@ class Machine:
         """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
         return self._gangs.rehearse(pods)
 
-    def rehearsed(self, question: Question, answer: GangAnswer, ahead: int) -> str:
+    def rehearsed(self, question: Question, found: Found, ahead: int) -> str:
         """Why they would not all be placed now; empty: they would."""
-        return self._gangs.rehearsed(question, answer, ahead)
+        return self._gangs.rehearsed(question, found, ahead)
 
     def _is_explained(self, pod: PodView) -> bool:
         group = self.queue.group_of(pod.uid)

@@ -131,8 +131,8 @@ class KueueDriver:
         """Answer what was asked; meanwhile others get their turns."""
         asked, self._asked = self._asked, None
         if asked is not None:
-            answer = await asyncio.to_thread(asked.question.solve)
-            self.feed(Solved(asked.key, answer))
+            found = await asyncio.to_thread(asked.question.find_out)
+            self.feed(Solved(asked.key, found))
 
     async def _judge(self, effect: Judge) -> None:
         namespace, _, name = effect.key.partition("/")

@@ -11,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rte.placement.joint.gang import Answer, Verdict, place_together
+from rte.placement.joint.fit import FitTable
+from rte.placement.joint.gang import STEPS, Answer, Verdict, place_together
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.gangs.ground import members_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rte.placement.joint.fit import Missing
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
@@ -52,11 +54,13 @@ class Question:
         wanted: pods, and how many of them need a place.
         nodes: on which these may be.
         members: the pods as the solver sees them.
+        steps: admissions that may be predicted.
     """
 
     wanted: Wanted
     nodes: Sequence[Node]
     members: Sequence[Member]
+    steps: int = STEPS
 
     def solve(self) -> Answer:
         """The long part of a decision: it leaves the cluster alone."""
@@ -65,7 +69,30 @@ class Question:
             self.members,
             min_count=self.wanted.need,
             topology_key=self.wanted.topology_key,
+            steps=self.steps,
         )
+
+    def missing(self, answer: Answer) -> tuple[PodView, Missing] | None:
+        """A pod without a place, and what the nearest node lacks for it; likewise long."""
+        for pod, member in zip(self.wanted.pods, self.members, strict=True):
+            if pod.uid not in answer.places:
+                found = FitTable(self.nodes).count(member).missing
+                return (pod, found) if found else None
+        return None
+
+    def find_out(self) -> Found:
+        """Both."""
+        answer = self.solve()
+        missing = None if answer.verdict is Verdict.FITS else self.missing(answer)
+        return Found(answer=answer, missing=missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was found out: the solver's answer, and what one more pod lacks where too few fit."""
+
+    answer: Answer
+    missing: tuple[PodView, Missing] | None
 
 
 class Decider:

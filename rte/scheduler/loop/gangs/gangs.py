@@ -7,7 +7,7 @@ part, is completed first of all; if that is not possible for a time, its other p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import ANY, Kind
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rte.model.gang import GangKey
-    from rte.placement.joint.gang import Answer
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt, Places, Question
+    from rte.scheduler.loop.gangs.decide import Attempt, Found, Places, Question
     from rte.scheduler.loop.gangs.unit import Tally
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.queue import Queue
+
+#: Admissions that may be predicted where nobody waits for the answer.
+_STEPS = 30_000
 
 #: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
 HELPED_BY = ANY
@@ -202,9 +204,10 @@ class Gangs:
         for pod in {id(pod.shape): pod for pod in pods}.values():
             if problem := problem_of(self._cycle, pod):
                 return f"{pod.key} can be placed nowhere: {problem}"
-        return self._decider.question(units.Wanted(pods=tuple(pods), need=len(pods)))
+        question = self._decider.question(units.Wanted(pods=tuple(pods), need=len(pods)))
+        return replace(question, steps=_STEPS)
 
-    def rehearsed(self, question: Question, answer: Answer, ahead: int) -> str:
+    def rehearsed(self, question: Question, found: Found, ahead: int) -> str:
         """Why they would not all be placed now; empty: they would.
 
         ``ahead``: so many of them, the first, were let start before; the text says so.
@@ -212,13 +215,11 @@ class Gangs:
         pods, known = question.wanted.pods, self._cluster.pods
         known.update((pod.uid, pod) for pod in pods)
         try:
-            attempt = self._decider.conclude(question.wanted, answer)
+            attempt = self._decider.conclude(question.wanted, found.answer)
         finally:
             for pod in pods:
                 del known[pod.uid]
-        if attempt.places:
-            return ""
-        return words.unrehearsed(attempt, ahead, question.nodes, self._cluster, self._cycle)
+        return "" if attempt.places else words.unrehearsed(question, found, ahead, self._cycle)
 
     def refused(self, pod: PodView, now: float) -> list[Effect]:
         """The gang of the pod fits nowhere: room may be made for it."""

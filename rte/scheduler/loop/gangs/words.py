@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt
+    from rte.scheduler.loop.gangs.decide import Attempt, Found, Question
     from rte.scheduler.loop.gangs.unit import Tally
 
 
@@ -60,14 +60,12 @@ def unplaced(
     return f"{text}; {missing}" if missing else text
 
 
-def unrehearsed(
-    attempt: Attempt, ahead: int, nodes: Sequence[Node], cluster: Cluster, cycle: Cycle
-) -> str:
+def unrehearsed(question: Question, found: Found, ahead: int, cycle: Cycle) -> str:
     """Pods that do not exist yet would not all find a place; the first ``ahead`` were let in."""
-    pods, answer = attempt.wanted.pods, attempt.answer
+    pods, answer = question.wanted.pods, found.answer
     before = f", {ahead} of them let start before," if ahead else ""
     head = f"of {len(pods)} pods{before}"
-    if answer is None or answer.verdict is Verdict.FITS:
+    if answer.verdict is Verdict.FITS:
         return f"{head} fewer find a place at once: rules between them"
     text = f"{head} {len(answer.places)} find a place at once"
     placed = {id(pod.shape) for pod in pods if pod.uid in answer.places}
@@ -78,8 +76,10 @@ def unrehearsed(
         text += f"; {nowhere.key}: {explain(nowhere, cycle)[0].rstrip('.')}"
     elif answer.blame:
         text += f"; to blame: {answer.blame}"
-    missing = _missing(pods[ahead:], attempt, nodes, cluster, cycle)
-    return f"{text}; {missing}" if missing else text
+    if found.missing is None:
+        return text
+    pod, missing = found.missing
+    return f"{text}; one more like {pod.key}: {missing_words(missing)}"
 
 
 def _missing(

@@ -279,7 +279,7 @@ class Quota:
         """Answer what the machine has asked."""
         while self.asked:
             asked = self.asked.pop(0)
-            self.handle(Solved(asked.key, asked.question.solve()))
+            self.handle(Solved(asked.key, asked.question.find_out()))
 
     def write(self) -> None:
         """Carry out what waits; a Workload that has changed is not written."""
