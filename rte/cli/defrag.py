@@ -165,7 +165,7 @@ class Situation:
             members=[member_of(cluster, cycle, pod) for pod in wanted],
             waiting=[pod for pod in wanted if pod.uid in cluster.pods],
             movable=moves.movables(cluster, cycle, moving),
-            budgets=moves.disruptions(cluster),
+            budgets=moves.disruptions(cluster, moving),
             names={pod.kubelet_uid: pod for pod in [*cluster.pods.values(), *wanted]},
             problems=problems,
             args=args,

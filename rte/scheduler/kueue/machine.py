@@ -11,13 +11,14 @@ Times are Unix times, for they are compared with those of the API.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.kueue import objects, pods
+from rte.scheduler.kueue import objects, pods, states
+from rte.scheduler.kueue.known import Known
 from rte.scheduler.kueue.messages import (
     CHECKS,
     FLAVORS,
@@ -35,12 +36,12 @@ from rte.scheduler.loop import messages
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.kueue.messages import Effect, Event
-    from rte.scheduler.kueue.objects import AdmissionCheck, CheckState, Flavor, Workload
+    from rte.scheduler.kueue.objects import AdmissionCheck, Workload
     from rte.scheduler.kueue.promises import Promised
     from rte.scheduler.loop.gangs.decide import Question
     from rte.scheduler.loop.machine import Machine
@@ -55,11 +56,8 @@ AGAIN_S = 0.5
 #: What is said of a Workload that waits changes at most so often.
 TELL_S = 5.0
 
-#: Kueue is asked to come again after so long at most.
-MOST_BACK_OFF_S = 60
-
-#: Longest message; the API takes 32,768 characters.
-_MOST_TEXT = 1_024
+#: A turn takes so many times as long as its trial: the rest is for others than Workloads.
+TURN = 5.0
 
 _UNHELPFUL = Kind.POD_PLACED | Kind.NODE_GONE
 
@@ -91,6 +89,7 @@ class _Trial:
     found: Sequence[Promised]
     ahead: Sequence[PodView]
     question: Question
+    began: float
 
 
 class Admissions:
@@ -103,11 +102,9 @@ class Admissions:
     """
 
     def __init__(self, controller: str, scheduler: Machine, hold_s: float) -> None:
-        self._controller, self._scheduler, self._hold_s = controller, scheduler, hold_s
+        self._scheduler, self._hold_s = scheduler, hold_s
         self._active = False
-        self._checks: dict[str, AdmissionCheck] = {}
-        self._flavors: dict[str, Flavor] = {}
-        self._workloads: dict[str, Workload] = {}
+        self._known = Known(controller)
         self._promises = Promises()
         #: Workload -> when what is left of its promise lapses.
         self._lapses: dict[str, float] = {}
@@ -127,12 +124,12 @@ class Admissions:
             case messages.Gone():
                 self._gone(event.collection, event.key, now)
             case messages.Listed():
-                for key in self._known(event.collection) - event.keys:
+                for key in self._known.keys(event.collection) - event.keys:
                     self._gone(event.collection, key, now)
             case messages.Leading():
                 self._active = event.active
                 self._rouse()
-                for check in self._checks.values():
+                for check in self._known.checks.values():
                     self._activate(check, now)
             case Happened():
                 self._happened(event.events)
@@ -165,113 +162,88 @@ class Admissions:
 
     # --- what watches tell -----------------------------------------------------------------------
 
-    def _known(self, collection: str) -> set[str]:
-        tables: dict[str, Mapping[str, Any]] = {
-            WORKLOADS: self._workloads,
-            CHECKS: self._checks,
-            FLAVORS: self._flavors,
-        }
-        return set(tables[collection])
-
     def _seen(self, event: messages.Seen, now: float) -> None:
-        metadata = event.obj.get("metadata") or {}
-        name = str(metadata.get("name") or "")
+        before = dict(self._known.checks)
         try:
-            if event.collection == WORKLOADS:
-                name = f"{metadata.get('namespace')}/{name}"
-                self._set_workload(objects.read_workload(event.obj), now)
-            elif event.collection == CHECKS:
-                self._set_check(objects.read_check(event.obj), now)
-            elif self._flavors.get(name) != (flavor := objects.read_flavor(event.obj)):
-                self._flavors[name] = flavor
-                self._rouse()
+            key = self._known.take(event.collection, event.obj)
         except errors.ParseError as error:
-            self._gone(event.collection, name, now)
             self._effects += [
                 Measured("malformed", labels=(event.collection,)),
-                Said("warning", f"{event.collection} {name}: {error}"),
+                Said("warning", str(error)),
             ]
+            self._look_at_all(now)
+            return
+        if not key:
+            return
+        if event.collection == WORKLOADS:
+            self._look(key, now)
+            return
+        if event.collection == CHECKS:
+            self._activate(self._known.checks[key], now)
+        if before.keys() != self._known.checks.keys() or event.collection == FLAVORS:
+            self._look_at_all(now)
+            self._rouse()
 
     def _gone(self, collection: str, key: str, now: float) -> None:
-        if collection == WORKLOADS:
-            self._workloads.pop(key, None)
-            self._release(key)
-        elif collection == FLAVORS:
-            self._flavors.pop(key, None)
-        elif self._checks.pop(key, None) is not None:
-            self._look_at_all(now)
-
-    def _set_check(self, check: AdmissionCheck, now: float) -> None:
-        if check.controller != self._controller:
+        if not self._known.drop(collection, key):
             return
-        is_new = check.name not in self._checks
-        self._checks[check.name] = check
-        self._activate(check, now)
-        if is_new:
+        if collection == WORKLOADS:
+            self._look(key, now)
+        else:
             self._look_at_all(now)
 
     def _activate(self, check: AdmissionCheck, now: float) -> None:
-        status, reason, message = "True", "Active", "the check is decided about by fit into zones"
-        if check.has_parameters:
-            status, reason, message = "False", "BadParametersRef", "the check takes no parameters"
-        if self._active and check.active != (status, reason):
-            condition = {"type": "Active", "status": status, "reason": reason, "message": message}
-            condition["lastTransitionTime"] = _text(now)
-            self._effects.append(Activate(check.name, check.version, condition))
-
-    def _set_workload(self, workload: Workload, now: float) -> None:
-        known = self._workloads.get(workload.key)
-        if known is not None and known.uid != workload.uid:
-            self._release(workload.key)
-        elif known is not None and workload.number < known.number:
-            return
-        self._workloads[workload.key] = workload
-        self._look(workload, now)
+        wanted = states.activity(check, now)
+        if self._active and check.active != (wanted["status"], wanted["reason"]):
+            self._effects.append(Activate(check.name, check.version, wanted))
 
     # --- what there is to do ---------------------------------------------------------------------
 
     def _look_at_all(self, now: float) -> None:
-        for workload in self._workloads.values():
-            self._look(workload, now)
+        for key in {*self._known.workloads, *self._waiting, *self._promises.keys()}:
+            self._look(key, now)
 
-    def _ours(self, workload: Workload) -> list[CheckState]:
-        return [check for check in workload.checks.values() if check.name in self._checks]
-
-    def _look(self, workload: Workload, now: float) -> None:
+    def _look(self, key: str, now: float) -> None:
         """The Workload or the checks have changed: does it wait for us, or hold a promise?"""
-        key, states = workload.key, {check.state for check in self._ours(workload)}
         if key in self._writing:
             return
-        reserved = workload.reserved_at is not None and not workload.is_over
-        if not reserved or not states or not states.isdisjoint((RETRY, REJECTED)):
-            self._release(key)
-        elif PENDING in states:
+        workload = self._known.workloads.get(key)
+        found = {check.state for check in self._known.ours(workload)} if workload else set()
+        if (
+            workload is None
+            or workload.reserved_at is None
+            or workload.is_over
+            or not found
+            or not found.isdisjoint((RETRY, REJECTED))
+        ):
+            self._waiting.pop(key, None)
+            self._withdraw(key)
+        elif PENDING in found:
             self._withdraw(key)
             if key not in self._waiting:
-                self._waiting[key] = _Wait((workload.reserved_at or now) + self._hold_s)
+                self._waiting[key] = _Wait(workload.reserved_at + self._hold_s)
         else:
             self._waiting.pop(key, None)
             self._keep_promise(workload, now)
 
     def _keep_promise(self, workload: Workload, now: float) -> None:
         """The Workload may go; what we promised before a restart is known from this alone."""
-        lapses = None if workload.admitted_at is None else workload.admitted_at + PROMISE_S
+        until = None if workload.admitted_at is None else workload.admitted_at + PROMISE_S
         if workload.key not in self._promises:
-            try:
-                found = pods.pods_of(workload, self._flavors, self._scheduler.cluster.shapes)
-            except errors.ParseError:
-                found = []
-            # A promise whose flavors are not listed yet is made when they are.
-            if isinstance(found, str):
+            room: list[Promised] | str = []
+            if until is None or until > now:
+                with contextlib.suppress(errors.ParseError):
+                    room = self._pods(workload)
+            if isinstance(room, str):
+                # It is made when the flavors are there.
                 return
-            self._promises.make(workload.key, found)
-        if lapses is not None and workload.key not in self._lapses:
-            self._lapses[workload.key] = max(now, lapses)
+            self._promises.make(workload.key, room)
+        if until is not None and workload.key not in self._lapses:
+            self._lapses[workload.key] = max(now, until)
 
-    def _release(self, key: str) -> None:
-        """The Workload does not concern us any more, or for the time being."""
-        self._waiting.pop(key, None)
-        self._withdraw(key)
+    def _pods(self, workload: Workload) -> list[Promised] | str:
+        shapes = self._scheduler.cluster.shapes
+        return pods.pods_of(workload, self._known.flavors, shapes)
 
     def _withdraw(self, key: str) -> None:
         self._lapses.pop(key, None)
@@ -338,17 +310,17 @@ class Admissions:
         return min(due, key=self._order, default=None)
 
     def _order(self, key: str) -> tuple[int, float, str]:
-        workload = self._workloads[key]
+        workload = self._known.workloads[key]
         return -workload.priority, workload.reserved_at or 0.0, key
 
     def _turn(self, now: float) -> None:
         key = self._next(now) if self._active and self._trial is None else None
         if key is None:
             return
-        workload, wait = self._workloads[key], self._waiting[key]
+        workload, wait = self._known.workloads[key], self._waiting[key]
         wait.is_due, wait.not_before = False, now + AGAIN_S
         try:
-            found = pods.pods_of(workload, self._flavors, self._scheduler.cluster.shapes)
+            found = self._pods(workload)
         except errors.ParseError as error:
             self._judge(workload, REJECTED, f"its pods cannot be read: {error}", now)
             return
@@ -360,7 +332,7 @@ class Admissions:
         if isinstance(question, str):
             self._refuse(workload, wait, question, now)
             return
-        self._trial = _Trial(workload, found, ahead, question)
+        self._trial = _Trial(workload, found, ahead, question, now)
         self._effects.append(Solve(key, question))
 
     def _solved(self, event: Solved, now: float) -> None:
@@ -369,7 +341,10 @@ class Admissions:
         wait = self._waiting.get(event.key)
         if trial is None or wait is None or not self._active:
             return
-        if self._workloads[event.key] is not trial.workload or self._has_promised_more(trial):
+        # Each gets a turn before one is tried again, however long that takes.
+        round_s = TURN * (now - trial.began) * len(self._waiting)
+        wait.not_before = max(wait.not_before, now + round_s)
+        if self._known.workloads[event.key] is not trial.workload or self._has_promised_more(trial):
             wait.is_due = True
             return
         why = self._scheduler.rehearsed(trial.question, event.found, len(trial.ahead))
@@ -389,56 +364,33 @@ class Admissions:
         if now >= wait.until:
             self._judge(workload, RETRY, why, now)
             return
-        is_news = any(check.message != why[:_MOST_TEXT] for check in self._ours(workload))
-        if is_news and (wait.told_at is None or now - wait.told_at >= TELL_S):
+        is_told = all(check.message == states.cut(why) for check in self._known.ours(workload))
+        if not is_told and (wait.told_at is None or now - wait.told_at >= TELL_S):
             wait.told_at = now
             self._judge(workload, PENDING, why, now)
 
     def _judge(self, workload: Workload, state: str, text: str, now: float) -> None:
-        items = []
-        for check in self._ours(workload):
-            item: dict[str, Any] = {
-                "name": check.name,
-                "state": state,
-                "message": text[:_MOST_TEXT],
-            }
-            same = check.state == state and check.last_transition_time
-            item["lastTransitionTime"] = same or _text(now)
-            if state == RETRY:
-                item["requeueAfterSeconds"] = _back_off(check.retry_count or 0)
-            items.append(item)
+        ours = self._known.ours(workload)
+        items = tuple(states.item(check, state, text, now) for check in ours)
         self._writing.add(workload.key)
         self._effects += [
-            Judge(workload.key, workload.uid, workload.version, tuple(items)),
+            Judge(workload.key, workload.uid, workload.version, items),
             Said("debug", f"Workload {workload.key}: {state}: {text}"),
         ]
 
     def _written(self, event: Written, now: float) -> None:
         self._writing.discard(event.key)
-        workload = self._workloads.get(event.key)
-        if workload is None:
-            self._release(event.key)
-            return
-        if event.done:
-            states = {check.state for check in self._ours(workload)}
-            self._effects += [Measured("kueue_checks", labels=(each,)) for each in states]
-        elif event.key in self._waiting:
+        workload, wait = self._known.workloads.get(event.key), self._waiting.get(event.key)
+        if event.done and workload is not None:
+            found = {check.state for check in self._known.ours(workload)}
+            self._effects += [Measured("kueue_checks", labels=(each,)) for each in sorted(found)]
+        elif wait is not None:
             # Something has changed meanwhile, or the API server is away.
-            wait = self._waiting[event.key]
             wait.is_due, wait.not_before, wait.told_at = True, now + AGAIN_S, None
-        self._look(workload, now)
+        self._look(event.key, now)
 
     def _measure(self) -> None:
         found = {"kueue_promised": len(self._promises), "kueue_waiting": len(self._waiting)}
         if found != self._measured:
             self._measured = found
             self._effects += [Measured(name, float(n), how="set") for name, n in found.items()]
-
-
-def _back_off(retries: int) -> int:
-    """Seconds after which Kueue comes again: doubled with each time (Kueue counts them)."""
-    return int(min(2 ** min(retries, 16), MOST_BACK_OFF_S))
-
-
-def _text(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -39,6 +39,10 @@ class Promises:
         """Pods that are still to come."""
         return sum(map(len, self._left.values()))
 
+    def keys(self) -> set[str]:
+        """Workloads to which something was promised, taken or not."""
+        return set(self._left)
+
     def __contains__(self, key: str) -> bool:
         """Whether something was promised to the Workload, taken or not."""
         return key in self._left

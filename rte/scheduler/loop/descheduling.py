@@ -7,7 +7,6 @@ so many seconds.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,8 +37,8 @@ REST_S = 300.0
 #: A moved pod that does not run again within this is not waited for.
 SETTLES_WITHIN_S = 300.0
 
-#: So many pods, the least important ones, are considered in one plan.
-MOST_MOVABLE = 200
+#: So many pods, the least important ones, of so many kinds are considered in one plan.
+MOST_MOVABLE, MOST_KINDS = 200, 8
 
 #: Admissions that one plan may predict.
 STEPS = 10_000
@@ -114,17 +113,26 @@ class Descheduling:
     def _question(self, record: Waiting) -> PlanMoves:
         nodes, _ = snapshot(self._cluster)
         names = {node.name for node in nodes}
-        pods = [pod for pod in self._willing(record.pod) if pod.node in names]
-        pods.sort(key=lambda pod: (pod.priority, pod.uid))
+        pods = self._least(pod for pod in self._willing(record.pod) if pod.node in names)
         self._asked = record.pod.uid
         return PlanMoves(
             record.pod.uid,
             tuple(nodes),
             member_of(self._cluster, self._cycle, record.pod),
-            tuple(moves.movables(self._cluster, self._cycle, pods[:MOST_MOVABLE])),
-            tuple(moves.disruptions(self._cluster)),
+            tuple(moves.movables(self._cluster, self._cycle, pods)),
+            tuple(moves.disruptions(self._cluster, pods)),
             STEPS,
         )
+
+    def _least(self, pods: Iterable[PodView]) -> list[PodView]:
+        """The least important ones, of as many kinds as can be looked at."""
+        kinds: set[int] = set()
+        found = []
+        for pod in sorted(pods, key=lambda pod: (pod.priority, pod.uid)):
+            if id(pod.shape) in kinds or len(kinds) < MOST_KINDS:
+                kinds.add(id(pod.shape))
+                found.append(pod)
+        return found[:MOST_MOVABLE]
 
     def _willing(self, pod: PodView) -> Iterable[PodView]:
         """Pods that may be moved for that one: a gang is not taken apart for it."""
@@ -166,7 +174,7 @@ class Descheduling:
         victims = frozenset(each.uid for each in self._on(place) if each.kubelet_uid in going)
         self._left[event.uid] = left - 1
         self._next = now + self._every
-        self._moving = _Moving(pod, self._placed()[pod.controller], now)
+        self._moving = _Moving(pod, self._placed(pod.controller), now)
         self._cluster.evicting(pod.uid)
         note = f"makes room for {record.pod.key}; there is a place for it on {first.target}"
         return [
@@ -192,10 +200,10 @@ class Descheduling:
         entry = self._cluster.nodes.get(node)
         return entry.pods.values() if entry is not None else ()
 
-    def _placed(self) -> Counter[str]:
-        """Controller -> its pods that have a node and are not about to leave it."""
+    def _placed(self, controller: str) -> int:
+        """How many of its pods have a node and are not about to leave it."""
         pods = (each for entry in self._cluster.nodes.values() for each in entry.pods.values())
-        return Counter(each.controller for each in pods if not each.deleting)
+        return sum(1 for each in pods if each.controller == controller and not each.deleting)
 
     def _has_settled(self, now: float) -> bool:
         """Whether no moved pod is on its way any more: it has gone, and another one runs for it."""
@@ -203,7 +211,7 @@ class Descheduling:
         if moving is None:
             return True
         gone = moving.pod.uid not in self._cluster.pods
-        if gone and self._placed()[moving.pod.controller] >= moving.likes:
+        if gone and self._placed(moving.pod.controller) >= moving.likes:
             self._moving = None
         elif now - moving.since >= SETTLES_WITHIN_S:
             # It was not created again, or finds no place: no further pod is moved for this one.

@@ -8,7 +8,7 @@ from rte.placement.joint.defrag import Disruptions, Movable
 from rte.scheduler.loop.gangs.ground import allowed_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
@@ -42,11 +42,11 @@ def movables(cluster: Cluster, cycle: Cycle, pods: Iterable[PodView]) -> list[Mo
     return found
 
 
-def disruptions(cluster: Cluster) -> list[Disruptions]:
-    """What PodDisruptionBudgets leave, our own evictions included."""
+def disruptions(cluster: Cluster, pods: Collection[PodView]) -> list[Disruptions]:
+    """What PodDisruptionBudgets leave of these pods, our own evictions included."""
     return [
         Disruptions(
-            pods=frozenset(pod.kubelet_uid for pod in cluster.pods.values() if budget.covers(pod)),
+            pods=frozenset(pod.kubelet_uid for pod in pods if budget.covers(pod)),
             allowed=max(0, budget.left),
         )
         for budget in cluster.budgets.values()

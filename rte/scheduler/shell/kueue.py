@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rte import errors
 from rte.kube.client import APPLY
 from rte.kube.resources import Resource
-from rte.scheduler.kueue.machine import Admissions
+from rte.scheduler.kueue.machine import TURN, Admissions
 from rte.scheduler.kueue.messages import (
     CHECKS,
     FLAVORS,
@@ -48,9 +48,6 @@ COLLECTIONS: Final = {
 
 #: Owns what we write (server-side apply).
 _MANAGER: Final = "rte-scheduler"
-
-#: Others get so many times as long as a trial took.
-_PAUSES: Final = 4.0
 
 #: Between two looks at what is due, while this replica may not write.
 _LEAST_S: Final = 0.1
@@ -101,7 +98,7 @@ class KueueDriver:
                     started = time.perf_counter()
                     self.feed(Turn())
                     await self._solve()
-                    await asyncio.sleep(_PAUSES * (time.perf_counter() - started))
+                    await asyncio.sleep((TURN - 1) * (time.perf_counter() - started))
 
     def feed(self, event: Event) -> None:
         """Give the machine an event, and see to what it wants done."""

@@ -62,6 +62,7 @@ class Quota:
         self.pending: list[Judge] = []
         self.asked: list[Solve] = []
         self.answers = True
+        self.first_listed = (CHECKS, FLAVORS, WORKLOADS)
         self.writes = True
         self.effects: list[Effect] = []
         self.requeue: dict[str, float] = {}
@@ -78,11 +79,9 @@ class Quota:
         self.desk.restart()
         # It asks the scheduler that it runs beside.
         self.machine._scheduler = self.desk.machine
-        for collection, table in (
-            (CHECKS, self.checks),
-            (FLAVORS, self.flavors),
-            (WORKLOADS, self.workloads),
-        ):
+        tables = {CHECKS: self.checks, FLAVORS: self.flavors, WORKLOADS: self.workloads}
+        for collection in self.first_listed:
+            table = tables[collection]
             for obj in table.values():
                 self.handle(messages.Seen(collection, obj))
             self.handle(messages.Listed(collection, frozenset(table), self.desk.version))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rte.scheduler.kueue import machine as machines
-from rte.scheduler.kueue.messages import Judge
+from rte.scheduler.kueue.messages import CHECKS, FLAVORS, WORKLOADS, Judge
 from rte.scheduler.loop.messages import Bound, Leading, Outcome
 from tests.unit.scheduler.build import state
 from tests.unit.scheduler.kueue.quota import CHECK, Quota, pod_set
@@ -251,6 +251,17 @@ def test_a_flavor_that_is_not_there_yet_is_waited_for() -> None:
     made.flavor("a", nodeLabels={"pool": "a"})
     made.pass_time(machines.AGAIN_S)
     assert made.state(key)["state"] == "Ready"
+
+
+def test_promises_are_known_after_a_restart_whatever_is_listed_first() -> None:
+    made = quota()
+    made.flavor("a")
+    given = [{"name": "main", "flavors": {"cpu": "a"}}]
+    made.workload("first", pod_set(cpu="8"), assignments=given)
+    made.settle()
+    made.first_listed = (WORKLOADS, CHECKS, FLAVORS)
+    made.restart()
+    assert len(made.machine._promises) == 1
 
 
 def test_flavors_say_on_which_nodes_it_has_to_fit() -> None:
