@@ -88,7 +88,7 @@ class Promises:
         return [each.pod for room in self._left.values() for each in room]
 
     def _take(self, key: str, uid: str, pod_set: str, labels: Mapping[str, str]) -> None:
-        if key not in self._left or uid in self._taken[key]:
+        if key not in self._left:
             return
         alike = [each for each in self._left[key] if each.pod_set == pod_set]
         found = next((each for each in alike if each.domain.items() <= labels.items()), None)

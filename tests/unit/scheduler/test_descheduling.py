@@ -30,13 +30,15 @@ class Hall:
 
     def __init__(self, every: float = EVERY, **options: object) -> None:
         self.desk = Desk(move_every=every)
-        self.desk.node("a")
-        self.desk.node("b")
-        self.number = 0
+        self.fill("a", "b", **options)
+
+    def fill(self, crowded: str, other: str, **options: object) -> None:
+        self.desk.node(crowded)
+        self.desk.node(other)
         for _ in range(2):
-            self.run("a", 4, **options)
-        self.run("b", 7, willing=False)
-        self.run("b", 4, willing=False)
+            self.run(crowded, 4, **options)
+        self.run(other, 7, willing=False)
+        self.run(other, 4, willing=False)
 
     def run(self, node: str, cpu: int, *, willing: bool = True, **options: object) -> str:
         labels = {LABEL: "true", "app": "x"} if willing else {}
@@ -81,6 +83,7 @@ def test_a_pod_that_waits_gets_its_place_by_one_move() -> None:
     town.plan()
     (move,) = town.moves()
     assert move.pod.node == "a"
+    assert town.desk.machine.cluster.nominations[large] == "a"
     again = town.evict()
     # The room is kept for who waits, although the moved pod came to the queue after it.
     assert town.desk.where(again) == "b"
@@ -114,8 +117,17 @@ def test_nothing_is_moved_before_the_pod_has_waited() -> None:
         {"priority": 5},
         {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
         {"owners": [{**OWNER[0], "kind": "DaemonSet"}]},
+        {"labels": {LABEL: "true", "scheduling.x-k8s.io/pod-group": "g"}},
     ],
-    ids=["no label", "another value", "no controller", "more important", "stays", "of its node"],
+    ids=[
+        "no label",
+        "another value",
+        "no controller",
+        "more important",
+        "stays",
+        "of its node",
+        "of a gang",
+    ],
 )
 def test_other_pods_stay_where_they_are(options: dict[str, object]) -> None:
     town = Hall(**options)
@@ -224,11 +236,13 @@ def test_a_plan_whose_victim_has_gone_moves_nobody() -> None:
 
 def test_when_the_room_is_lost_no_more_pods_are_moved_than_planned() -> None:
     town = Hall()
+    # Two further nodes allow another plan of one move.
+    town.fill("c", "d")
     large = town.desk.pod("large", cpu="8")
     town.desk.pass_time(EVERY + 2)
     town.plan()
-    thief = town.desk.pod(cpu="8", node_name="a", priority=10)
     move = town.moves()[-1]
+    thief = town.desk.pod(cpu="8", node_name=move.pod.node, priority=10)
     town.desk.handle(messages.Moved(move.uid, done=True))
     town.desk.end(move.pod.uid)
     assert town.desk.admit(thief) == ""
@@ -242,6 +256,9 @@ def test_when_the_room_is_lost_no_more_pods_are_moved_than_planned() -> None:
         if len(town.asked()) > asked:
             town.plan()
     assert len(town.moves()) == 1
+    town.desk.pass_time(descheduling.REST_S)
+    town.plan()
+    assert len(town.moves()) == 2
 
 
 async def test_in_a_cluster_the_pod_that_waited_runs_and_so_does_the_moved_one(
