@@ -56,6 +56,9 @@ AGAIN_S = 0.5
 #: What is said of a Workload that waits changes at most so often.
 TELL_S = 5.0
 
+#: A condition whose write is not seen is written again after this.
+ACTIVATE_AGAIN_S = 10.0
+
 #: A turn takes so many times as long as its trial: the rest is for others than Workloads.
 TURN = 5.0
 
@@ -106,6 +109,8 @@ class Admissions:
         self._active = False
         self._known = Known(controller)
         self._promises = Promises()
+        #: Check of which the condition Active is not as it should be -> when that was last written.
+        self._inactive: dict[str, float] = {}
         #: Workload -> when what is left of its promise lapses.
         self._lapses: dict[str, float] = {}
         self._waiting: dict[str, _Wait] = {}
@@ -148,6 +153,7 @@ class Admissions:
     def deadline(self) -> float | None:
         """When there is something to do, if nothing else happens: a Tick or a Turn."""
         moments = list(self._lapses.values())
+        moments += [at + ACTIVATE_AGAIN_S for at in self._inactive.values()]
         if self._active and self._trial is None:
             moments += [
                 max(wait.not_before, 0.0 if wait.is_due else wait.until)
@@ -194,7 +200,9 @@ class Admissions:
 
     def _activate(self, check: AdmissionCheck, now: float) -> None:
         wanted = states.activity(check, now)
+        self._inactive.pop(check.name, None)
         if self._active and check.active != (wanted["status"], wanted["reason"]):
+            self._inactive[check.name] = now
             self._effects.append(Activate(check.name, check.version, wanted))
 
     # --- what there is to do ---------------------------------------------------------------------
@@ -256,6 +264,11 @@ class Admissions:
             wait.is_due = True
 
     def _tick(self, now: float) -> None:
+        for name, at in list(self._inactive.items()):
+            if name not in self._known.checks:
+                del self._inactive[name]
+            elif at + ACTIVATE_AGAIN_S <= now:
+                self._activate(self._known.checks[name], now)
         for key in [key for key, when in self._lapses.items() if when <= now]:
             del self._lapses[key]
             if self._promises.lapse(key):

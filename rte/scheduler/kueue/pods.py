@@ -40,7 +40,10 @@ def pods_of(
         count = each.count if given.count is None else given.count
         if len(found) + count > MOST_PODS:
             return f"it has more than {MOST_PODS} pods"
-        for domain, number in _domains(each, given, count):
+        domains = _domains(given, count)
+        if domains is None:
+            return f"its topologyAssignment of {each.name} is not one of {count} pods"
+        for domain, number in domains:
             pod = read_pod(_pod(workload, each, given, flavors, domain), shapes)
             # A gang's rules are Kueue's own here: all at once.
             pod = replace(pod, gang=None, gang_said=None, gang_problem="")
@@ -59,18 +62,16 @@ def heads(found: Iterable[Promised]) -> list[PodView]:
     return list({id(each.pod.shape): each.pod for each in found}.values())
 
 
-def _domains(pod_set: PodSet, given: Assignment, count: int) -> list[tuple[Mapping[str, str], int]]:
-    """Labels of nodes, and how many pods of the set go there."""
+def _domains(given: Assignment, count: int) -> list[tuple[Mapping[str, str], int]] | None:
+    """Labels of nodes, and how many pods of the set go there; None: Kueue contradicts itself."""
     chosen = given.topology_assignment
     if chosen is None:
         return [({}, count)]
     try:
         domains: list[tuple[Mapping[str, str], int]] = list(chosen.domains())
     except (IndexError, ValueError):
-        raise errors.ParseError("topologyAssignment", pod_set.name, "lengths differ") from None
-    if sum(number for _, number in domains) != count:
-        raise errors.ParseError("topologyAssignment", pod_set.name, f"not of {count} pods")
-    return domains
+        return None
+    return domains if sum(number for _, number in domains) == count else None
 
 
 def _pod(

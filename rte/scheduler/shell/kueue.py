@@ -62,6 +62,7 @@ class KueueDriver:
         scheduler: knows the cluster, and would place pods.
         hold_s: see :class:`Admissions`.
         may_write: whether this replica is the active one, asked before each write.
+        spawn: runs something beside the decisions.
         metrics: of the scheduler.
     """
 
@@ -73,32 +74,32 @@ class KueueDriver:
         *,
         hold_s: float,
         may_write: Callable[[], bool],
+        spawn: Callable[[Coroutine[None, None, None]], None],
         metrics: SchedulerMetrics,
     ) -> None:
-        self._client, self._may_write, self._metrics = client, may_write, metrics
+        self._client, self._may_write, self._spawn = client, may_write, spawn
+        self._metrics = metrics
         self._machine = Admissions(controller, scheduler, hold_s)
         self._wake = asyncio.Event()
-        self._tasks: asyncio.TaskGroup | None = None
         self._asked: Solve | None = None
         scheduler.listeners.append(self._on_cluster)
 
     async def run(self) -> None:
         """Try Workloads as they come, until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
-            while True:
-                due = self._machine.deadline()
-                left = None if due is None else max(_LEAST_S, due - time.time())
-                try:
-                    async with asyncio.timeout(left):
-                        await self._wake.wait()
-                except TimeoutError:
-                    self.feed(Tick())
-                self._wake.clear()
-                while self._may_write() and self._machine.has_work(time.time()):
-                    started = time.perf_counter()
-                    self.feed(Turn())
-                    await self._solve()
-                    await asyncio.sleep((TURN - 1) * (time.perf_counter() - started))
+        while True:
+            due = self._machine.deadline()
+            left = None if due is None else max(_LEAST_S, due - time.time())
+            try:
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
+            except TimeoutError:
+                self.feed(Tick())
+            self._wake.clear()
+            while self._may_write() and self._machine.has_work(time.time()):
+                started = time.perf_counter()
+                self.feed(Turn())
+                await self._solve()
+                await asyncio.sleep((TURN - 1) * (time.perf_counter() - started))
 
     def feed(self, event: Event) -> None:
         """Give the machine an event, and see to what it wants done."""
@@ -118,11 +119,6 @@ class KueueDriver:
 
     def _on_cluster(self, events: Sequence[ClusterEvent]) -> None:
         self.feed(Happened(events))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        if self._tasks is None:
-            raise RuntimeError("not running")
-        self._tasks.create_task(work)
 
     async def _solve(self) -> None:
         """Answer what was asked; meanwhile others get their turns."""

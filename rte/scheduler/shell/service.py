@@ -165,6 +165,7 @@ class Scheduler:
                 self.machine,
                 hold_s=settings.kueue_hold,
                 may_write=self.is_active,
+                spawn=self.spawn,
                 metrics=self.metrics,
             )
         self._binder = Binder(client, left_s=self._left_s, timeout_s=settings.bind_timeout)

@@ -62,6 +62,7 @@ class Quota:
         self.pending: list[Judge] = []
         self.asked: list[Solve] = []
         self.answers = True
+        self.loses_checks = False
         self.first_listed = (CHECKS, FLAVORS, WORKLOADS)
         self.writes = True
         self.effects: list[Effect] = []
@@ -265,7 +266,7 @@ class Quota:
                 self.pending.append(effect)
             elif isinstance(effect, Solve):
                 self.asked.append(effect)
-            elif isinstance(effect, Activate):
+            elif isinstance(effect, Activate) and not self.loses_checks:
                 condition = dict(effect.condition)
                 obj = {**self.checks[effect.name], "status": {"conditions": [condition]}}
                 self._put(CHECKS, self.checks, effect.name, obj)

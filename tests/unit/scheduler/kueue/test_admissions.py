@@ -28,6 +28,16 @@ def test_the_check_becomes_active_under_our_controller_name_only() -> None:
     assert "status" not in made.checks["foreign"]
 
 
+def test_a_check_that_could_not_be_written_is_written_again() -> None:
+    made = Quota()
+    made.loses_checks = True
+    made.check()
+    assert "status" not in made.checks[CHECK]
+    made.loses_checks = False
+    made.pass_time(machines.ACTIVATE_AGAIN_S)
+    assert made.checks[CHECK]["status"]["conditions"][0]["status"] == "True"
+
+
 def test_a_check_with_parameters_is_not_active() -> None:
     made = quota()
     made.check("configured", parameters={"apiGroup": "a", "kind": "B", "name": "c"})
