@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rte.scheduler.kueue.messages import Effect, Event
     from rte.scheduler.kueue.objects import AdmissionCheck, Workload
     from rte.scheduler.kueue.promises import Promised
-    from rte.scheduler.loop.gangs.decide import Question
     from rte.scheduler.loop.machine import Machine
 
 #: Room is promised for so long after Kueue has admitted a Workload; its pods are bound by then, or
@@ -91,7 +90,6 @@ class _Trial:
     workload: Workload
     found: Sequence[Promised]
     ahead: Sequence[PodView]
-    question: Question
     began: float
 
 
@@ -341,11 +339,11 @@ class Admissions:
             self._refuse(workload, wait, found, now)
             return
         wait.heads, ahead = pods.heads(found), self._promises.left()
-        question = self._scheduler.rehearse([*ahead, *(each.pod for each in found)])
+        question = self._scheduler.rehearse(ahead, [each.pod for each in found])
         if isinstance(question, str):
             self._refuse(workload, wait, question, now)
             return
-        self._trial = _Trial(workload, found, ahead, question, now)
+        self._trial = _Trial(workload, found, ahead, now)
         self._effects.append(Solve(key, question))
 
     def _solved(self, event: Solved, now: float) -> None:
@@ -360,7 +358,7 @@ class Admissions:
         if self._known.workloads[event.key] is not trial.workload or self._has_promised_more(trial):
             wait.is_due = True
             return
-        why = self._scheduler.rehearsed(trial.question, event.found, len(trial.ahead))
+        why = self._scheduler.rehearsed(event.found)
         if why:
             self._refuse(trial.workload, wait, why, now)
             return

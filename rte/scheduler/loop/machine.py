@@ -217,13 +217,13 @@ class Machine:
             group.told = (self.cluster.sequence, text)
         return text
 
-    def rehearse(self, pods: Sequence[PodView]) -> Question | str:
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
         """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
-        return self._gangs.rehearse(pods)
+        return self._gangs.rehearse(ahead, pods)
 
-    def rehearsed(self, question: Question, found: Found, ahead: int) -> str:
+    def rehearsed(self, found: Found) -> str:
         """Why they would not all be placed now; empty: they would."""
-        return self._gangs.rehearsed(question, found, ahead)
+        return self._gangs.rehearsed(found)
 
     def _is_explained(self, pod: PodView) -> bool:
         group = self.queue.group_of(pod.uid)

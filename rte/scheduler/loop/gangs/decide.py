@@ -8,7 +8,7 @@ kube-scheduler does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rte.placement.joint.fit import FitTable
@@ -54,12 +54,14 @@ class Question:
         wanted: pods, and how many of them need a place.
         nodes: on which these may be.
         members: the pods as the solver sees them.
+        ahead: so many of the pods, the first, were let start before.
         steps: admissions that may be predicted.
     """
 
     wanted: Wanted
     nodes: Sequence[Node]
     members: Sequence[Member]
+    ahead: int = 0
     steps: int = STEPS
 
     def solve(self) -> Answer:
@@ -81,18 +83,45 @@ class Question:
         return None
 
     def find_out(self) -> Found:
-        """Both."""
+        """Both; pods that were let start before and have lost their room are in nobody's way."""
         answer = self.solve()
-        missing = None if answer.verdict is Verdict.FITS else self.missing(answer)
-        return Found(answer=answer, missing=missing)
+        if answer.verdict is Verdict.FITS:
+            return Found(question=self, answer=answer)
+        rest = self._feasible()
+        if rest is not self:
+            return rest.find_out()
+        return Found(question=self, answer=answer, missing=self.missing(answer))
+
+    def _feasible(self) -> Question:
+        """This question without those of the first pods that are proven to find no place alone."""
+        first = self._of(range(self.ahead), self.ahead)
+        answer = first.solve() if self.ahead else None
+        if answer is None or answer.verdict is not Verdict.DOES_NOT_FIT:
+            return self
+        pods = self.wanted.pods
+        kept = [place for place in range(self.ahead) if pods[place].uid in answer.places]
+        return self._of([*kept, *range(self.ahead, len(pods))], len(kept))
+
+    def _of(self, places: Sequence[int], ahead: int) -> Question:
+        pods = tuple(self.wanted.pods[place] for place in places)
+        wanted = replace(self.wanted, pods=pods, need=len(pods))
+        members = [self.members[place] for place in places]
+        return replace(self, wanted=wanted, members=members, ahead=ahead)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What was found out: the solver's answer, and what one more pod lacks where too few fit."""
+    """What was found out.
 
+    Attributes:
+        question: that was answered in the end.
+        answer: of the solver.
+        missing: a pod without a place, and what it lacks, where too few fit.
+    """
+
+    question: Question
     answer: Answer
-    missing: tuple[PodView, Missing] | None
+    missing: tuple[PodView, Missing] | None = None
 
 
 class Decider:

@@ -197,29 +197,30 @@ class Gangs:
         self._take_up(before)
         return []
 
-    def rehearse(self, pods: Sequence[PodView]) -> Question | str:
-        """What has to be found out about pods that do not exist yet, were they a gang; a text where
-        one of them can be placed nowhere.
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
+        """What has to be found out about pods that do not exist yet, were they a gang, beside those
+        that were let start ``ahead`` of them; a text where one of them can be placed nowhere.
         """
-        for pod in {id(pod.shape): pod for pod in pods}.values():
-            if problem := problem_of(self._cycle, pod):
+        heads = {id(pod.shape): pod for pod in (*ahead, *pods)}
+        problems = {key: problem_of(self._cycle, pod) for key, pod in heads.items()}
+        for pod in pods:
+            if problem := problems[id(pod.shape)]:
                 return f"{pod.key} can be placed nowhere: {problem}"
-        question = self._decider.question(units.Wanted(pods=tuple(pods), need=len(pods)))
-        return replace(question, steps=_STEPS)
+        before = [pod for pod in ahead if not problems[id(pod.shape)]]
+        everybody = (*before, *pods)
+        question = self._decider.question(units.Wanted(pods=everybody, need=len(everybody)))
+        return replace(question, ahead=len(before), steps=_STEPS)
 
-    def rehearsed(self, question: Question, found: Found, ahead: int) -> str:
-        """Why they would not all be placed now; empty: they would.
-
-        ``ahead``: so many of them, the first, were let start before; the text says so.
-        """
-        pods, known = question.wanted.pods, self._cluster.pods
-        known.update((pod.uid, pod) for pod in pods)
+    def rehearsed(self, found: Found) -> str:
+        """Why they would not all be placed now; empty: they would."""
+        wanted, known = found.question.wanted, self._cluster.pods
+        known.update((pod.uid, pod) for pod in wanted.pods)
         try:
-            attempt = self._decider.conclude(question.wanted, found.answer)
+            attempt = self._decider.conclude(wanted, found.answer)
         finally:
-            for pod in pods:
+            for pod in wanted.pods:
                 del known[pod.uid]
-        return "" if attempt.places else words.unrehearsed(question, found, ahead, self._cycle)
+        return "" if attempt.places else words.unrehearsed(found, self._cycle)
 
     def refused(self, pod: PodView, now: float) -> list[Effect]:
         """The gang of the pod fits nowhere: room may be made for it."""

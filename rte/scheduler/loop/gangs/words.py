@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt, Found, Question
+    from rte.scheduler.loop.gangs.decide import Attempt, Found
     from rte.scheduler.loop.gangs.unit import Tally
 
 
@@ -60,9 +60,9 @@ def unplaced(
     return f"{text}; {missing}" if missing else text
 
 
-def unrehearsed(question: Question, found: Found, ahead: int, cycle: Cycle) -> str:
-    """Pods that do not exist yet would not all find a place; the first ``ahead`` were let in."""
-    pods, answer = question.wanted.pods, found.answer
+def unrehearsed(found: Found, cycle: Cycle) -> str:
+    """Pods that do not exist yet would not all find a place."""
+    pods, ahead, answer = found.question.wanted.pods, found.question.ahead, found.answer
     before = f", {ahead} of them let start before," if ahead else ""
     head = f"of {len(pods)} pods{before}"
     if answer.verdict is Verdict.FITS:

@@ -181,6 +181,16 @@ def test_a_promise_stands_while_another_check_is_waited_for() -> None:
     assert made.state(second)["state"] == "Pending"
 
 
+def test_who_has_lost_the_promised_room_is_in_nobodys_way() -> None:
+    made = quota(nodes=2, hold_s=1e6)
+    made.workload("first", pod_set(cpu="8", nodeSelector={"kubernetes.io/hostname": "n0"}))
+    made.settle()
+    made.desk.delete("nodes", "n0")
+    second = made.workload("second", pod_set(cpu="8"))
+    made.settle()
+    assert made.state(second)["state"] == "Ready"
+
+
 def test_promises_are_known_after_a_restart() -> None:
     made = quota(nodes=2, hold_s=1e6)
     first = made.workload("first", pod_set(count=3))

@@ -108,11 +108,10 @@ class Admission(RuleBasedStateMachine):
                 )
                 assert isinstance(found, list)
                 ahead = quota.machine._promises.left()
-                pods = [*ahead, *(each.pod for each in found)]
-                question = quota.desk.machine.rehearse(pods)
+                question = quota.desk.machine.rehearse(ahead, [each.pod for each in found])
                 assert not isinstance(question, str)
-                assert quota.desk.machine.rehearsed(question, question.find_out(), len(ahead)), key
+                assert quota.desk.machine.rehearsed(question.find_out()), key
 
 
-Admission.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Admission.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
 TestAdmission = Admission.TestCase
