@@ -280,12 +280,11 @@ def kueue() -> Path:
                 _go(work, "get", f"sigs.k8s.io/kueue/cmd/kueue@v{KUEUE_VERSION}")
                 package = "sigs.k8s.io/kueue/cmd/kueue"
                 _go(work, "build", "-mod=mod", "-ldflags", "-s -w", "-o", "kueue", package)
-                shutil.copytree(
-                    Path(download["Dir"]) / "config" / "components",
-                    folder / "config",
-                    copy_function=shutil.copyfile,
-                    dirs_exist_ok=True,
-                )
+                for part in ("crd/bases", "webhook"):
+                    target = folder / "config" / part
+                    target.mkdir(parents=True, exist_ok=True)
+                    for file in (Path(download["Dir"]) / "config/components" / part).iterdir():
+                        shutil.copyfile(file, target / file.name)
                 _publish(work / "kueue", folder / "kueue")
     return folder
 
