@@ -17,6 +17,7 @@ from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.descheduling import Descheduling
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.making_room import MakingRoom
@@ -28,7 +29,7 @@ from rte.scheduler.report.predictions import Predictions
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Passed, Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Effect, Event
+    from rte.scheduler.loop.gangs.decide import Found, Question
+    from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.waiting import Waiting
@@ -81,6 +83,7 @@ class Machine:
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         patience: seconds for which a pod that some node takes, though not well, waits for better.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        move_every: seconds between two pods that are moved for others; 0: none is.
         also: further names.
 
     Attributes:
@@ -89,6 +92,7 @@ class Machine:
         queue: who waits.
         intake: objects of the API into the cluster.
         active: this replica decides.
+        listeners: told of what has changed in the cluster, after each event.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Machine:
         reserve_after: float = 0.0,
         patience: float = 0.0,
         gang_timeout: float = 60.0,
+        move_every: float = 0.0,
         also: Sequence[str] = (),
     ) -> None:
         self._name = name
@@ -110,6 +115,7 @@ class Machine:
         self.queue = Queue()
         self.intake = Intake(self.cluster)
         self.active = False
+        self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
         self._room = MakingRoom(
             self.cluster,
             self.cycle,
@@ -127,6 +133,7 @@ class Machine:
             self._unreserve,
             gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
+        self._moves = Descheduling(self.cluster, self.cycle, self.queue, self._room, move_every)
         self._rejections = Rejections(self.cluster)
         self._predictions = Predictions()
         self._in_force: dict[str, _InForce] = {}
@@ -159,21 +166,12 @@ class Machine:
                     self._taken(event.collection, taken, now)
             case messages.Leading():
                 self._lead(active=event.active)
-            case messages.Bound():
-                self._bound(event, now)
-            case messages.TakenBack():
-                self._taken_back(event, now)
-            case messages.Evicted():
-                self._evicted(event, now)
-            case messages.Reread():
-                self._compare(
-                    event.node, self._predictions.judge_refusals(self.cluster.entry(event.node))
-                )
-                self._rejections.due(event.node, now)
             case messages.Tick():
                 self._tick(now)
             case messages.Turn():
                 self._turn(now)
+            case _:
+                self._answered(event, now)
         self._wake(now)
         effects, self._effects = self._effects, []
         return effects
@@ -219,9 +217,37 @@ class Machine:
             group.told = (self.cluster.sequence, text)
         return text
 
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
+        """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
+        return self._gangs.rehearse(ahead, pods)
+
+    def rehearsed(self, found: Found) -> str:
+        """Why they would not all be placed now; empty: they would."""
+        return self._gangs.rehearsed(found)
+
     def _is_explained(self, pod: PodView) -> bool:
         group = self.queue.group_of(pod.uid)
         return group is not None and group.told[0] == self.cluster.sequence and bool(group.told[1])
+
+    def _answered(self, event: Answer, now: float) -> None:
+        """An effect was carried out."""
+        match event:
+            case messages.Bound():
+                self._bound(event, now)
+            case messages.TakenBack():
+                self._taken_back(event, now)
+            case messages.Evicted():
+                self._evicted(event, now)
+            case messages.Planned():
+                self._effects += self._moves.planned(event, now)
+                self._watch_nominations(now)
+            case messages.Moved():
+                self._effects += self._moves.moved(event, now)
+            case messages.Reread():
+                self._compare(
+                    event.node, self._predictions.judge_refusals(self.cluster.entry(event.node))
+                )
+                self._rejections.due(event.node, now)
 
     # --- what watches tell -----------------------------------------------------------------------
 
@@ -567,6 +593,8 @@ class Machine:
                 if record.pod.uid in self.queue:
                     self.queue.push(record.pod, self._key(record.pod), now)
         while events := self.cluster.drain():
+            for listen in self.listeners:
+                listen(events)
             names = {event.node for event in events}
             for name in names:
                 self._room.changed(name)
@@ -653,6 +681,7 @@ class Machine:
         if self.active:
             self._effects += self._gangs.second(now)
             self._effects += self._room.reserve(now)
+            self._effects += self._moves.second(now)
             self._watch_nominations(now)
         self._at(now + _SECOND, "second", "")
         for plugin in self.cycle.profile.clocked:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rte.cli import defrag, main
-from rte.sim.apiserver import StatusError
+from rte.cli import main
+from rte.scheduler.framework import objects as views
 from tests.unit.cli.objects import node_objects, pod_yaml
 from tests.unit.scheduler.town import Town, until
 
@@ -72,7 +72,7 @@ def test_budgets_labels_and_annotations_keep_pods_where_they_are(write, capsys):
     for item in objects:
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}),
-            defrag.STAYS: "false",
+            views.STAYS: "false",
         }
     assert main([*words, write("stay.yaml", objects)]) == 1
 
@@ -153,34 +153,8 @@ def test_wrong_usage_is_one_line(write, cluster, capsys, more, words):
 # In a cluster
 
 
-async def recreate(town, names, owner):
-    """The controller: a pod that is gone comes again under another name, unbound."""
-    generation = dict.fromkeys(names, 0)
-    while True:
-        for name, cpus in names.items():
-            try:
-                town.get(name if not generation[name] else f"{name}-{generation[name]}")
-            except StatusError:
-                generation[name] += 1
-                town.pod(f"{name}-{generation[name]}", cpus, owner=owner)
-        await asyncio.sleep(0.02)
-
-
-class OwnedTown(Town):
-    """Pods with a controller."""
-
-    def pod(self, name, cpu="2", *, owner="", **options):
-        super().pod(name, cpu, **options)
-        if owner:
-            reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set"}
-            reference |= {"uid": owner, "controller": True}
-            obj = self.api.get("pods", name, "default")
-            obj["metadata"]["ownerReferences"] = [reference]
-            self.api.update("pods", obj)
-
-
 async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
-    async with OwnedTown(tmp_path) as town:
+    async with Town(tmp_path) as town:
         await town.node("a")
         await town.node("b")
         async with town.scheduler():
@@ -190,7 +164,7 @@ async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
                 await until(lambda name=name: town.phase(name) == "Running")
             town.pod("large", "8")
             await until(lambda: town.condition("large"))
-            controller = asyncio.create_task(recreate(town, sizes, "owner"))
+            controller = asyncio.create_task(town.recreate(sizes, owner="owner"))
             try:
                 words = ["defrag", "large", "--apply", "--kubeconfig", str(tmp_path / "kubeconfig")]
                 code = await asyncio.to_thread(main, [*words, "--timeout", "20"])
@@ -207,7 +181,7 @@ async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
 
 
 async def test_a_pod_that_nobody_creates_again_is_told(tmp_path, capsys):
-    async with OwnedTown(tmp_path) as town:
+    async with Town(tmp_path) as town:
         await town.node("a")
         await town.node("b")
         async with town.scheduler():
