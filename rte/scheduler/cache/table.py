@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rte.model.pod import ContainerKind
-from rte.scheduler.framework.node import UNBOUNDED
+from rte.scheduler.framework.room import UNBOUNDED
+from rte.scheduler.framework.shape import memory_tie
 from rte.scheduler.plugins import (
     node_affinity,
     node_declared_features,
@@ -134,8 +135,9 @@ class Table:
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
-        # Containers of up to so many CPUs must go to one zone under restricted.
+        # Under restricted, whoever asks for so many CPUs or so much memory must go to one zone.
         self._bound = np.zeros(0, dtype=np.int64)
+        self._tied = np.zeros(0, dtype=np.int64)
         # One line for each position of a zone: reductions over zones then run along the nodes.
         self._cpus = np.zeros((1, 0), dtype=np.int32)
         self._memory = np.zeros((1, 0), dtype=np.int64)
@@ -319,24 +321,26 @@ class Table:
     def _fits_zones(self, shape: Shape, rows: Rows | slice) -> Mask:
         """Rows where each container, or the pod, finds a zone if it must have one.
 
-        It must under single-numa-node. Under restricted it must find its CPUs in one zone if some
-        zone is large enough: wider hints are not preferred then.
+        It must under single-numa-node, and under restricted where
+        :class:`rte.scheduler.framework.room.ZoneBound` says so.
         """
-        pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
-        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
-        together = sum(cpus for _, cpus in running)
-        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running), rows)
-        fits: Mask = (self._cpus_together[rows] >= together) & (whole | ~self._by_pod[rows])
-        for container, cpus in pairs:
+        if shape.pod.pod_requests is not None:
+            return np.ones(len(self._zoned[rows]), dtype=np.bool_)
+        needs, boxes = shape.needs, shape.pod.containers
+        running = sum(_bytes(box) for box in boxes if box.kind is not ContainerKind.INIT)
+        whole = self._in_zones(needs.pod_cpus, running, needs.pod_memory, rows)
+        each = np.ones_like(whole)
+        for box, cpus in zip(boxes, shape.exclusive_cpus, strict=True):
             if cpus:
-                fits &= self._in_one_zone(cpus, _bytes(container), rows)
-        return fits | ~self._zoned[rows]
+                each &= self._in_zones(cpus, _bytes(box), memory_tie(box), rows)
+        fits: Mask = np.where(self._by_pod[rows], whole, each)
+        return (fits & (self._cpus_together[rows] >= needs.pod_cpus)) | ~self._zoned[rows]
 
-    def _in_one_zone(self, cpus: int, memory: int, rows: Rows | slice) -> Mask:
+    def _in_zones(self, cpus: int, memory: int, tie: int, rows: Rows | slice) -> Mask:
         enough = self._cpus[:, rows] >= cpus
         single = np.logical_or.reduce(enough & (self._memory[:, rows] >= memory), axis=0)
-        restricted = (self._bound[rows] < cpus) | np.logical_or.reduce(enough, axis=0)
-        found: Mask = np.where(self._single[rows], single, restricted)
+        wide = (self._bound[rows] < cpus) & (self._tied[rows] < tie)
+        found: Mask = np.where(self._single[rows], single, wide | enough.any(axis=0))
         return found
 
     # --- loading ---------------------------------------------------------------------------------
@@ -352,6 +356,7 @@ class Table:
             "_cpus_together",
             "_broken_up",
             "_bound",
+            "_tied",
             "_zone_count",
             "_loaded",
         ):
@@ -399,10 +404,9 @@ class Table:
             or entry.distrust()
         )
         self._by_pod[row] = config.topology_scope == "pod"
-        sizes = [cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()]
-        bound = config.topology_policy == "restricted" and config.cpu_policy == "static"
-        # With options of the CPU manager wider hints may be preferred.
-        self._bound[row] = max(sizes, default=0) if bound and not config.cpu_options else 0
+        bound = entry.zone_bound()
+        self._bound[row] = bound.size if bound.size < UNBOUNDED else 0
+        self._tied[row] = bound.memory
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
             self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))

@@ -573,7 +573,7 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self._helps, self.cycle.room, self.cluster.sequence)
+            self.queue.wake(events, self._helps, self.cycle.rooms, self.cluster.sequence)
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
         if is_gang(group.key):

@@ -209,10 +209,10 @@ def test_who_is_not_asked_could_not_have_been_helped(policy, held, asked, memory
     for kind in (Kind.REPORT, Kind.POD_GONE, Kind.NODE_ALLOCATABLE):
         event = ClusterEvent(kind, "n")
         for names in (plugins, *(frozenset({name}) for name in plugins)):
-            room = world.cycle.room(event, names)
-            assert room is not None
+            rooms = world.cycle.rooms(event, names)
+            assert rooms is not None
             if world.cycle.profile.helps(event, pod, names, world.cluster):
-                assert all(need <= has for need, has in zip(pod.shape.needs, room, strict=True))
+                assert all(room.holds(pod.shape.needs) for room in rooms)
 
 
 def test_a_report_wakes_only_those_whom_its_node_can_hold() -> None:
