@@ -98,7 +98,7 @@ def is_ample(units: Collection[_Amounts], room: Sequence[_Amounts]) -> bool:
 
 
 def _can_be_filled_up(unit: _Amounts, total: Sequence[int], room: Sequence[_Amounts]) -> bool:
-    spent, resources = 0.0, set()
+    spent, resources = 0.0, set[int]()
     for zone in room:
         shares = {
             resource: (free - asked + 1) / (whole - asked) if free >= asked else 0.0
