@@ -26,6 +26,7 @@ from rte.scheduler.plugins import (
     taint_toleration,
 )
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -182,6 +183,22 @@ class Table:
         rows = np.flatnonzero(ok)
         return Screened(rows, self._preference(shape, rows), frozenset(dropped))
 
+    def roomy(self, shape: Shape, rows: Sequence[int]) -> Screened:
+        """Which of these rows do not refuse a pod for want of room; they are in no order."""
+        left, dropped = np.array(rows, dtype=np.intp), set()
+        for name, amount in shape.totals.items():
+            column = self._totals.get(name)
+            enough = left[:0] if column is None else left[column[left] >= amount]
+            if len(enough) < len(left):
+                dropped.add(NodeResourcesFit.name)
+            left = enough
+        if any(shape.exclusive_cpus):
+            enough = left[self._fits_zones(shape, left)]
+            if len(enough) < len(left):
+                dropped.add(NodeResourceTopology.name)
+            left = enough
+        return Screened(left, np.zeros(len(left), dtype=np.int64), frozenset(dropped))
+
     def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
         """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.
 
@@ -246,7 +263,7 @@ class Table:
             column = self._totals.get(name)
             if column is None:
                 column = np.zeros(self._rows, dtype=np.int64)
-            yield _Rule("NodeResourcesFit", column >= amount, node_resources_fit.why(name))
+            yield _Rule(NodeResourcesFit.name, column >= amount, node_resources_fit.why(name))
         if shape.may_need_zone and any(shape.exclusive_cpus):
             ok = self._kept(shape.kubelet_key, lambda some: self._fits_zones(shape, some))
             yield _Rule(NodeResourceTopology.name, ok, "TopologyAffinityError")

@@ -60,6 +60,9 @@ ENOUGH = 4
 #: So many nodes are checked without a screen.
 _FEW = 4
 
+#: Of more nodes than these the columns tell sooner which have room.
+_MANY = 8
+
 #: Stand for the plugin of a refusal for the sake of a pod that waits there, and of one by something
 #: that passes by itself.
 NOMINATED, WAITS = "Nominated", "Waits"
@@ -409,11 +412,14 @@ class Cycle:
         known = {entry.name for entry in changed}
         others = (self._cluster.nodes.get(name) for name in helped if name not in known)
         changed += [entry for entry in others if entry is not None]
-        return [
-            entry
-            for entry in changed
-            if entry.info is not None and not self._is_too_small(pod.shape, entry, refused_by)
-        ]
+        changed = [entry for entry in changed if entry.info is not None]
+        if len(changed) <= _MANY:
+            return [e for e in changed if not self._is_too_small(pod.shape, e, refused_by)]
+        self._refresh()
+        roomy = self._table.roomy(pod.shape, [entry.row for entry in changed])
+        refused_by |= roomy.dropped
+        left = set(roomy.rows.tolist())
+        return [entry for entry in changed if entry.row in left or entry.held_off]
 
     def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
         """Whether the node refuses the pod by amounts alone; by which rule is added."""

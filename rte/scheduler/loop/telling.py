@@ -32,8 +32,9 @@ REPEAT_S = 300.0
 #: So many explanations are made at one deadline; the others follow a moment later.
 _EXPLANATIONS, _NEXT_S = 4, 0.01
 
-#: A pod whose verdict was told is explained again after so long at the earliest.
-_EXPLAIN_AGAIN_S = 5.0
+#: A pod whose verdict was told is explained again after so long at the earliest, and after so long
+#: for each shape that waits: together they take a bounded share of the time.
+_EXPLAIN_AGAIN_S, _EACH_S = 5.0, 0.05
 
 
 class Telling:
@@ -68,7 +69,8 @@ class Telling:
             record.refused_since = now
             due = now + TELL_AFTER_S
             if record.told:
-                due = max(due, record.explained_at + _EXPLAIN_AGAIN_S)
+                after = max(_EXPLAIN_AGAIN_S, _EACH_S * self._queue.shapes())
+                due = max(due, record.explained_at + after)
             self._timers.at(due, Due.TELL, record.pod.uid)
 
     def why(self, pod: PodView) -> tuple[str, list[Effect]]:

@@ -65,6 +65,10 @@ class Queue:
         group = self._groups.get(record.key) if record else None
         return group if group is not None and uid in group.pods else None
 
+    def shapes(self) -> int:
+        """So many groups wait."""
+        return len(self._groups)
+
     def sizes(self) -> dict[str, int]:
         """Pods by queue, in kube-scheduler's terms."""
         asleep = sum(len(group.pods) for group in self._groups.values() if group.sleeping)

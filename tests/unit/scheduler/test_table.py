@@ -112,6 +112,7 @@ def test_what_zones_rule_out_at_a_glance_is_refused_by_the_managers(
             assert entry.zone_bound().lets(pod.shape.needs)
         if not world.cycle.check(entry, pod).reason:
             assert entry.row in list(table.screen(pod.shape).best_first())
+            assert table.roomy(pod.shape, [entry.row]).rows.tolist() == [entry.row]
 
 
 def test_under_pod_scope_a_container_may_need_more_than_any_zone_has_left() -> None:
