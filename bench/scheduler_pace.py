@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from bench.lib import bed
-from bench.scheduler_scale import GIB, machine, pod_object, stored, topology
+from bench.lib.kubelets import static_config
+from bench.scheduler_scale import machine, pod_object, stored, topology
 from rte import nrt, placement
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.kube.resources import NODES, NRTS, PODS
 from rte.kube.watch import watch
-from rte.model.node import KubeletConfig, NodeReading
+from rte.model.node import NodeReading
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.shape import Shapes
 
@@ -120,17 +121,8 @@ def report_of(name: str, state: NodeState) -> dict[str, Any]:
 
 
 def kubelet_state(number: int) -> NodeState:
-    config = KubeletConfig(
-        topology_policy="single-numa-node",
-        cpu_policy="static",
-        reserved_cpus=1,
-        cpu_reservation_milli=1000,
-        memory_policy="Static",
-        reserved_memory={0: {"memory": GIB}},
-        node_reserved={"cpu": 1000, "memory": GIB},
-    )
     shape = topology(2, 4 if number % 2 else 8)
-    return placement.initial_state(shape, config, {}, "v1.35.4")
+    return placement.initial_state(shape, static_config(), {}, "v1.35.4")
 
 
 def node_object(number: int, name: str, state: NodeState) -> dict[str, Any]:
