@@ -83,7 +83,7 @@ async def watch(
             began = clock()
             async with aclosing(client.stream(path, params, silence_s=seconds + 30)) as lines:
                 async for line in lines:
-                    event = _event(line)
+                    event = read_event(line)
                     version = known = _version(line["object"]) or version
                     failures = 0
                     if event:
@@ -135,7 +135,7 @@ def _still_good(
     return version, known
 
 
-def _event(line: Any) -> Event | None:
+def read_event(line: Any) -> Event | None:
     """The event of one line; None for a bookmark.
 
     Raises:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.foreign.zones import is_memory, is_native
+from rte.placement.foreign.zones import is_native
+from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rte.nrt import policies
 from rte.placement.foreign import zones
+from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
     from rte.nrt.reader import NRT
@@ -27,7 +28,7 @@ def zone_table(decoded: NRT) -> zones.ZoneTable:
                 id=zone.id,
                 available={name: each.available for name, each in zone.resources.items()},
                 total={
-                    name: each.allocatable if zones.is_memory(name) else each.capacity
+                    name: each.allocatable if is_memory(name) else each.capacity
                     for name, each in zone.resources.items()
                 },
                 costs={

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import orjson
 from aiohttp import web
 
 from rte import errors
@@ -107,6 +108,11 @@ async def serve(
     app.router.add_get("/readyz", readyz)
     app.router.add_routes(routes)
     await listen(app, address, started=started, tls=tls)
+
+
+def json_response(body: Any, status: int = 200) -> web.Response:
+    """An answer to a question."""
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 
 
 async def listen(

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from rte import errors
 from rte.scheduler.front import answers
+from rte.telemetry import health
 from rte.view import page, tries
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def _send(response: web.StreamResponse, change: dict[str, Any]) -> None:
 
 
 def _json(body: Any, status: int = 200) -> web.Response:
-    response = web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+    response = health.json_response(body, status)
     response.headers["Cache-Control"] = "no-store"
     response.enable_compression()
     return response

@@ -99,13 +99,18 @@ def fresh_nodes(
     return make
 
 
+_BEGAN = pytest.StashKey[float]()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A failed test shows the last errors of every program of the cluster."""
+    """A failed test shows the last errors of every program that said something meanwhile."""
     report: Any = yield
+    began = item.stash.setdefault(_BEGAN, call.start)
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, clusters.Cluster):
         for log in sorted(running.dir.glob("*.log")) + sorted(running.dir.glob("n/*/*.log")):
-            name = str(log.relative_to(running.dir))
-            report.sections.append((f"{name} (last lines)", processes.tail(log, 8)))
+            if log.stat().st_mtime >= began:
+                name = str(log.relative_to(running.dir))
+                report.sections.append((f"{name} (last lines)", processes.tail(log, 8)))
     return report

@@ -31,6 +31,8 @@ HARDWARE = (
     "/proc/meminfo", "/proc/cpuinfo",
 )  # fmt: skip
 PODS = f"/api/v1/namespaces/{agents.NAMESPACE}/pods"
+#: What a page or a test may have applied of manifests/, besides the CRD.
+INSTALLABLE = ("nri", "extender", "pool", "scheduler", "default")
 
 
 def on_the_nodes_network(workload: Object, cluster: Cluster) -> Object:
@@ -80,6 +82,11 @@ def install(cluster: Cluster, folder: str, node: Node, *, agent_image: str = "")
     if agent_image:
         text = text.replace(f"image: {images.names()['agent']}\n", f"image: {agent_image}\n")
     cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
+
+
+def uninstall(cluster: Cluster) -> None:
+    """Delete all that any page or test may have applied, but the CRD and its objects."""
+    agents.remove(cluster, [obj for folder in INSTALLABLE for obj in render(folder)])
 
 
 def running(cluster: Cluster, name: str, seconds: float = 120) -> Object:

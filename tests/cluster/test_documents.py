@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.cluster import agents, builder
+from tests.cluster.field import uninstall
 from tests.cluster.kubelet_config import kubelet_config
 from tests.cluster.pods import container, pod
 from tests.documents import PAGES, ROOT, Command, commands
@@ -165,17 +166,15 @@ def test_what_installs_and_uninstalls(
     page: str, cluster: Cluster, shell: Callable[[str], None], tmp_path: Path
 ) -> None:
     write_cases(tmp_path)
-    for kind in ("crd", "default"):
-        cluster.kubectl("delete", "-k", f"manifests/{kind}", "--ignore-not-found")
+    uninstall(cluster)
+    cluster.kubectl("delete", "-k", "manifests/crd", "--ignore-not-found")
     if page == "docs/groups.md":
         agents.install_crd(cluster)
         shell("kubectl apply -k manifests/default")
     try:
         type_page(page, shell)
     finally:
-        for folder in ("nri", "extender", "scheduler", "default"):
-            cluster.kubectl("delete", "-k", f"manifests/{folder}", "--ignore-not-found")
-        agents.install.cache_clear()
+        uninstall(cluster)
         agents.install_crd(cluster)
 
 
@@ -196,9 +195,7 @@ def busy(cluster: Cluster, fresh_node: FreshNode, tmp_path: Path) -> Iterator[No
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(saved))
     write_cases(tmp_path)
     yield node
-    cluster.kubectl("delete", "-k", "manifests/scheduler", "--ignore-not-found")
-    cluster.kubectl("delete", "-k", "manifests/default", "--ignore-not-found")
-    agents.install.cache_clear()
+    uninstall(cluster)
 
 
 def write_cases(folder: Path) -> None:

@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from rte import nrt
 from rte.model import bits
@@ -24,9 +23,9 @@ from tests.cluster.field import (
     pinned_pod,
     running,
     state_of,
+    uninstall,
 )
 from tests.cluster.test_identity import LEASES
-from tests.cluster.test_layouts import render
 from tests.cluster.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -46,10 +45,7 @@ def bare_node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Node
     cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
     node = cluster.add_node(shape="2x8", version=request.param, images=images.archive())
     yield node
-    for folder in ("scheduler", "default"):
-        names = yaml.safe_dump_all(render(folder))
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-f", "-", text=names)
-    agents.install.cache_clear()  # what it had installed went with the rest
+    uninstall(cluster)
     node.remove()
     cluster.stop_role("scheduler")
 

@@ -59,6 +59,8 @@ def node(cluster: Cluster) -> Iterator[Node]:
         [sys.executable, "-m", "rte", "nri", "--socket", node.dir / "nri.sock",
          "--node-name", node.name],
     )  # fmt: skip
+    # Before that a container is created without being asked about.
+    processes.wait_until(lambda: "registered" in node.log("nri"), 60, "the plugin to be registered")
     cluster.spawn(
         "groups-scheduler",
         [sys.executable, "-m", "rte", "scheduler", "--no-leader-elect", "--listen=off",
@@ -155,7 +157,7 @@ def test_a_pod_finds_in_its_file_what_its_annotation_says(cluster: Cluster, node
 
     # 10 of 16 cores, of which one is reserved: the second pod has no place beside the first.
     processes.wait_until(
-        lambda: "processing groups: cpus" in refusal(cluster, pods[1]), 20, "a verdict", every=0.2
+        lambda: "processing groups: cpus" in refusal(cluster, pods[1]), 60, "a verdict", every=0.2
     )
     cluster.delete_pod(first)
     second = cluster.wait_pod(pods[1], "Running", seconds=90)

@@ -153,11 +153,11 @@ class CopyTable:
         sized: dict[str, Array] = {}
         for name, amount in _sum(units).items():
             if name not in self._sums:
-                known &= not _is_memory(name)
+                known &= not memory.is_memory(name)
                 continue
             sums, free = self._sums[name][rows], self._zonal[name][rows]
             here = sums != _ABSENT
-            known &= here | (not _is_memory(name))
+            known &= here | (not memory.is_memory(name))
             # A resource without zones has one size, 0: its devices may come from anywhere.
             loose = here & (self._sizes[name][rows] == 0)
             out = np.where(loose, np.minimum(out, sums // amount), out)
@@ -293,12 +293,12 @@ def _widths(unit: Unit, sizes: Mapping[str, Array], rows: int) -> tuple[Array, A
     """
     narrow, wide = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
     # The memory manager counts zones that are large enough for all its resources at once.
-    is_joint = sum(map(_is_memory, unit)) > 1
+    is_joint = sum(map(memory.is_memory, unit)) > 1
     for name, amount in unit.items():
         if name in sizes:
             zoned = sizes[name] != _ABSENT
             wide |= zoned & (sizes[name] < amount)
-            if not (is_joint and _is_memory(name)):
+            if not (is_joint and memory.is_memory(name)):
                 narrow |= zoned & (sizes[name] >= amount)
     return narrow, wide
 
@@ -311,7 +311,7 @@ def _units(pod: Pod, *, cpu_static: bool, memory_static: bool) -> list[Unit]:
         unit = {
             name: amount
             for name, amount in container.limits.items()
-            if name != "cpu" and not _is_memory(name)
+            if name != "cpu" and not memory.is_memory(name)
         }
         if pinned and cpu_static:
             unit["cpu"] = cpus.exclusive_cpus(pod, container)
@@ -319,10 +319,6 @@ def _units(pod: Pod, *, cpu_static: bool, memory_static: bool) -> list[Unit]:
             unit |= memory.requested(container.requests)
         out.append({name: amount for name, amount in unit.items() if amount})
     return out
-
-
-def _is_memory(name: str) -> bool:
-    return name == memory.MEMORY or name.startswith("hugepages-")
 
 
 def _sum(units: Iterable[Unit]) -> dict[str, int]:

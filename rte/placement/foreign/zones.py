@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.pod import QOS, Container, ContainerKind, Pod
+from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -303,11 +304,6 @@ def _holds(
         not search.counts(name) or sum(table.get(name, 0) for table in tables) >= amount
         for name, amount in wanted.items()
     )
-
-
-def is_memory(name: str) -> bool:
-    """Memory and huge pages: resources of the memory manager."""
-    return name == "memory" or name.startswith("hugepages-")
 
 
 def is_affine(name: str) -> bool:

@@ -59,7 +59,7 @@ class Spread:
         if not self._rules.memory or not demand.is_served(pod, self._rules):
             return units
         # The memory manager refuses a spread container that asks it for nothing.
-        if not all(any(map(_is_memory, box.requests)) for box in pod.containers):
+        if not all(any(map(memory.is_memory, box.requests)) for box in pod.containers):
             return None
         # Where some zone is out of reach for CPUs or devices, its memory is too.
         if self._rules.policy == merge.BEST_EFFORT and not self._reaches_all(units):
@@ -98,7 +98,7 @@ class Spread:
             (self._sums.get(name, 0) // amount for name, amount in wanted.items()), default=most
         )
         bound = min(bound, most)
-        if not bound or not any(map(_is_memory, wanted)):
+        if not bound or not any(map(memory.is_memory, wanted)):
             return bound
         if len(units) == 1:
             in_zones = sum(_times(row, _memory_of(units[0])) for row in self._zones)
@@ -112,7 +112,7 @@ class Spread:
         if any(amount > self._sums.get(name, 0) for name, amount in total.items()):
             return False
         kinds = [dict(each) for each in Counter(tuple(sorted(unit.items())) for unit in units)]
-        asking = [unit for unit in kinds if any(map(_is_memory, unit))]
+        asking = [unit for unit in kinds if any(map(memory.is_memory, unit))]
         if not asking:
             return True
         if not self._stays_single(asking) or (len(asking) < len(kinds) and len(self._unused) > 1):
@@ -165,13 +165,9 @@ def spread_of(state: NodeState) -> Spread | None:
 
 
 def _memory_of(unit: Unit) -> dict[str, int]:
-    return {name: amount for name, amount in unit.items() if _is_memory(name)}
+    return {name: amount for name, amount in unit.items() if memory.is_memory(name)}
 
 
 def _times(row: Mapping[str, int], unit: Unit) -> int:
     """How many such units a zone holds; resources that it does not know bound nothing."""
     return min((row[name] // amount for name, amount in unit.items() if name in row), default=1)
-
-
-def _is_memory(name: str) -> bool:
-    return name == memory.MEMORY or name.startswith("hugepages-")

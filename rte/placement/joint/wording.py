@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.model.quantity import format_bytes
+from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
     from rte.placement.joint.fit import Missing
@@ -21,7 +22,7 @@ def missing_words(missing: Missing) -> str:
 
 
 def _amount(name: str, value: int, *, in_zone: bool) -> str:
-    if name == "memory" or name.startswith("hugepages-"):
+    if is_memory(name):
         return f"{format_bytes(value)} of {name}"
     if name == "cpu":
         return f"{value if in_zone else value / 1000:g} CPUs"

@@ -30,6 +30,11 @@ _HUGEPAGES = "hugepages-"
 _UINT64 = (1 << 64) - 1
 
 
+def is_memory(name: str) -> bool:
+    """Memory and huge pages: resources of the memory manager."""
+    return name == MEMORY or name.startswith(_HUGEPAGES)
+
+
 def initial_rows(topology: Topology, config: KubeletConfig) -> dict[int, ZoneMemory]:
     """The state before any pod (getDefaultMachineState): huge pages are taken off memory.
 

@@ -118,11 +118,7 @@ def _check_reserved_memory(topology: Topology, config: KubeletConfig) -> None:
             )
         for name, amount in limits.items():
             totals[name] = totals.get(name, 0) + amount
-    node = {
-        name: amount
-        for name, amount in config.node_reserved.items()
-        if name == memory.MEMORY or name.startswith("hugepages-")
-    }
+    node = {name: amount for name, amount in config.node_reserved.items() if memory.is_memory(name)}
     for name in sorted({*totals, *node} if config.node_reserved else ()):
         if totals.get(name, 0) != node.get(name, 0):
             raise StartError(

@@ -10,10 +10,9 @@ from aiohttp import web
 from rte import errors
 from rte.scheduler.framework import objects
 from rte.scheduler.front import answers
+from rte.telemetry import health
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.shell.service import Scheduler
 
@@ -33,8 +32,8 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
             None,
         )
         if found is None:
-            return _json({"error": f"no such pod: {namespace}/{name}"}, status=404)
-        return _json(_explain(scheduler, found))
+            return health.json_response({"error": f"no such pod: {namespace}/{name}"}, status=404)
+        return health.json_response(_explain(scheduler, found))
 
     async def by_object(request: web.Request) -> web.Response:
         try:
@@ -43,15 +42,11 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
             obj["metadata"].setdefault("name", "pod")
             view = objects.read_pod(obj, scheduler.cluster.shapes)
         except (orjson.JSONDecodeError, AttributeError, errors.ParseError) as error:
-            return _json({"error": f"not a pod: {error}"}, status=400)
-        return _json(_explain(scheduler, view))
+            return health.json_response({"error": f"not a pod: {error}"}, status=400)
+        return health.json_response(_explain(scheduler, view))
 
     return [web.get("/explain", by_name), web.post("/explain", by_object)]
 
 
 def _explain(scheduler: Scheduler, pod: PodView) -> dict[str, Any]:
     return answers.explain_pod(scheduler.cluster, scheduler.cycle, pod).as_json()
-
-
-def _json(body: Mapping[str, Any], status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

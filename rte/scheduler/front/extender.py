@@ -17,7 +17,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from aiohttp import web
 
 from rte import errors
@@ -31,6 +30,7 @@ from rte.scheduler.front.wakeups import Wakeups
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.messages import Bound, Outcome, Seen
 from rte.scheduler.plugins import default_preemption
+from rte.telemetry import health
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -317,28 +317,24 @@ class Extender:
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             if not self._scheduler.is_active():
-                return _json({"Error": "this replica is standing by"}, status=503)
+                return health.json_response({"Error": "this replica is standing by"}, status=503)
             try:
-                return _json(verb(extender_args.parse(await request.read())))
+                return health.json_response(verb(extender_args.parse(await request.read())))
             except errors.ParseError as error:
-                return _json({"Error": f"bad request: {error}"}, status=400)
+                return health.json_response({"Error": f"bad request: {error}"}, status=400)
 
         return handle
 
     async def _bind_request(self, request: web.Request) -> web.Response:
         if not self._scheduler.is_active():
-            return _json({"Error": "this replica is standing by"}, status=503)
+            return health.json_response({"Error": "this replica is standing by"}, status=503)
         try:
             args = extender_args.parse(await request.read())
         except errors.ParseError as error:
-            return _json({"Error": f"bad request: {error}"}, status=400)
+            return health.json_response({"Error": f"bad request: {error}"}, status=400)
         # A bind that has begun is carried through even when kube-scheduler hangs up.
-        return _json(await asyncio.shield(self.bind(args)))
+        return health.json_response(await asyncio.shield(self.bind(args)))
 
 
 def _text(check: Status) -> str:
     return f"{check.reason}: {check.message}".rstrip(": ")
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

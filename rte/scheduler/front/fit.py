@@ -11,6 +11,7 @@ from aiohttp import web
 from rte import errors
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.gangs.desk import FitDesk
+from rte.telemetry import health
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +61,11 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
     async def answer(request: web.Request) -> web.Response:
         try:
             body = orjson.loads(await request.read())
-            return _json(_answer(desk, scheduler.cluster, body))
+            return health.json_response(_answer(desk, scheduler.cluster, body))
         except orjson.JSONDecodeError as error:
-            return _json({"error": f"not JSON: {error}"}, status=400)
+            return health.json_response({"error": f"not JSON: {error}"}, status=400)
         except errors.RteError as error:
-            return _json({"error": str(error)}, status=400)
+            return health.json_response({"error": str(error)}, status=400)
 
     return [web.post("/fit", answer)]
 
@@ -116,7 +117,3 @@ def _pod(cluster: Cluster, obj: Mapping[str, Any], number: int) -> PodView:
     name = metadata.setdefault("name", f"pod-{number}")
     metadata["uid"] = f"{metadata.get('namespace') or 'default'}/{name}"
     return objects.read_pod({**obj, "metadata": metadata}, cluster.shapes)
-
-
-def _json(body: Mapping[str, Any], status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

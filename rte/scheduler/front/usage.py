@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from aiohttp import web
 
 from rte.placement.groups import explain, holdings
 from rte.placement.groups.inventory import NICUse
 from rte.placement.groups.usage import amounts
 from rte.scheduler.front.groups import books_of
+from rte.telemetry import health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +32,8 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
             node for node in documents(scheduler.cluster, books) if node["node"] == name or not name
         ]
         if name and not found:
-            return _json({"error": f"node {name} has no inventory for groups"}, 404)
-        return _json(found[0] if name else found)
+            return health.json_response({"error": f"node {name} has no inventory for groups"}, 404)
+        return health.json_response(found[0] if name else found)
 
     return [web.get("/groups", answer)]
 
@@ -76,7 +76,3 @@ def _document(entry: NodeEntry, known: OnNode, books: Books) -> dict[str, Any]:
             if uid in entry.pods
         },
     }
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rte.placement.dra import Wish
+from rte.scheduler.cache.cluster import Backlog
 from rte.scheduler.cache.table import Table
 from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import Kind
@@ -118,8 +118,7 @@ class Cycle:
             cluster.storage, cluster.devices, self.zone_room, options or registry.Options()
         )
         self._table = Table(cluster.columns)
-        self._loaded = 0
-        self._stale: dict[str, None] = {}
+        self._backlog = Backlog(cluster)
 
     def decide(
         self,
@@ -262,7 +261,7 @@ class Cycle:
     def _tally(self, pod: PodView) -> tuple[Counter[str], Rows]:
         """Reasons by number of nodes, and rows whose managers refuse, or admit, the pod."""
         cluster = self._cluster
-        self._refresh()
+        self.catch_up()
         around = self.around(pod)
         promised = {cluster.nodes[name].row for name in cluster.nominations.values()}
         refusals = (refusal for _, refusal in self.profile.refusals(around))
@@ -275,23 +274,15 @@ class Cycle:
                 judged.append(row)
         return counts, np.append(short, np.array(judged, dtype=np.intp))
 
-    def catch_up(self, most: int) -> int:
-        """Load so many of the nodes that have changed; how many are left.
+    def catch_up(self, most: int | None = None) -> int:
+        """Load so many of the nodes that have changed, None: all; how many are left.
 
         A decision over all nodes loads them itself. After a first list they are all of them, and
         that would take long.
         """
-        self._stale.update(dict.fromkeys(e.name for e in self._cluster.changed_since(self._loaded)))
-        self._loaded = self._cluster.sequence
-        names = list(islice(self._stale, most))
-        for name in names:
-            del self._stale[name]
         known = self._cluster.nodes
-        self._table.refresh(known[name] for name in names if name in known)
-        return len(self._stale)
-
-    def _refresh(self) -> None:
-        self.catch_up(len(self._cluster.nodes) + len(self._stale))
+        self._table.refresh(known[name] for name in self._backlog.take(most) if name in known)
+        return len(self._backlog)
 
     def helps(self, event: ClusterEvent, group: Group) -> bool | None:
         """Whether an event can end these refusals; None: any node may have changed its answer."""
@@ -440,7 +431,7 @@ class Cycle:
         cluster = self._cluster
         if changed is not None and len(changed) <= _FEW:
             return changed, ENOUGH
-        self._refresh()
+        self.catch_up()
         screened = self._table.screen(pod.shape, self.profile.refusals(around))
         if changed is not None:
             screened = screened.among([entry.row for entry in changed])

@@ -24,7 +24,7 @@ from rte.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from rte.kube.watch import watch
+from rte.kube.watch import read_event, watch
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rte.kube.client import Client
+    from rte.kube.watch import Event
 
 logger = logging.getLogger(__name__)
 
@@ -157,11 +158,8 @@ class Feeds:
                         elif event.kind == "LISTED":
                             self._deliver(_listed(name, found, event.object))
                             self._synced[name].set()
-                        elif event.kind == "DELETED":
-                            metadata = event.object.get("metadata") or {}
-                            self._deliver(Gone(name, key_of(name, metadata)))
                         else:
-                            self._deliver(_seen(name, event.object))
+                            self._deliver(_changed(name, event))
                         if name == "pods":
                             self._pods_moved(event.object)
             except errors.KubeError as error:
@@ -241,14 +239,9 @@ class Feeds:
         path = COLLECTIONS["pods"].path()
         async with aclosing(self._client.stream(path, params, silence_s=5.0)) as lines:
             async for line in lines:
-                match line["type"]:
-                    case "ADDED" | "MODIFIED":
-                        self._deliver(_seen("pods", line["object"]))
-                    case "DELETED":
-                        metadata = line["object"].get("metadata") or {}
-                        self._deliver(Gone("pods", key_of("pods", metadata)))
-                    case "ERROR":
-                        return
+                event = read_event(line)
+                if event is not None:
+                    self._deliver(_changed("pods", event))
                 self._pods_moved(line["object"])
                 if self._pods_at >= version:
                     return
@@ -277,6 +270,12 @@ class Feeds:
 
 def _listed(name: str, found: set[str], rest: Mapping[str, Any]) -> Listed:
     return Listed(name, frozenset(found), objects.version_of(rest.get("metadata") or {}))
+
+
+def _changed(name: str, event: Event) -> Seen | Gone:
+    if event.kind == "DELETED":
+        return Gone(name, key_of(name, event.object.get("metadata") or {}))
+    return _seen(name, event.object)
 
 
 def _seen(name: str, obj: Mapping[str, Any]) -> Seen:

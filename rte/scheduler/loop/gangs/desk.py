@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import place_together
+from rte.scheduler.cache.cluster import Backlog
 from rte.scheduler.loop.gangs.ground import members_of, node_of, problem_of
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ class FitDesk:
         self._cluster, self._cycle = cluster, cycle
         self._table = FitTable()
         self._nodes: dict[str, Node] = {}
-        self._read = 0
-        self._stale: dict[str, None] = {}
+        self._backlog = Backlog(cluster)
 
     def count(self, pod: PodView) -> Fit:
         """How many copies fit, node by node.
@@ -75,13 +74,9 @@ class FitDesk:
                 raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
         return members_of(self._cluster, self._cycle, pods)
 
-    def catch_up(self, most: int) -> int:
-        """Read so many of the nodes that have changed; how many are left."""
-        changed = self._cluster.changed_since(self._read)
-        self._read = self._cluster.sequence
-        self._stale.update(dict.fromkeys(entry.name for entry in changed))
-        for name in list(islice(self._stale, most)):
-            del self._stale[name]
+    def catch_up(self, most: int | None = None) -> int:
+        """Read so many of the nodes that have changed, None: all; how many are left."""
+        for name in self._backlog.take(most):
             entry = self._cluster.nodes.get(name)
             node = node_of(entry) if entry is not None else None
             if node is not None:
@@ -89,10 +84,10 @@ class FitDesk:
                 self._table.put(node)
             else:
                 self._nodes.pop(name, None)
-        return len(self._stale)
+        return len(self._backlog)
 
     def _refresh(self) -> None:
-        self.catch_up(len(self._cluster.nodes) + len(self._stale))
+        self.catch_up()
         gone = self._nodes.keys() - self._cluster.nodes.keys()
         for name in gone:
             del self._nodes[name]
