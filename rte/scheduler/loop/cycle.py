@@ -406,7 +406,7 @@ class Cycle:
         changed = [entry for entry in changed if entry.info is not None]
         if len(changed) <= _MANY:
             return [e for e in changed if not self._is_too_small(pod.shape, e, refused_by)]
-        self._refresh()
+        self.catch_up()
         roomy = self._table.roomy(pod.shape, [entry.row for entry in changed])
         refused_by |= roomy.dropped
         left = set(roomy.rows.tolist())
