@@ -56,6 +56,8 @@ class Ejection:
         self._most = assignment.ground.budget.steps * SHARE
         self._round = 0
         self._may_help = True
+        # Nobody leaves for one of its kind: without a higher price a second round is like the first.
+        self._is_uniform = len(assignment.ground.kinds.counts) == 1
 
     def go_on(self, rounds: int = MAX_ROUNDS) -> bool:
         """So many more rounds; whether still more could help.
@@ -63,10 +65,10 @@ class Ejection:
         Raises:
             CutOff: the budget is used up.
         """
-        for number in range(self._round, self._round + rounds):
+        for _ in range(rounds):
             if self._is_over:
                 break
-            self._round = number + 1
+            number, self._round = self._round, self._round + 1
             self._play(number)
         return not self._is_over
 
@@ -89,12 +91,14 @@ class Ejection:
                     for place, bundle in enumerate(found.best)
                 ]
             )
+            if self._is_uniform:
+                self._round = QUICK_ROUNDS
             return
         try:
             found.play()
         finally:
             self._keep(found.best)
-        self._may_help = look.was_costly or len(self._ground.kinds.counts) > 1
+        self._may_help = look.was_costly or not self._is_uniform
 
     def _keep(self, bundles: list[Bundle]) -> None:
         if sum(map(len, bundles)) > self._assignment.size:
