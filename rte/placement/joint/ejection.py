@@ -56,7 +56,7 @@ class Ejection:
         self._most = assignment.ground.budget.steps * SHARE
         self._round = 0
         self._may_help = True
-        # Nobody leaves for one of its kind: without a higher price a second round is like the first.
+        # Nobody leaves for one of its kind: at the same price a second round is like the first.
         self._is_uniform = len(assignment.ground.kinds.counts) == 1
 
     def go_on(self, rounds: int = MAX_ROUNDS) -> bool:
