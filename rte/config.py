@@ -661,6 +661,16 @@ OPTIONS = (
         switches=True,
     ),
     Option(
+        name="move-every",
+        field="scheduler.move_every",
+        parse=amount,
+        value="SECONDS",
+        help="for pods that have waited so long, move others that carry the label "
+        "topology.rte.dev/may-move=true, one in so many seconds; 0: none",
+        default="0",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="shared-limit",
         field="scheduler.shared_limit",
         parse=amount,
@@ -686,6 +696,26 @@ OPTIONS = (
         value="F",
         help="pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}",
         default="none",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="kueue-controller-name",
+        field="scheduler.kueue_controller_name",
+        parse=name,
+        value="NAME",
+        help="decide about Kueue's AdmissionChecks with this controllerName: a Workload may start "
+        "when its pods fit into zones",
+        default="none: about no AdmissionCheck",
+        commands=_SCHEDULER,
+    ),
+    Option(
+        name="kueue-hold",
+        field="scheduler.kueue_hold",
+        parse=amount,
+        value="SECONDS",
+        help="a Workload that does not fit keeps its quota so long, for room that may come; then "
+        "its check says Retry",
+        default="30",
         commands=_SCHEDULER,
     ),
     Option(

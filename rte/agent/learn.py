@@ -12,6 +12,7 @@ from rte.agent.observer.messages import NodeFacts
 from rte.agent.publisher.machine import NO_SUCH_NODE
 from rte.kube import retry
 from rte.kubelet import config as kubelet_config
+from rte.kubelet import config_flags
 from rte.model import quantity
 from rte.model.node import ConfigSource
 
@@ -182,7 +183,7 @@ async def read_kubelet_config(
 
 def _host_config(settings: AgentSettings, memory_bytes: int) -> KubeletConfig | None:
     if settings.sysfs_root is None and settings.state_dir is not None:
-        flags = kubelet_config.find_command_line(settings.procfs, settings.state_dir)
+        flags = config_flags.find_command_line(settings.procfs, settings.state_dir)
         if flags is not None:
             started = kubelet_config.from_flags(flags, memory_bytes=memory_bytes)
             return replace(started, source=ConfigSource.COMMAND_LINE)

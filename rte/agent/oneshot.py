@@ -146,7 +146,7 @@ class _Once:
             case messages.Learn():
                 learnt = await self._sources.learn(replace(effect, patient=False))
                 if learnt.problem is not None:
-                    raise learnt.problem
+                    self._failed(learnt.problem)
                 self._events.append(learnt)
             case messages.Publish():
                 self.observation = effect.observation

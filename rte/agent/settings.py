@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rte import accounting
-from rte.agent.observer.machine import Scope
+from rte.agent.observer.known import Scope
 from rte.kubelet import DEFAULT_ROOT_DIR, PLUGIN_DIR
 from rte.nrt import Method, Options
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rte.model.node import KubeletConfig
 
 
+_RESTARTED = "the kubelet was restarted while it was asked"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     """Where to read; each method carries out one effect of the observer.
@@ -67,7 +70,7 @@ class Sources:
                 )
             except errors.RteError as error:
                 problem = error
-        return messages.FilesRead(files, self._epoch(), _age_s(self.socket), problem)
+        return messages.FilesRead(files, self._epoch(), _made(self.socket), problem)
 
     async def ask(self, effect: messages.Ask) -> messages.Answered:
         """Podresources and the files around its answer."""
@@ -80,7 +83,7 @@ class Sources:
                 previous=effect.previous,
             )
             if self._epoch() != before:
-                raise errors.KubeletError("the kubelet was restarted while it was asked")
+                raise errors.KubeletError(_RESTARTED)
         except errors.RteError as error:
             return messages.Answered(before, None, problem=error)
         return messages.Answered(before, view, files)
@@ -89,10 +92,12 @@ class Sources:
         """Configuration and Node, or why they cannot be known yet."""
         try:
             config, node = await self.learner(effect.memory_bytes, effect.patient)
+            if effect.epoch and self._epoch() != effect.epoch:
+                raise errors.InconsistentStateError(_RESTARTED)
         except errors.RteError as error:
             return messages.Learnt(effect.epoch, problem=error)
-        heard_s = None if node.heard is None else time.time() - node.heard
-        return messages.Learnt(effect.epoch, config, node, heard_s)
+        heard = None if node.heard is None else _on_our_clock(node.heard)
+        return messages.Learnt(effect.epoch, config, node, heard)
 
     def _epoch(self) -> str:
         # While our socket is away another one would tell another epoch of the same start.
@@ -100,9 +105,14 @@ class Sources:
         return kubelet_reading.kubelet_epoch(self.socket, plugins)
 
 
-def _age_s(socket: Path | None) -> float | None:
-    """How long ago the kubelet made its socket."""
+def _made(socket: Path | None) -> float | None:
+    """When the kubelet made its socket."""
     try:
-        return time.time() - socket.stat().st_mtime if socket else None
+        return _on_our_clock(socket.stat().st_mtime) if socket else None
     except OSError:
         return None
+
+
+def _on_our_clock(unix_time: float) -> float:
+    """At once, for an answer may lie a while before it is handled."""
+    return time.monotonic() - (time.time() - unix_time)

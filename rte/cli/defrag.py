@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import evictions, inputs, live, manifests
+from rte.cli import evictions, inputs, live, machines, manifests
 from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
-from rte.scheduler.framework.budgets import read_budget
+from rte.scheduler.loop import moves
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.loop.gangs.ground import allowed_nodes, member_of, snapshot
+from rte.scheduler.loop.gangs.ground import member_of, snapshot
 
 if TYPE_CHECKING:
     import argparse
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
-
-#: Pods with this annotation stay where they are (the cluster autoscaler's).
-STAYS = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "pod of the highest priority that fits nowhere",
     )
     add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
-    add("-l", "--selector", metavar="K=V", help="move only pods with this label")
+    add(
+        "-l",
+        "--selector",
+        metavar="K=V",
+        help="move only pods with this label (what runs on a --machine has none)",
+    )
     add(
         "--bare-pods",
         action="store_true",
@@ -80,14 +82,13 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.apply:
         return asyncio.run(_apply(args))
-    if args.machine:
-        raise errors.UsageError("machines of --machine are empty: there is nothing to move")
+    named = machines.read(args)
     items = (
         inputs.load_objects(args.sources)
         if offline
         else asyncio.run(live.read_cluster(args, live.CLUSTER | live.BUDGETS))
     )
-    situation = Situation.of(items, args)
+    situation = Situation.of(items, args, named)
     plan = situation.plan()
     if args.output == "json":
         print(json.dumps({**_document(plan), "problems": situation.problems}, indent=2))
@@ -119,7 +120,7 @@ async def _apply(args: argparse.Namespace) -> int:
             for target in situation.waiting:
                 await evictions.nominate(client, target, plan.places[target.kubelet_uid])
             print(f"evicting {pod.key} from {move.source}", flush=True)
-            await evictions.evict(client, pod, situation.owner_of(pod), timeout_s=args.timeout)
+            await evictions.evict(client, pod, pod.controller, timeout_s=args.timeout)
             situation = await look()
             if situation.is_done:
                 break
@@ -147,46 +148,49 @@ class Situation:
     movable: Sequence[defrag.Movable]
     budgets: Sequence[defrag.Disruptions]
     names: Mapping[str, PodView]
-    owners: Mapping[str, str]
     problems: list[str]
     args: argparse.Namespace
     is_done: bool = False
 
     @classmethod
-    def of(cls, items: list[dict[str, Any]], args: argparse.Namespace) -> Situation:
-        """Read the objects; the arguments say who wants a place and who may move."""
+    def of(
+        cls,
+        items: list[dict[str, Any]],
+        args: argparse.Namespace,
+        named: Sequence[machines.Machines] = (),
+    ) -> Situation:
+        """Read the objects; the arguments say who wants a place and who may move.
+
+        Of pods on machines that are ``named`` nobody knows who made them: they may move.
+        """
         cluster, problems = inputs.build_cluster(items, time.monotonic())
+        for each in named:
+            each.add_to(cluster)
         nodes, left_out = snapshot(cluster)
         problems += [f"{name} is left out: {why}" for name, why in left_out.items()]
         cycle = Cycle(cluster)
-        raw = {
-            (item["metadata"].get("namespace") or "default", item["metadata"].get("name")): item
+        wanted, done = _wanted(cluster, cycle, nodes, args)
+        known = {node.name for node in nodes}
+        # Of objects alone is it known who made them.
+        listed = {
+            (item["metadata"].get("namespace") or "default", item["metadata"].get("name"))
             for item in items
             if item.get("kind") == "Pod" and isinstance(item.get("metadata"), dict)
         }
-        wanted, done = _wanted(cluster, cycle, nodes, args)
-        known = {node.name for node in nodes}
-        movable, owners = [], {}
-        for pod in cluster.pods.values():
-            item = raw.get((pod.namespace, pod.name), {})
-            owners[pod.uid] = _controller(item)
-            if pod.node in known and _may_move(pod, item, args):
-                movable.append(
-                    defrag.Movable(
-                        pod=pod.shape.as_pod(pod.kubelet_uid),
-                        node=pod.node,
-                        priority=pod.priority,
-                        nodes=allowed_nodes(cluster, cycle, pod),
-                    )
-                )
+        unlisted = bool(named) and not args.selector
+        moving = [
+            pod
+            for pod in cluster.pods.values()
+            if pod.node in known
+            and ((unlisted and (pod.namespace, pod.name) not in listed) or _may_move(pod, args))
+        ]
         return cls(
             nodes=nodes,
             members=[member_of(cluster, cycle, pod) for pod in wanted],
             waiting=[pod for pod in wanted if pod.uid in cluster.pods],
-            movable=movable,
-            budgets=_budgets(items, cluster),
+            movable=moves.movables(cluster, cycle, moving),
+            budgets=moves.disruptions(cluster, moving),
             names={pod.kubelet_uid: pod for pod in [*cluster.pods.values(), *wanted]},
-            owners=owners,
             problems=problems,
             args=args,
             is_done=done,
@@ -202,10 +206,6 @@ class Situation:
             most_moves=self.args.most,
             steps=self.args.steps,
         )
-
-    def owner_of(self, pod: PodView) -> str:
-        """UID of the pod's controller."""
-        return self.owners[pod.uid]
 
     def describe(self, plan: defrag.Plan) -> list[str]:
         """The plan as people read it, with the nodes that it changes before and after."""
@@ -275,35 +275,11 @@ def _wanted(
     return [], True
 
 
-def _may_move(pod: PodView, item: Mapping[str, Any], args: argparse.Namespace) -> bool:
-    metadata = item.get("metadata") or {}
-    if pod.terminal or pod.deleting or pod.mirror:
-        return False
-    if (metadata.get("annotations") or {}).get(STAYS) == "false":
-        return False
+def _may_move(pod: PodView, args: argparse.Namespace) -> bool:
     key, _, value = (args.selector or "").partition("=")
     if key and pod.labels.get(key) != value:
         return False
-    kinds = {str(owner.get("kind")) for owner in metadata.get("ownerReferences") or ()}
-    if kinds & {"DaemonSet", "Node"}:
-        return False
-    return bool(_controller(item)) or args.bare_pods
-
-
-def _controller(item: Mapping[str, Any]) -> str:
-    """UID of the controller that creates the pod again, empty where there is none."""
-    owners = (item.get("metadata") or {}).get("ownerReferences") or ()
-    return next((str(owner.get("uid") or "") for owner in owners if owner.get("controller")), "")
-
-
-def _budgets(items: list[dict[str, Any]], cluster: Cluster) -> list[defrag.Disruptions]:
-    out = []
-    for item in items:
-        if item.get("kind") == "PodDisruptionBudget":
-            budget = read_budget(item)
-            covered = {pod.kubelet_uid for pod in cluster.pods.values() if budget.covers(pod)}
-            out.append(defrag.Disruptions(pods=frozenset(covered), allowed=budget.allowed))
-    return out
+    return moves.may_leave(pod) and (bool(pod.controller) or args.bare_pods)
 
 
 def _document(plan: defrag.Plan) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from rte import errors
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node as node_entry
 from rte.scheduler.framework import objects
+from rte.scheduler.framework.budgets import read_budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 #: Kinds that the offline commands understand; others in the files are ignored.
-KINDS = ("Node", "NodeResourceTopology", "Pod", "Namespace")
+KINDS = ("Node", "NodeResourceTopology", "Pod", "Namespace", "PodDisruptionBudget")
 
 
 def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
@@ -88,6 +89,9 @@ def _add(cluster: Cluster, item: dict[str, Any], now: float) -> None:
         cluster.set_report(item["metadata"]["name"], node_entry.read_report(item), now)
     elif kind == "Namespace":
         cluster.set_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
+    elif kind == "PodDisruptionBudget":
+        metadata = item["metadata"]
+        cluster.set_budget(f"{metadata.get('namespace')}/{metadata['name']}", read_budget(item))
     else:
         cluster.set_pod(read_pod(cluster, item), now)
 

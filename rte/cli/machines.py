@@ -49,15 +49,19 @@ class Machines:
     def add_to(self, cluster: Cluster) -> None:
         """Add the nodes, and the pods that are on them, to a cluster."""
         for name in self.names:
-            cluster.set_node(_node(name, self.state))
-            cluster.set_report(name, Report(state=self.state), 0.0)
+            prefix = f"{name}/" if len(self.names) > 1 else ""
+            state = _with_uids(self.state, prefix)
+            cluster.set_node(_node(name, state))
+            cluster.set_report(name, Report(state=state), 0.0)
             for uid in self.state.admitted & self.state.holdings.keys():
                 pod = objects.read_pod(self._holder(uid, name), cluster.shapes)
-                cluster.set_pod(replace(pod, kubelet_uid=uid), 0.0)
+                cluster.set_pod(replace(pod, kubelet_uid=prefix + uid), 0.0)
 
     def _holder(self, uid: str, node: str) -> dict[str, Any]:
         """A running pod that asks for what the state says it holds; each node has its own."""
         namespace, name = self.pods.get(uid, ("default", uid))
+        if len(self.names) > 1:
+            name = f"{name}.{node}"
         return {
             "metadata": {"name": name, "namespace": namespace, "uid": f"{node}/{uid}"},
             "spec": {
@@ -241,12 +245,27 @@ def _node(name: str, state: NodeState) -> NodeInfo:
     )
 
 
+def _with_uids(state: NodeState, prefix: str) -> NodeState:
+    """The state with other UIDs, as each of several nodes has pods of its own."""
+    if not prefix:
+        return state
+    return replace(
+        state,
+        admitted=frozenset(prefix + uid for uid in state.admitted),
+        holdings={prefix + uid: held for uid, held in state.holdings.items()},
+        pod_holdings={prefix + uid: held for uid, held in state.pod_holdings.items()},
+    )
+
+
 def _amounts(state: NodeState, uid: str) -> dict[str, dict[str, str]]:
     out = {}
     for container, holding in state.holdings[uid].items():
         total: Counter[str] = Counter()
         if holding.cpus:
             total["cpu"] = holding.cpus.bit_count()
+            if state.config.memory_policy == "None":
+                # Who has CPUs of its own limits memory too; only how much is not known.
+                total["memory"] = 1
         for block in holding.memory:
             total[block.resource] += block.size
         for resource, mask in holding.devices.items():

@@ -31,27 +31,9 @@ if TYPE_CHECKING:
 
     from rte.agent.settings import AgentSettings
 
-#: What admission depends on; anything else in the file (TLS, tokens, registries) stays behind.
-CONFIG_KEYS = (
-    "apiVersion",
-    "kind",
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "cpuManagerReconcilePeriod",
-    "enforceNodeAllocatable",
-    "evictionHard",
-    "featureGates",
-    "kubeReserved",
-    "maxPods",
-    "memoryManagerPolicy",
-    "reservedMemory",
-    "reservedSystemCPUs",
-    "systemReserved",
-    "topologyManagerPolicy",
-    "topologyManagerPolicyOptions",
-    "topologyManagerScope",
-)
-
+#: Kept of the kubelet's configuration, with what admission depends on; anything else in the file
+#: (TLS, tokens, registries) stays behind.
+_CONFIG_KEYS = ("apiVersion", "kind", "cpuManagerReconcilePeriod", "enforceNodeAllocatable")
 
 _NOTE = (
     "it shows the hardware with its MAC addresses and GPU UUIDs, names of pods and containers, and "
@@ -194,10 +176,10 @@ def _capture_config(config_file: Path | None, state_dir: Path | None) -> list[Ca
         return []
     import yaml  # here: a bare machine does without
 
-    from rte.kubelet import config as kubelet_config
+    from rte.kubelet import config_document
 
-    given = kubelet_config.parse_document(text, str(path))
-    kept = {key: given[key] for key in CONFIG_KEYS if key in given}
+    given = config_document.parse(text, str(path))
+    kept = {key: given[key] for key in (*_CONFIG_KEYS, *config_document.KEYS) if key in given}
     return [Captured("kubelet/config.yaml", text=yaml.safe_dump(kept, sort_keys=True))]
 
 

@@ -20,6 +20,7 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
 
 #: The server keeps idle connections for 90 s; a warm one saves the TLS handshake.
 _KEEPALIVE_S = 75.0

@@ -1,10 +1,16 @@
-"""NodeResourceTopology of any exporter (v1alpha1, v1alpha2) to plain values."""
+"""NodeResourceTopology of any exporter (v1alpha1, v1alpha2) to plain values.
+
+Each part has its schema and is read by itself: what a foreign exporter does wrong in one of them
+leaves the others as they are.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from rte import errors
 from rte.model import quantity
@@ -13,7 +19,7 @@ from rte.nrt import device_zones, node_state, policies
 from rte.nrt.fingerprint import ATTRIBUTE, METHOD_ATTRIBUTE, Method
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rte.model.node import NodeState
     from rte.nrt.device_zones import DeviceZones
@@ -21,6 +27,30 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _ZONE_NAME = re.compile(r"node-\+?(\d{1,9})", re.ASCII)
+
+
+class _Attribute(msgspec.Struct):
+    name: str
+    value: str
+
+
+class _Zone(msgspec.Struct):
+    name: str
+    type: str
+    resources: Any = None
+    costs: Any = None
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    capacity: str | int
+    allocatable: str | int
+    available: str | int
+
+
+class _Cost(msgspec.Struct):
+    name: str
+    value: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +116,8 @@ def decode(obj: Mapping[str, Any]) -> NRT:
         raise errors.ParseError("NodeResourceTopology", obj, "no metadata.name")
     problems: list[str] = []
     attributes = tuple(
-        (item["name"], item["value"])
-        for item in _objects(obj.get("attributes"), "attributes", problems)
-        if isinstance(item.get("name"), str) and isinstance(item.get("value"), str)
+        (item.name, item.value)
+        for item in _parts(obj.get("attributes"), _Attribute, "attribute", problems)
     )
     legacy = obj.get("topologyPolicies")
     policy, scope = policies.resolve(
@@ -99,7 +128,7 @@ def decode(obj: Mapping[str, Any]) -> NRT:
         name=name,
         zones=tuple(
             zone
-            for item in _objects(obj.get("zones"), "zones", problems)
+            for item in _parts(obj.get("zones"), _Zone, "zone", problems)
             if (zone := _zone(item, problems)) is not None
         ),
         attributes=attributes,
@@ -126,43 +155,38 @@ def decode_state(obj: Mapping[str, Any]) -> tuple[NodeState, DeviceZones | None]
     return state, _read(metadata, device_zones.ANNOTATION, device_zones.decode, problems)
 
 
-def zone_id(name: object) -> int | None:
+def zone_id(name: str) -> int | None:
     """The id in a zone's name, None for another kind of name."""
-    match = _ZONE_NAME.fullmatch(name) if isinstance(name, str) else None
+    match = _ZONE_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
-def _zone(item: Mapping[str, Any], problems: list[str]) -> Zone | None:
-    number = zone_id(item.get("name"))
-    if item.get("type") != "Node":
+def _zone(item: _Zone, problems: list[str]) -> Zone | None:
+    if item.type != "Node":
         return None
+    number = zone_id(item.name)
     if number is None:
-        problems.append(str(errors.ParseError("zone name", item.get("name"), "not node-<id>")))
+        problems.append(str(errors.ParseError("zone name", item.name, "not node-<id>")))
         return None
     resources: dict[str, Amounts] = {}
-    for entry in _objects(item.get("resources"), f"resources of node-{number}", problems):
-        name = str(entry.get("name"))
+    for entry in _parts(item.resources, _Resource, f"resource of node-{number}", problems):
         try:
-            resources[name] = Amounts(
-                *(
-                    quantity.parse_resource(name, _quantity(entry.get(part)))
-                    for part in ("capacity", "allocatable", "available")
-                )
+            resources[entry.name] = Amounts(
+                quantity.parse_resource(entry.name, entry.capacity),
+                quantity.parse_resource(entry.name, entry.allocatable),
+                quantity.parse_resource(entry.name, entry.available),
             )
         except errors.ParseError as error:
-            problems.append(f"node-{number}, {name}: {error}")
-    costs: dict[int, int] = {}
-    for entry in _objects(item.get("costs"), f"costs of node-{number}", problems):
-        other, value = zone_id(entry.get("name")), entry.get("value")
-        if other is not None and isinstance(value, int):
-            costs[other] = value
-    return Zone(id=number, resources=resources, costs=costs)
-
-
-def _quantity(value: object) -> str | int:
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise errors.ParseError("quantity", value)
+            problems.append(f"node-{number}, {entry.name}: {error}")
+    return Zone(
+        id=number,
+        resources=resources,
+        costs={
+            other: entry.value
+            for entry in _parts(item.costs, _Cost, f"cost of node-{number}", problems)
+            if (other := zone_id(entry.name)) is not None
+        },
+    )
 
 
 def _read(
@@ -180,13 +204,15 @@ def _read(
         return None
 
 
-def _objects(value: object, what: str, problems: list[str]) -> list[Mapping[str, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        problems.append(str(errors.ParseError(what, value, "expected a list")))
-        return []
-    objects: list[Mapping[str, Any]] = [item for item in value if isinstance(item, dict)]
-    if len(objects) != len(value):
-        problems.append(str(errors.ParseError(what, value, "expected a list of objects")))
-    return objects
+def _parts(items: object, kind: type[_T], what: str, problems: list[str]) -> Iterator[_T]:
+    """Those items of a list that are of this kind."""
+    if items is None:
+        return
+    if not isinstance(items, list):
+        problems.append(str(errors.ParseError(f"list of {what}s", items, "expected a list")))
+        return
+    for item in items:
+        try:
+            yield msgspec.convert(item, kind)
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            problems.append(str(errors.ParseError(what, item, str(error))))

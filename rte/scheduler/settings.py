@@ -40,6 +40,8 @@ class SchedulerSettings:
         align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
             once another node would take it.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        move_every: seconds between two pods that are moved so that another one gets a place; 0:
+            none is.
         preemption: evict pods of lower priority where that makes room.
         shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
         case_dir: where cases of the drift alarm are kept; None: nowhere.
@@ -49,6 +51,9 @@ class SchedulerSettings:
         stats_cert: their certificates, ``stats_key`` the private key.
         stats_client_ca: authority of the clients that may ask; None: anybody may.
         fit_shapes: YAML file of pods whose number that fits is measured; None: none.
+        kueue_controller_name: decide about Kueue's AdmissionChecks of this ``controllerName``;
+            empty: about none.
+        kueue_hold: seconds for which a Workload that does not fit keeps its quota.
         resource_status: write Koordinator's resource-status for nodes without a CPU manager.
     """
 
@@ -72,10 +77,13 @@ class SchedulerSettings:
     reserve_after: float = 60.0
     align_patience: float = 30.0
     gang_timeout: float = 60.0
+    move_every: float = 0.0
     preemption: bool = True
     shared_limit: float = 0.0
     case_dir: Path | None = None
     fit_shapes: Path | None = None
+    kueue_controller_name: str = ""
+    kueue_hold: float = 30.0
     resource_status: bool = False
     device_share: bool = False
     groups_policy: Path | None = None

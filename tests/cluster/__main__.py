@@ -66,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     command("containerd", _containerd, "build containerd into the cache; prints its folder")
+    command("multus", _multus, "build Multus into the cache; prints its path")
     command("helm", _helm, "build helm into the cache; prints its path")
+    command("kueue", _kueue, "build Kueue into the cache; prints its folder")
 
     sub = command("up", _up, "start a cluster; prints the KUBECONFIG to export")
     _version(sub)
@@ -163,8 +165,16 @@ def _image(args: argparse.Namespace) -> None:
         print(images.archive())
 
 
+def _multus(_: argparse.Namespace) -> None:
+    print(builder.multus())
+
+
 def _containerd(_: argparse.Namespace) -> None:
     print(builder.containerd())
+
+
+def _kueue(_: argparse.Namespace) -> None:
+    print(builder.kueue())
 
 
 def _helm(_: argparse.Namespace) -> None:

@@ -1,8 +1,7 @@
 """Agents on the test bed: a process in a node's namespace with the identity of a DaemonSet's pod.
 
 The rights are those of manifests/ (RBAC and the admission policy that keeps an agent to its own
-node). The stand-in runtime starts nothing, so the pod exists for its token, and the process runs
-beside it.
+node). The pod exists for its token, and the process runs beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from rte import errors
-from tests.cluster import processes
+from tests.cluster import images, processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +84,9 @@ def identity(node: Node) -> Object:
     if found:
         return found
     spec = deepcopy(install(cluster)["spec"]["template"]["spec"])
+    if node.spec["containers"]:  # a real one would be an agent beside the process
+        pause = {"name": "agent", "image": images.PAUSE_IMAGE, "imagePullPolicy": "Never"}
+        spec |= {"containers": [pause], "volumes": [], "hostNetwork": True}
     spec.pop("initContainers")  # in a container that is only a record nothing comes to an end
     for container in spec["containers"]:
         # Nothing listens in a container that is only a record.

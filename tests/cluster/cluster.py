@@ -15,7 +15,7 @@ import psutil
 import yaml
 
 from rte import errors
-from tests.cluster import builder, pods, processes
+from tests.cluster import builder, networks, pods, processes
 from tests.cluster.api import Api, Object
 from tests.cluster.certs import Authority
 from tests.cluster.kubelet_config import kubelet_config
@@ -397,6 +397,14 @@ class Cluster:
         """Apply a kustomization folder or a manifest file."""
         self.kubectl("apply", "--server-side", "-k" if manifest.is_dir() else "-f", manifest)
 
+    def define(self, crd: Object) -> str:
+        """Apply a CustomResourceDefinition; its name, once everybody finds its objects."""
+        name, group = str(crd["metadata"]["name"]), crd["spec"]["group"]
+        self.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump(crd))
+        find = ("api-resources", "--cached=false", "-o", "name", f"--api-group={group}")
+        processes.wait_until(lambda: name in self.kubectl(*find).split(), 60, name, every=0.3)
+        return name
+
     def ensure_namespace(self, name: str) -> None:
         """Make a namespace and wait for its default service account."""
         if self.api.find(f"/api/v1/namespaces/{name}") is None:
@@ -541,6 +549,7 @@ def sweep() -> list[str]:
         if run_dir.parent == BASE and not run_dir.exists():
             processes.stop(run_dir)
             left.append(f"{processes_of_run} processes of {run_dir}")
+    left += networks.sweep(BASE, PREFIX)
     for line in Path("/proc/self/mounts").read_text().splitlines():
         target = line.split()[1]
         if target.startswith(f"{BASE}/{PREFIX}"):

@@ -6,7 +6,7 @@ A test with a parameter ``release`` runs on kubelets of that release. All of the
 ``cluster``: one control plane for the session (Kubernetes version: ``RTE_KUBERNETES``).
 ``fresh_node(...)``: a new node for this test (arguments of :meth:`Cluster.add_node`).
 ``fresh_nodes([{...}, ...])``: several at once.
-Pods in the default namespace and nodes are gone when the test ends.
+Nodes, and pods and claims in the default namespace, are gone when the test ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ CI_RELEASES = ("1.35", "1.37")
 #: takes about a fourth of the time that all of them take.
 _LANES = {
     "cluster-2": (
-        "test_differential_api", "test_identity", "test_reading", "test_scheduler", "test_whole",
+        "test_differential_api", "test_groups", "test_identity", "test_reading", "test_scheduler",
+        "test_whole",
     ),
     "cluster-3": ("test_differential_kubelet",),
     "cluster-4": ("test_documents", "test_field"),
@@ -76,6 +77,10 @@ def _tidy(cluster: clusters.Cluster) -> Iterator[None]:
     for node in cluster.nodes():
         node.remove()
     cluster.api.delete("/api/v1/namespaces/default/pods", grace=0)
+    for plural in ("resourceclaims", "resourceclaimtemplates"):
+        cluster.api.delete(f"/apis/resource.k8s.io/v1/namespaces/default/{plural}")
+    for plural in ("resourceslices", "deviceclasses"):
+        cluster.api.delete(f"/apis/resource.k8s.io/v1/{plural}")
 
 
 @pytest.fixture
@@ -109,7 +114,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     began = item.stash.setdefault(_BEGAN, call.start)
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, clusters.Cluster):
-        for log in sorted(running.dir.glob("*.log")) + sorted(running.dir.glob("n/*/*.log")):
+        patterns = ("*.log", "n/*/*.log", "n/*/pod-logs/**/*.log")
+        for log in [path for each in patterns for path in sorted(running.dir.glob(each))]:
             if log.stat().st_mtime >= began:
                 name = str(log.relative_to(running.dir))
                 report.sections.append((f"{name} (last lines)", processes.tail(log, 8)))

@@ -25,9 +25,9 @@ cover "$node/bus-cpu" /sys/bus/cpu/devices
 mount --bind "$machine/proc/meminfo" /proc/meminfo
 mount --bind "$node/cpuinfo" /proc/cpuinfo
 
-# The kubelet sets these for the whole host; let it write to files of the node instead.
+# The kubelet and the network plugins set these for the whole host; let them write to files of the node instead.
 for name in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys \
-    kernel/keys/root_maxbytes; do
+    kernel/keys/root_maxbytes net/ipv4/ip_forward; do
     if [ -e "/proc/sys/$name" ]; then
         copy=$node/sysctl/$(basename "$name")
         cat "/proc/sys/$name" > "$copy"

@@ -1,8 +1,8 @@
 """The shipped manifests on a node with real containers, for the tests of the field lane.
 
-Two things differ from a user's cluster: the pods are on the network of their node, because the test
-bed has none for pods; and the agent is shown the node's simulated hardware, which a container's own
-/sys and /proc do not have.
+Two things differ from a user's cluster: the pods are on the network of their node, because the API
+server listens on its loopback; and the agent is shown the node's simulated hardware, which a
+container's own /sys and /proc do not have.
 """
 
 from __future__ import annotations

@@ -191,24 +191,24 @@ state = "{folder}/containerd/state"
   address = "{folder}/cri.sock"
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
-  socket_path = "{folder}/nri.sock"
+  socket_path = "{folder}/nri/nri.sock"
   plugin_path = "{folder}/nri/plugins"
   plugin_config_path = "{folder}/nri/conf.d"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   # Raising the score of a sandbox is not allowed here.
   restrict_oom_score_adj = true
+  cdi_spec_dirs = ["{folder}/cdi"]
+  # Else files in a folder of the host stay behind.
+  netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".cni]
   conf_dir = "{folder}/cni"
+  bin_dir = "{folder}/cni-bin"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = "{Path(__file__).parent / "runc-unpinned"}"
 """
-
-
-#: Enough for a node to be Ready; pods of the lane are on the network of their node.
-CNI = """{"cniVersion": "0.4.0", "name": "lane", "plugins": [{"type": "loopback"}]}"""
 
 
 def import_command(folder: Path, images: Path) -> Sequence[str | Path]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.cluster import builder, images, pods, processes, shapes
+from tests.cluster import builder, images, networks, pods, processes, shapes
 from tests.cluster import kubelet_config as kubelet_configs
 from tests.cluster.api import Api
 from tests.cluster.processes import ClusterError
@@ -422,8 +422,7 @@ class Node:
         """Real containers, in the node's namespace so that their mounts come from there."""
         config = self.dir / "containerd.toml"
         config.write_text(images.containerd_config(self.dir))
-        (self.dir / "cni").mkdir()
-        (self.dir / "cni/lane.conflist").write_text(images.CNI)
+        networks.prepare(self.dir, self.port)
         self.start_containerd()
         done = self.run(images.import_command(self.dir, archive), timeout=120)
         if done.returncode:

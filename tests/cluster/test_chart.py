@@ -70,14 +70,17 @@ def test_the_plugin_that_pins_is_the_same() -> None:
 
 
 def test_components_are_the_same(tmp_path: Any) -> None:
-    names = ("admission", "monitoring", "network", "kubelet-certificate", "selinux")
+    names = (
+        "admission", "kueue", "monitoring", "moves", "network", "kubelet-certificate", "selinux",
+    )  # fmt: skip
     everything = {
         "resources": ["../agent", "../scheduler"],
         "components": [f"../{name}" for name in names],
     }
     switched_on = {name: {"enabled": True} for name in ("monitoring", "networkPolicy", "selinux")}
 
-    chart = template(createNamespace=True, scheduler={"enabled": True}, **switched_on)
+    scheduler = {"enabled": True, "kueue": {"enabled": True}, "moveEvery": 60}
+    chart = template(createNamespace=True, scheduler=scheduler, **switched_on)
 
     assert normal(chart) == normal(_render_beside(everything))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.cluster.node import Node
 
 #: The page is typed there, as a whole.
-PAGES_ELSEWHERE = {"docs/nhd.md": "tests/cluster/test_groups.py"}
+PAGES_ELSEWHERE = {"docs/nhd.md": "tests/cluster/test_nhd.py"}
 #: The test that types a command, and how its text has it.
 ELSEWHERE = {
     "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/rte demo --once": (

@@ -103,12 +103,11 @@ class Learning:
             self._better.worked()
         told = self._take_config(answer.config) if answer.config else []
         self.node = answer.node
-        heard = None if answer.heard_s is None else now - answer.heard_s
         waited_for, self.known = not self.known, True
-        self._is_late = self._restart.is_before(heard, now)
+        self._is_late = self._restart.is_before(answer.heard, now)
         if self._is_late:
             self.at(now + self._clocks.source)
-        elif self._restart.may_be_before(heard):
+        elif self._restart.may_be_before(answer.heard):
             self.at(now + self._surer.failed())
         if answer.config is not None and answer.config.source.rank < self._best.rank:
             self.at(now + self._better.failed())

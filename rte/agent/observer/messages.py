@@ -80,12 +80,13 @@ class FilesRead:
     """:class:`ReadFiles` was carried out.
 
     ``files`` is None where no files are read, or because of ``problem``. ``epoch`` was told after
-    the files were read, ``age_s`` is how long ago that kubelet was started (None: unknown).
+    the files were read, ``started`` is when that kubelet was started, on the clock of ``now``
+    (None: unknown).
     """
 
     files: StateFiles | None
     epoch: str
-    age_s: float | None = None
+    started: float | None = None
     problem: errors.RteError | None = None
 
 
@@ -104,16 +105,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """:class:`Learn` was carried out; ``epoch`` is that of the question.
+    """:class:`Learn` was carried out; ``epoch`` is that of question and answer.
 
-    ``config`` is None where nobody can tell and that is accepted. ``heard_s`` is how long ago the
-    kubelet reported last (None: unknown).
+    ``config`` is None where nobody can tell and that is accepted. ``heard`` is when the kubelet
+    reported last, on the clock of ``now`` (None: unknown).
     """
 
     epoch: str
     config: KubeletConfig | None = None
     node: NodeFacts = NodeFacts()
-    heard_s: float | None = None
+    heard: float | None = None
     problem: errors.RteError | None = None
 
 

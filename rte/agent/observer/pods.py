@@ -108,6 +108,11 @@ class PodTable:
             return frozenset()
         return frozenset(self._unknown)
 
+    @property
+    def unseen(self) -> frozenset[str]:
+        """UIDs that the API has not shown, and that its first list did not lack either."""
+        return frozenset(uid for uid, since in self._unknown.items() if since > -math.inf)
+
     def bury(self, uids: frozenset[str]) -> None:
         """These are gone."""
         for uid in uids:

@@ -20,6 +20,7 @@ class Restart:
         epoch: which start; empty: none was seen yet.
         synced: it has.
         is_first: no other kubelet was seen before this one.
+        gone: UIDs that its files called admitted, and that were over, while it was synced.
     """
 
     _JUST_STARTED_S = 10.0
@@ -34,6 +35,7 @@ class Restart:
         self._started: float | None = None
         self._complete = 0
         self.is_first = True
+        self.gone: frozenset[str] = frozenset()
 
     def notice(self, epoch: str, now: float, started: float | None) -> bool:
         """Take the current epoch ("" = no socket); True when it is a new one.
@@ -65,7 +67,7 @@ class Restart:
 
     def may_be_before(self, heard: float | None) -> bool:
         """Whether a report from the moment ``heard`` may be the former kubelet's."""
-        return heard is not None and self._started is not None and heard < self._started
+        return heard is not None and self._started is not None and heard <= self._started
 
     def is_settled(self, now: float) -> bool:
         """Whether it has run for so long that it has re-admitted what it ever will."""

@@ -315,7 +315,8 @@ class Publisher:
             return
         self._unadopted = None
         self._effects.append(Measured("write_failures", labels=(str(error.status),)))
-        if error.status in _STALE:
+        is_unsure = isinstance(request, messages.Write) and not 400 <= error.status < 500
+        if error.status in _STALE or is_unsure:  # it may have been stored, and the answer was lost
             self._stored = None
         self._retry_at = now + self._waits.failed(error.retry_after)
         if self._stopping:

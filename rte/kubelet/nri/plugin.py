@@ -55,7 +55,7 @@ class Adjuster:
     ) -> None:
         self._cpus_for = cpus_for
         self._gpus_for = gpus_for
-        self._pods: dict[str, str] = {}
+        self._told = pb.SynchronizeRequest()
 
     def answer(self, method: str, payload: bytes) -> protobuf.Message | None:
         """The answer to one question; None: there is no such question.
@@ -67,6 +67,7 @@ class Adjuster:
         try:
             match method:
                 case "Configure":
+                    self._told.Clear()
                     return pb.ConfigureResponse(events=1 << (_CREATE_CONTAINER - 1))
                 case "Synchronize":
                     return self._synchronize(pb.SynchronizeRequest.FromString(payload))
@@ -79,21 +80,29 @@ class Adjuster:
         return None
 
     def _synchronize(self, told: pb.SynchronizeRequest) -> pb.SynchronizeResponse:
-        """Pin what was created while nobody was there."""
-        for pod in told.pods:
-            self._pods[pod.id] = self._cpus_for(dict(pod.annotations), pod.uid)
+        """Pin what was created while nobody was there.
+
+        Who has much to tell does so in parts, in which a container may come before its pod, and
+        takes updates for an answer to the last part only (synchronize of containerd/nri,
+        ``pkg/adaptation/plugin.go``).
+        """
+        self._told.MergeFrom(told)
+        if told.more:
+            return pb.SynchronizeResponse(more=True)
+        cpus_of = {
+            pod.id: self._cpus_for(dict(pod.annotations), pod.uid) for pod in self._told.pods
+        }
         updates = [
+            # Without ``ignore_failure``: the runtime logs the failed ones, and goes on.
             pb.ContainerUpdate(
-                container_id=box.id,
-                linux=pb.LinuxContainerUpdate(resources=_resources(cpus)),
-                ignore_failure=True,
+                container_id=box.id, linux=pb.LinuxContainerUpdate(resources=_resources(cpus))
             )
-            for box in told.containers
-            if (cpus := self._pods.get(box.pod_sandbox_id, ""))
+            for box in self._told.containers
+            if (cpus := cpus_of.get(box.pod_sandbox_id, ""))
         ]
-        if not told.more:
-            self._pods.clear()
-        return pb.SynchronizeResponse(update=updates, more=told.more)
+        logger.info("synchronized", extra={"confined": len(updates)})
+        self._told.Clear()
+        return pb.SynchronizeResponse(update=updates)
 
     def _create(self, told: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
         pod = told.pod

@@ -17,6 +17,7 @@ admission can tell apart one is kept.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,7 +27,7 @@ from rte.placement.kubelet.admission import admit, possible_states, start
 from rte.placement.kubelet.outcome import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from rte.model.node import MemoryBlock, NodeState
     from rte.model.pod import Pod
@@ -60,6 +61,16 @@ class Budget:
         if self.spent + steps > self.steps:
             raise CutOff
         self.spent += steps
+
+    @contextmanager
+    def part(self, steps: int) -> Iterator[None]:
+        """No more than so many of them meanwhile."""
+        total = self.steps
+        self.steps = min(total, self.spent + steps)
+        try:
+            yield
+        finally:
+            self.steps = total
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model.totals import totals_of
 from rte.placement.inflight.orders import Budget, CutOff, free_key, states_after
+from rte.placement.joint.ejection import Ejection
 from rte.placement.joint.exact import largest
 from rte.placement.joint.field import Assignment, Field
-from rte.placement.joint.gang import Verdict
+from rte.placement.joint.gang import FIRST_ROUNDS, Verdict
 from rte.placement.joint.node import Site, kinds_of
-from rte.placement.joint.paths import place_by_paths
 from rte.placement.kubelet.admission import remove, start
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class _Search:
             sites=[self._site(now, name) for name in self._nodes],
         )
         found = Assignment(ground)
-        place_by_paths(found)
+        Ejection(found).go_on(FIRST_ROUNDS)
         need = sum(self._kinds.counts)
         if found.size < need:
             found = largest(ground, need - 1) or found

@@ -1,21 +1,23 @@
 """A place for each of several pods: all of them, or at least so many.
 
-First pods are placed one after the other, those with the fewest places first, and a pod that finds
-none may push others to another node (augmenting paths). Where that does not reach the number asked
-for, the exact search (:mod:`rte.placement.joint.exact`) decides, or says that it was cut off.
+First pods are placed one after the other, and one that finds no place may put others out
+(:mod:`rte.placement.joint.ejection`). Where that does not soon reach the number asked for, the
+exact search (:mod:`rte.placement.joint.exact`) decides; where that is cut off, the first goes on.
 """
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rte.placement.inflight.orders import Budget, CutOff
+from rte.placement.joint.ejection import Ejection
 from rte.placement.joint.exact import largest
 from rte.placement.joint.field import Assignment, Field
 from rte.placement.joint.node import kinds_of
-from rte.placement.joint.paths import place_by_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Admissions by prediction that one question may cost.
 STEPS = 6_000
+#: Rounds of ejections before the exact search, and the part of the budget that this gets then.
+FIRST_ROUNDS, EXACT_SHARE = 4, 0.2
+#: Numbers of pods by kind that an exact search may come upon; with more it is the last resort.
+MAX_COUNTS = 10_000
 
 
 class Verdict(StrEnum):
@@ -148,14 +154,26 @@ def _solve(ground: Field, need: int, beaten: int, *, maximize: bool) -> tuple[As
     ``need`` pods, or (``maximize``) of more than were found and of more than ``beaten``.
     """
     found = Assignment(ground)
-    try:
-        place_by_paths(found)
-        if found.size == sum(ground.kinds.counts) or (found.size >= need and not maximize):
-            return found, True
+    counts, budget = ground.kinds.counts, ground.budget
+    search = Ejection(found)
+
+    def suffices() -> bool:
+        return found.size == sum(counts) or (found.size >= need and not maximize)
+
+    def exactly() -> tuple[Assignment, bool]:
         at_least = max(found.size, beaten if maximize else need - 1)
         return largest(ground, at_least) or found, True
+
+    try:
+        search.go_on(FIRST_ROUNDS)
+        if not suffices() and math.prod(count + 1 for count in counts) <= MAX_COUNTS:
+            with suppress(CutOff), budget.part(int(EXACT_SHARE * budget.steps)):
+                return exactly()
+        while not suffices() and search.go_on(1):
+            pass
+        return (found, True) if suffices() else exactly()
     except CutOff:
-        return found, False
+        return found, suffices()
 
 
 def _blame(

@@ -22,7 +22,9 @@ AGENT_DEAD_S = 40.0
 
 #: How items are told apart: by UID, by ``namespace/name``, else by name.
 _BY_UID = frozenset({"pods"})
-_BY_PATH = frozenset({"budgets", "claims", "capacities", "device-claims", *gangs.COLLECTIONS})
+_BY_PATH = frozenset(
+    {"budgets", "claims", "capacities", "device-claims", "kueue-workloads", *gangs.COLLECTIONS}
+)
 
 
 def key_of(collection: str, metadata: Mapping[str, Any]) -> str:

@@ -34,7 +34,16 @@ _OWN_ANNOTATIONS = (
     networks.ANNOTATION,
     devices.ALLOCATED,
 )
+#: Annotation of pods: the Workload that Kueue started them for.
+_WORKLOAD = "kueue.x-k8s.io/workload"
+
 _NONE: Mapping[str, str] = MappingProxyType({})
+
+#: Annotation of pods that stay where they are, when it says ``false`` (the cluster autoscaler's).
+STAYS = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+#: Owners that would have the pod on the same node again.
+_OF_ITS_NODE = frozenset({"DaemonSet", "Node"})
 
 #: Controllers whose pods are replicas of each other (kube-scheduler's DefaultSelector).
 _REPLICATING = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
@@ -52,6 +61,8 @@ class PodView:
         version: resourceVersion as a number (0 where it is not one).
         created: ``creationTimestamp``; ISO text sorts by time.
         owner: UID of the controller that keeps replicas of it, empty where none does.
+        controller: UID of whoever creates it again when it is gone, empty where nobody does.
+        stays: it is not to be moved: it belongs to its node, or says so.
         lasting: a controller would have it run for ever: it does not end by itself.
         grace_s: seconds that it gets to end.
         rejected: the kubelet refused it at admission; ``reason`` says why.
@@ -60,6 +71,7 @@ class PodView:
         annotations: those that say what it holds, or that its bind adds to.
         claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
             it, None where none is needed.
+        workload: name of Kueue's Workload that it was started for, empty: none.
         gang: the gang that it belongs to, None: none.
         gang_said: that gang as the pod's own annotations describe it.
         gang_problem: why what it says of its gang cannot be read.
@@ -77,6 +89,8 @@ class PodView:
     version: int = 0
     scheduler: str = "default-scheduler"
     owner: str = ""
+    controller: str = ""
+    stays: bool = False
     lasting: bool = False
     grace_s: int = DEFAULT_GRACE_S
     terminal: bool = False
@@ -92,6 +106,7 @@ class PodView:
     unschedulable: tuple[str, str] = ("", "")
     annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     claim_names: Mapping[str, str | None] = field(default_factory=dict)
+    workload: str = ""
     gang: GangKey | None = None
     gang_said: Gang | None = None
     gang_problem: str = ""
@@ -129,6 +144,9 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             version=version_of(obj["metadata"]),
             scheduler=spec.scheduler_name or "default-scheduler",
             owner=(owner.uid or "") if owner.kind in _REPLICATING else "",
+            controller=owner.uid or "",
+            stays=annotations.get(STAYS) == "false"
+            or any(each.kind in _OF_ITS_NODE for each in metadata.owner_references or ()),
             lasting=bool(owner.uid) and (spec.restart_policy or "Always") == "Always",
             grace_s=_or(spec.termination_grace_period_seconds, DEFAULT_GRACE_S),
             terminal=status.phase in TERMINAL,
@@ -144,6 +162,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             annotations={key: annotations[key] for key in _OWN_ANNOTATIONS if annotations.get(key)}
             if annotations
             else _NONE,
+            workload=annotations.get(_WORKLOAD) or "",
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
             claim_names={
                 one.name or "": one.resource_claim_name

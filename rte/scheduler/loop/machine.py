@@ -15,6 +15,7 @@ from rte.scheduler.framework.events import Kind
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.binding import Binding
 from rte.scheduler.loop.cycle import Cycle
+from rte.scheduler.loop.descheduling import Descheduling
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.kubelets import Kubelets
@@ -27,14 +28,15 @@ from rte.scheduler.report.predictions import Predictions
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Passed
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.messages import Effect, Event
+    from rte.scheduler.loop.gangs.decide import Found, Question
+    from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.waiting import Waiting
@@ -55,6 +57,7 @@ class Machine:
         reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
         patience: seconds for which a pod that some node takes, though not well, waits for better.
         gang_timeout: seconds after which a gang that stays in part is released; 0: never.
+        move_every: seconds between two pods that are moved for others; 0: none is.
         also: further names.
 
     Attributes:
@@ -64,6 +67,7 @@ class Machine:
         intake: objects of the API into the cluster.
         binding: decisions that the API has not confirmed yet.
         active: this replica decides.
+        listeners: told of what has changed in the cluster, after each event.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Machine:
         reserve_after: float = 0.0,
         patience: float = 0.0,
         gang_timeout: float = 60.0,
+        move_every: float = 0.0,
         also: Sequence[str] = (),
     ) -> None:
         self._name = name
@@ -96,6 +101,7 @@ class Machine:
             self._names,
             self._key,
         )
+        self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
         self._room = MakingRoom(
             self.cluster,
             self.cycle,
@@ -113,6 +119,7 @@ class Machine:
             self.binding.unreserve,
             gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
+        self._moves = Descheduling(self.cluster, self.cycle, self.queue, self._room, move_every)
         self._kubelets = Kubelets(self.cluster, self._predictions, self._timers, self._names)
         self._telling = Telling(
             self.cluster, self.cycle, self.queue, self._gangs, self._timers, self._tells_of
@@ -144,18 +151,12 @@ class Machine:
                     self._taken(event.collection, taken, now)
             case messages.Leading():
                 self._lead(active=event.active)
-            case messages.Bound():
-                self._bound(event, now)
-            case messages.TakenBack():
-                self._taken_back(event, now)
-            case messages.Evicted():
-                self._evicted(event, now)
-            case messages.Reread():
-                self._effects += self._kubelets.reread(event.node, now)
             case messages.Tick():
                 self._tick(now)
             case messages.Turn():
                 self._turn(now)
+            case _:
+                self._answered(event, now)
         self._wake(now)
         effects, self._effects = self._effects, []
         return effects
@@ -194,6 +195,31 @@ class Machine:
 
     def _tells_of(self, pod: PodView) -> bool:
         return self.active and self.is_ours(pod)
+
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
+        """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
+        return self._gangs.rehearse(ahead, pods)
+
+    def rehearsed(self, found: Found) -> str:
+        """Why they would not all be placed now; empty: they would."""
+        return self._gangs.rehearsed(found)
+
+    def _answered(self, event: Answer, now: float) -> None:
+        """An effect was carried out."""
+        match event:
+            case messages.Bound():
+                self._bound(event, now)
+            case messages.TakenBack():
+                self._taken_back(event, now)
+            case messages.Evicted():
+                self._evicted(event, now)
+            case messages.Planned():
+                self._effects += self._moves.planned(event, now)
+                self._watch_nominations(now)
+            case messages.Moved():
+                self._effects += self._moves.moved(event, now)
+            case messages.Reread():
+                self._effects += self._kubelets.reread(event.node, now)
 
     # --- what watches tell -----------------------------------------------------------------------
 
@@ -430,6 +456,8 @@ class Machine:
                 if record.pod.uid in self.queue:
                     self.queue.push(record.pod, self._key(record.pod), now)
         while events := self.cluster.drain():
+            for listen in self.listeners:
+                listen(events)
             names = {event.node for event in events}
             for name in names:
                 self._room.changed(name)
@@ -489,6 +517,7 @@ class Machine:
         if self.active:
             self._effects += self._gangs.second(now)
             self._effects += self._room.reserve(now)
+            self._effects += self._moves.second(now)
             self._watch_nominations(now)
         self._timers.at(now + _SECOND, Due.SECOND)
         for plugin in self.cycle.profile.clocked:

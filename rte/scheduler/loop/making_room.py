@@ -213,6 +213,13 @@ class MakingRoom:
         record.preempt_after = now + _AGAIN_S
         return self.end(record), record.preempt_after
 
+    def keep(
+        self, record: Waiting, node: str, victims: frozenset[str], until: float
+    ) -> list[Effect]:
+        """Keep a node for the pod, which fits there when these have been moved."""
+        self._promise(record, Nominated(node, until, victims=victims))
+        return [Nominate(record.pod, node)]
+
     def _promise(self, record: Waiting, nominated: Nominated) -> None:
         record.nominated = nominated
         uid = record.pod.uid

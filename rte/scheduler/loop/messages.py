@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.gang import GangKey
+    from rte.placement.joint.defrag import Disruptions, Movable, Plan
+    from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
     from rte.scheduler.report.predictions import Judged
@@ -89,6 +91,22 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What :class:`PlanMoves` has found."""
+
+    uid: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of :class:`Move`; where it is not ``done``, the pod stays where it is."""
+
+    uid: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TakenBack:
     """What became of :class:`TakeBack`: the objects as the API has them now."""
 
@@ -113,9 +131,10 @@ class Turn:
     """There is time to decide about one more pod."""
 
 
-Event: TypeAlias = (
-    Seen | Gone | Listed | Leading | Bound | TakenBack | Evicted | Reread | Tick | Turn
-)
+#: What became of effects.
+Answer: TypeAlias = Bound | TakenBack | Evicted | Planned | Moved | Reread
+
+Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Answer
 
 # --- effects ---
 
@@ -148,6 +167,32 @@ class Evict:
     pod: PodView
     node: str
     victims: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMoves:
+    """Find the smallest set of moves (arguments of ``plan_moves``); answered by :class:`Planned`.
+
+    ``uid``: of the pod that waits. All of it is values: it may be found beside the decisions.
+    """
+
+    uid: str
+    nodes: tuple[Node, ...]
+    member: Member
+    movable: tuple[Movable, ...]
+    budgets: tuple[Disruptions, ...]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Evict ``pod`` as its disruption budgets allow; answered by :class:`Moved`.
+
+    ``uid``: of the pod that waits.
+    """
+
+    uid: str
+    pod: PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +257,7 @@ class Compare:
     judged: tuple[Judged, ...]
 
 
-Effect: TypeAlias = (
-    Bind
-    | TakeBack
-    | Evict
-    | Nominate
-    | Unschedulable
-    | Post
-    | Release
-    | GroupCondition
-    | Read
-    | Compare
-    | Measured
-    | Said
-)
+#: What is told to users, operators and logs; nothing answers.
+Telling: TypeAlias = Nominate | Unschedulable | Post | GroupCondition | Measured | Said
+
+Effect: TypeAlias = Bind | TakeBack | Evict | PlanMoves | Move | Release | Read | Compare | Telling

@@ -182,6 +182,37 @@ class SchedulerMetrics:
             registry=registry,
         )
 
+        self.move_plans = Counter(
+            "rte_scheduler_move_plans",
+            "Plans to move pods for one that waits: fits, does not fit or cut off.",
+            ["verdict"],
+            registry=registry,
+        )
+        self.moves = Counter(
+            "rte_scheduler_moves",
+            "Pods that were to be moved for others: evicted, or refused by a disruption budget.",
+            ["result"],
+            registry=registry,
+        )
+        self.kueue_checks = Counter(
+            "rte_scheduler_kueue_checks",
+            "States written for AdmissionChecks of Workloads: Pending (does not fit, keeps its "
+            "quota for now), Ready, Retry or Rejected.",
+            ["state"],
+            registry=registry,
+        )
+        self.kueue_waiting = Gauge(
+            "rte_scheduler_kueue_waiting",
+            "Workloads of Kueue that have their quota and do not fit, or are not tried yet.",
+            registry=registry,
+        )
+        self.kueue_promised = Gauge(
+            "rte_scheduler_kueue_promised_pods",
+            "Pods of Workloads that were let start and have no node yet: their room is kept from "
+            "other Workloads.",
+            registry=registry,
+        )
+
         # What is rare has a series from the start, so that its first increase can be seen.
         self.rejections.labels("TopologyAffinityError", "ours")
 

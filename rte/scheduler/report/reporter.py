@@ -43,6 +43,7 @@ REASONS = {
     "FailedScheduling": ("Warning", "it waits; the note counts the nodes by reason"),
     "FailedBinding": ("Warning", "the API server did not take the bind; it is tried again"),
     "Preempted": ("Normal", "evicted for a pod of higher priority"),
+    "Descheduled": ("Normal", "it is moved: its place makes room for one that has waited for long"),
     "NodeReserved": ("Normal", "a node drains towards a pod, or a gang, that has waited for long"),
     "InvalidGroups": (
         "Warning",

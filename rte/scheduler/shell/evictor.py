@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.resources import PODS
-from rte.scheduler.loop.messages import Evicted
+from rte.scheduler.loop.messages import Evicted, Moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop.messages import Evict, Release
+    from rte.scheduler.loop.messages import Evict, Move, Release
     from rte.scheduler.report.reporter import Reporter
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,24 @@ class Evictor:
             if self._may_write():
                 await self._reporter.disrupt(pod, "GangReleased", wanted.message)
                 await self._delete(pod, self._may_write)
+
+    async def move(self, wanted: Move) -> Moved:
+        """Evict a pod that its controller creates again; disruption budgets are not waited for."""
+        pod = wanted.pod
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        if not self._may_evict(wanted.uid):
+            return Moved(wanted.uid, done=False)
+        try:
+            await self._client.create(PODS.path(pod.name, pod.namespace, "eviction"), body)
+        except errors.KubeError as error:
+            logger.warning("%s cannot be moved: %s", pod.key, error)
+            return Moved(wanted.uid, done=error.status in (404, 409))
+        return Moved(wanted.uid, done=True)
 
     async def _preempt(self, victim: PodView, preemptor: PodView) -> bool:
         await self._reporter.preempted(victim, preemptor)

@@ -29,6 +29,7 @@ from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
+from rte.scheduler.shell import kueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,6 +79,7 @@ _OPTIONAL = frozenset(
         "device-classes",
         "device-taint-rules",
         *GANGS,
+        *kueue.COLLECTIONS,
     }
 )
 

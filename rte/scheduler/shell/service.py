@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.placement.joint.defrag import plan_moves
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.loop.machine import Machine
@@ -24,6 +25,8 @@ from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.binder import Binder
 from rte.scheduler.shell.evictor import Evictor
 from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
+from rte.scheduler.shell.kueue import COLLECTIONS as KUEUE
+from rte.scheduler.shell.kueue import KueueDriver
 from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.policies import load_policies
 from rte.scheduler.shell.writer import Writer
@@ -43,8 +46,14 @@ if TYPE_CHECKING:
         Effect,
         Event,
         Evict,
+        Gone,
+        Listed,
+        Move,
+        PlanMoves,
         Release,
+        Seen,
         TakeBack,
+        Telling,
     )
     from rte.scheduler.settings import SchedulerSettings
 
@@ -112,6 +121,7 @@ class Scheduler:
             reserve_after=settings.reserve_after,
             patience=settings.align_patience,
             gang_timeout=settings.gang_timeout,
+            move_every=settings.move_every,
             also=settings.also_for,
         )
         self.cluster, self.cycle = self.machine.cluster, self.machine.cycle
@@ -126,9 +136,12 @@ class Scheduler:
         self._binds: dict[str, asyncio.Task[Bound]] = {}
         self.feeds = Feeds(
             client,
-            self.feed,
+            self._told,
             (settings.agent_namespace, AGENT_LEASE_LABELS),
-            {"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {},
+            {
+                **({"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {}),
+                **(KUEUE if settings.kueue_controller_name else {}),
+            },
         )
         self.reporter = Reporter(client, settings.scheduler_name, clock)
         self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
@@ -144,6 +157,17 @@ class Scheduler:
                 changed=self._on_leadership,
                 renewed=self._wake.set,
             )
+        self._kueue: KueueDriver | None = None
+        if settings.kueue_controller_name:
+            self._kueue = KueueDriver(
+                client,
+                settings.kueue_controller_name,
+                self.machine,
+                hold_s=settings.kueue_hold,
+                may_write=self.is_active,
+                spawn=self.spawn,
+                metrics=self.metrics,
+            )
         self._binder = Binder(client, left_s=self._left_s, timeout_s=settings.bind_timeout)
         self._writer = Writer(
             client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
@@ -155,6 +179,8 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as group:
                 self._tasks = group
+                if self._kueue is not None:
+                    group.create_task(self._kueue.run(), name="kueue")
                 self.feeds.start(group)
                 await self.feeds.wait_synced()
                 gc.freeze()  # what is known by now mostly stays; collections need not look at it
@@ -180,9 +206,18 @@ class Scheduler:
 
     def feed(self, event: Event) -> None:
         """Give the machine an event, and see to what it wants done."""
+        if self._kueue is not None and isinstance(event, messages.Leading):
+            self._kueue.feed(event)
         self._writer.told(event)
         self._carry_out(self.machine.handle(event, self._clock()))
         self._wake.set()
+
+    def _told(self, event: Seen | Gone | Listed) -> None:
+        """What a watch tells goes to the machine that it concerns."""
+        if self._kueue is not None and event.collection in KUEUE:
+            self._kueue.feed(event)
+        else:
+            self.feed(event)
 
     def place(self, pod: PodView, decision: Decision) -> asyncio.Task[Bound]:
         """Put a decision in force and carry it out; the task ends when its outcome is known."""
@@ -249,33 +284,36 @@ class Scheduler:
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
-                case messages.Evict() | messages.Release():
+                case messages.Evict() | messages.Move() | messages.Release():
                     self.spawn(self._evict(effect))
-                case messages.Nominate():
-                    self.reporter.nominate(effect.pod, effect.node)
-                case messages.Unschedulable():
-                    self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
-                case messages.Post():
-                    self.reporter.event(
-                        effect.pod, effect.kind, effect.reason, effect.note, effect.action
-                    )
-                case messages.GroupCondition():
-                    self.reporter.group(
-                        effect.gang, effect.kind, effect.status, effect.reason, effect.message
-                    )
+                case messages.PlanMoves():
+                    self.spawn(self._plan_moves(effect))
                 case messages.Read():
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
-                case Measured() | Said():
-                    self._note(effect)
+                case _:
+                    self._tell(effect)
         self._arm()
 
-    def _note(self, effect: Measured | Said) -> None:
-        if isinstance(effect, Said):
-            effect.say(logger)
-        else:
-            effect.note(self.metrics)
+    def _tell(self, effect: Telling) -> None:
+        match effect:
+            case messages.Nominate():
+                self.reporter.nominate(effect.pod, effect.node)
+            case messages.Unschedulable():
+                self.reporter.unschedulable(effect.pod, effect.message, effect.reason)
+            case messages.Post():
+                self.reporter.event(
+                    effect.pod, effect.kind, effect.reason, effect.note, effect.action
+                )
+            case messages.GroupCondition():
+                self.reporter.group(
+                    effect.gang, effect.kind, effect.status, effect.reason, effect.message
+                )
+            case Said():
+                effect.say(logger)
+            case Measured():
+                effect.note(self.metrics)
 
     def _start(self, work: Coroutine[None, None, Bound]) -> asyncio.Task[Bound]:
         if self._tasks is None:
@@ -337,11 +375,25 @@ class Scheduler:
             shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
             await asyncio.sleep(_SHAPES_S)
 
-    async def _evict(self, effect: Evict | Release) -> None:
-        if isinstance(effect, messages.Release):
-            await self._evictor.release(effect)
-        else:
-            self.feed(await self._evictor.evict(effect))
+    async def _evict(self, effect: Evict | Move | Release) -> None:
+        match effect:
+            case messages.Release():
+                await self._evictor.release(effect)
+            case messages.Move():
+                self.feed(await self._evictor.move(effect))
+            case _:
+                self.feed(await self._evictor.evict(effect))
+
+    async def _plan_moves(self, effect: PlanMoves) -> None:
+        plan = await asyncio.to_thread(
+            plan_moves,
+            effect.nodes,
+            [effect.member],
+            effect.movable,
+            budgets=effect.budgets,
+            steps=effect.steps,
+        )
+        self.feed(messages.Planned(effect.uid, plan))
 
     async def _reread(self, name: str) -> None:
         while True:

@@ -7,6 +7,7 @@ everything heals, and what is published has to be exact.
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -16,8 +17,9 @@ from rte.agent.observer.messages import Change
 from rte.model.node import ConfigSource
 from tests.unit.agent.world import World
 
-#: Per test; 40 of them make 40,000 steps.
+#: Of one life; 30 with the API and 30 without make 60,000. ``RTE_ROUNDS`` asks for more lives.
 STEPS = 1000
+LIVES = int(os.environ.get("RTE_ROUNDS", "30"))
 
 
 def step(world: World) -> None:
@@ -37,7 +39,7 @@ def step(world: World) -> None:
         world.admit()
     elif chance < 0.93:
         world.end()
-    elif chance < 0.96:
+    elif chance < 1 - 0.04 * world.unrest:
         recover(world)
     else:
         disturb(world)
@@ -128,7 +130,7 @@ def others_write_and_pods_come_and_go(world: World) -> None:
     for event in world.watched:
         world.tell_publisher(event)
     world.watched.clear()
-    settle(world, 2)
+    settle(world, 10)
     assert world.stored is not None, "deleted, and not made again"
     world.end()
     for _ in range(3):
@@ -180,9 +182,9 @@ def assert_exact(world: World) -> None:
     ]
 
 
-def play(seed: int, *, api: bool) -> None:
-    """One life of an agent, and its end."""
-    world = World(random.Random(f"{seed}-{api}"), api=api)
+def play(seed: int, *, api: bool, unrest: float = 1.0) -> None:
+    """One life of an agent, and its end; the less ``unrest``, the longer all goes well."""
+    world = World(random.Random(f"{seed}-{api}"), api=api, unrest=unrest)
     if api:
         world.relist()
     for _ in range(STEPS):
@@ -198,6 +200,6 @@ def play(seed: int, *, api: bool) -> None:
 
 
 @pytest.mark.parametrize("api", [True, False], ids=["api", "no api"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(LIVES))
 def test_what_is_synced_is_true_whatever_happens_and_is_exact_in_the_end(seed: int, api: bool):
-    play(seed, api=api)
+    play(seed, api=api, unrest=(1.0, 0.3, 0.1)[seed % 3])

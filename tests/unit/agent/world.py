@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rte import accounting, errors, nrt
 from rte.agent.observer import messages as seen
-from rte.agent.observer.machine import Observer, Scope
+from rte.agent.observer.known import Scope
+from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import Change, NodeFacts
 from rte.agent.publisher import messages as told
 from rte.agent.publisher.machine import Publisher
@@ -104,8 +105,8 @@ class Pending:
 class World:
     """Everything, and the checks of what the agent does."""
 
-    def __init__(self, rng: random.Random, *, api: bool) -> None:
-        self.rng, self.api = rng, api
+    def __init__(self, rng: random.Random, *, api: bool, unrest: float = 1.0) -> None:
+        self.rng, self.api, self.unrest = rng, api, unrest
         self.now = 1000.0
         self.kubelet = Kubelet(1, -1e6, "none", "v1.35.0", synced=True, reported=True)
         self.node_version, self.node_heard = self.kubelet.version, self.now
@@ -130,8 +131,7 @@ class World:
         self.last_answer: dict[str, float] = {}
         self.silent_since: dict[str, float] = {}
         self.best_known = ""
-        self.offered: Any = None
-        self.written: Any = None
+        self.offers: list[tuple[float, Any]] = []
         self.behind_since: float | None = None
         self.known_epoch = ""
         self.renewals = self.synced_reports = 0
@@ -238,11 +238,22 @@ class World:
 
     def note_offer(self, obj: dict[str, Any]) -> None:
         """The API server is to have this."""
-        self.offered = _said(obj)
-        if self.offered == self.written:
-            self.behind_since = None
-        elif self.behind_since is None:
+        said = _said(obj)
+        if self.offers and said == self.offers[-1][1]:
+            return
+        self.offers.append((self.now, said))
+        if self.behind_since is None:
             self.behind_since = self.now
+        self.note_stored()
+
+    def note_stored(self) -> None:
+        """What the API server lacks counts from the first offer after the one that it has."""
+        stored = self.stored and _said(self.stored)
+        for index in reversed(range(len(self.offers))):
+            if self.offers[index][1] == stored:
+                later = self.offers[index + 1 :]
+                self.behind_since = later[0][0] if later else None
+                return
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -407,12 +418,12 @@ class World:
             case seen.ReadMachine():
                 pending.answer = seen.MachineRead(machine())
             case seen.ReadFiles():
-                age_s = self.now - self.kubelet.began
+                began = self.kubelet.began
                 if self.damaged or self.rng.random() < 0.02:
                     error = errors.ParseError("cpu_manager_state", "{")
-                    pending.answer = seen.FilesRead(None, epoch, age_s, error)
+                    pending.answer = seen.FilesRead(None, epoch, began, error)
                 else:
-                    pending.answer = seen.FilesRead(self.files(), epoch, age_s)
+                    pending.answer = seen.FilesRead(self.files(), epoch, began)
             case seen.Ask():
                 pending.answer = self._ask(pending.epoch)
             case seen.Learn():
@@ -450,9 +461,12 @@ class World:
         return seen.Answered(before, view, files)
 
     def _learn(self, effect: seen.Learn) -> seen.Learnt:
+        kubelet = self.kubelet
         if not self.api_is_up or self.rng.random() < 0.1:
             return seen.Learnt(effect.epoch, problem=errors.KubeError("no answer"))
-        kubelet = self.kubelet
+        if effect.epoch != kubelet.epoch:
+            problem = errors.InconsistentStateError("restarted while it was asked")
+            return seen.Learnt(effect.epoch, problem=problem)
         config = KubeletConfig(
             cpu_policy="static",
             reserved_cpus=1,
@@ -466,7 +480,7 @@ class World:
             policy = self.rng.choice(POLICIES)
             config = replace(config, topology_policy=policy, source=ConfigSource.USUAL_FILE)
         node = NodeFacts(uid=self.node_uid, version=self.node_version)
-        return seen.Learnt(effect.epoch, config, node, self.now - self.node_heard)
+        return seen.Learnt(effect.epoch, config, node, self.node_heard)
 
     def deliver(self, pending: Pending) -> None:
         """The observer learns the answer."""
@@ -481,7 +495,9 @@ class World:
             case seen.Answered(epoch=epoch) if epoch == self.known_epoch:
                 if answer.view is not None:
                     self.last_answer[epoch] = self.now
-                self._note_silence("answers", answer.problem)
+                # Its problem may be the files around it.
+                is_theirs = isinstance(answer.problem, errors.ParseError)
+                self._note_silence("files" if is_theirs else "answers", answer.problem)
         self.tell(answer)
         match answer:
             case seen.Learnt(epoch=epoch, config=KubeletConfig(source=ConfigSource.CONFIGZ)):
@@ -535,9 +551,7 @@ class World:
             self.version += 1
             metadata = {**write.body["metadata"], "resourceVersion": str(self.version)}
             self.stored = {**write.body, "metadata": metadata}
-            self.written = _said(write.body)
-            if self.written == self.offered:
-                self.behind_since = None
+            self.note_stored()
             self.watched.append(told.Watched(self.stored, str(self.version)))
             if is_lost:
                 self._refuse(write, 0)

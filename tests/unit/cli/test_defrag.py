@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rte.cli import defrag, main
-from rte.sim.apiserver import StatusError
+from rte.cli import main
+from rte.scheduler.framework import objects as views
 from tests.unit.cli.objects import node_objects, pod_yaml
 from tests.unit.scheduler.town import Town, until
 
@@ -72,7 +72,7 @@ def test_budgets_labels_and_annotations_keep_pods_where_they_are(write, capsys):
     for item in objects:
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}),
-            defrag.STAYS: "false",
+            views.STAYS: "false",
         }
     assert main([*words, write("stay.yaml", objects)]) == 1
 
@@ -93,13 +93,52 @@ def test_without_a_name_it_is_for_the_pod_that_waits_in_vain(write, capsys):
     assert "then default/large -> a" in capsys.readouterr().out
 
 
+def test_what_runs_on_named_machines_moves_to_other_machines(write, capsys):
+    """The pods that a report, or a capture, says hold something: nobody knows who made them."""
+    reports = [
+        write(f"{name}.yaml", [item for item in objects if item["kind"] == "NodeResourceTopology"])
+        for name, objects in (("a", node_objects("a", (5, 3))), ("b", node_objects("b", (4, 4))))
+    ]
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    words = ["defrag", "-f", pod, "--machine", reports[0], "--machine", reports[1]]
+    assert main([*words, "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [(move["source"], move["target"]) for move in plan["moves"]] == [("a", "b")]
+    assert plan["places"] == {"default/new": "a"}
+    assert main(words) == 0
+    assert "1 moves open a place" in capsys.readouterr().out
+    assert main([*words, "-l", "app=x"]) == 1
+
+
+def test_each_of_several_like_machines_has_pods_of_its_own(write, capsys):
+    (report,) = [
+        item for item in node_objects("a", (5, 3)) if item["kind"] == "NodeResourceTopology"
+    ]
+    two = f"{write('a.yaml', [report])}*2"
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    assert main(["defrag", "-f", pod, "--machine", two, "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (move,) = plan["moves"]
+    assert {move["source"], move["target"]} == {"a-0", "a-1"}
+    assert main(["fit", "-f", pod, "--machine", two, "--empty", "-o", "json"]) == 0
+
+
+def test_on_empty_machines_nothing_has_to_move(write, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 8)])
+    assert main(["defrag", "-f", pod, "--machine", "2x16*2"]) == 0
+    assert "fits as it is" in capsys.readouterr().out
+    large = write("large.yaml", [pod_yaml("new", 20)])
+    assert main(["defrag", "-f", large, "--machine", "2x16*2"]) == 1
+    assert "no moves of 0 pods open a place" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (["large", "-f", "{pod}", "--from", "{cluster}"], "one of the two"),
         (["nobody", "--from", "{cluster}"], "there is no pod default/nobody"),
         (["-f", "{pod}", "--from", "{cluster}", "--apply"], "--apply is for a cluster"),
-        (["-f", "{pod}", "--machine", "64-2s"], "nothing to move"),
+        (["-f", "{pod}", "--machine", "64-2s", "--apply"], "--apply is for a cluster"),
     ],
 )
 def test_wrong_usage_is_one_line(write, cluster, capsys, more, words):
@@ -114,34 +153,8 @@ def test_wrong_usage_is_one_line(write, cluster, capsys, more, words):
 # In a cluster
 
 
-async def recreate(town, names, owner):
-    """The controller: a pod that is gone comes again under another name, unbound."""
-    generation = dict.fromkeys(names, 0)
-    while True:
-        for name, cpus in names.items():
-            try:
-                town.get(name if not generation[name] else f"{name}-{generation[name]}")
-            except StatusError:
-                generation[name] += 1
-                town.pod(f"{name}-{generation[name]}", cpus, owner=owner)
-        await asyncio.sleep(0.02)
-
-
-class OwnedTown(Town):
-    """Pods with a controller."""
-
-    def pod(self, name, cpu="2", *, owner="", **options):
-        super().pod(name, cpu, **options)
-        if owner:
-            reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set"}
-            reference |= {"uid": owner, "controller": True}
-            obj = self.api.get("pods", name, "default")
-            obj["metadata"]["ownerReferences"] = [reference]
-            self.api.update("pods", obj)
-
-
 async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
-    async with OwnedTown(tmp_path) as town:
+    async with Town(tmp_path) as town:
         await town.node("a")
         await town.node("b")
         async with town.scheduler():
@@ -151,7 +164,7 @@ async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
                 await until(lambda name=name: town.phase(name) == "Running")
             town.pod("large", "8")
             await until(lambda: town.condition("large"))
-            controller = asyncio.create_task(recreate(town, sizes, "owner"))
+            controller = asyncio.create_task(town.recreate(sizes, owner="owner"))
             try:
                 words = ["defrag", "large", "--apply", "--kubeconfig", str(tmp_path / "kubeconfig")]
                 code = await asyncio.to_thread(main, [*words, "--timeout", "20"])
@@ -168,7 +181,7 @@ async def test_a_pod_that_waits_starts_after_apply(tmp_path, capsys):
 
 
 async def test_a_pod_that_nobody_creates_again_is_told(tmp_path, capsys):
-    async with OwnedTown(tmp_path) as town:
+    async with Town(tmp_path) as town:
         await town.node("a")
         await town.node("b")
         async with town.scheduler():

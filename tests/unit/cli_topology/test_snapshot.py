@@ -55,7 +55,7 @@ def kubelet_dir(root: Path) -> Path:
     (state / "config.yaml").write_text(
         "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
         "cpuManagerPolicy: static\nstaticPodURLHeader: {Authorization: [TOPSECRET]}\n"
-        "tlsPrivateKeyFile: /TOPSECRET\n"
+        "mergeDefaultEvictionSettings: true\ntlsPrivateKeyFile: /TOPSECRET\n"
     )
     return state
 
@@ -109,7 +109,8 @@ def test_kubelet_files_are_captured_without_secrets(tmp_path: Path) -> None:
     ]
     config = yaml.safe_load((tmp_path / "out/kubelet/config.yaml").read_text())
     assert config["cpuManagerPolicy"] == "static"
-    assert set(config) == {"apiVersion", "kind", "cpuManagerPolicy"}
+    assert config["mergeDefaultEvictionSettings"] is True
+    assert len(config) == 4, "apiVersion and kind, and what admission depends on"
     checkpoint = json.loads((tmp_path / "out/kubelet" / kept[2]).read_text())
     assert checkpoint["Data"]["PodDeviceEntries"][0]["DeviceIDs"] == {"0": ["g0"]}
 

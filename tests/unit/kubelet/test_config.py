@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rte import errors
 from rte.kubelet import config as kubelet_config
+from rte.kubelet import config_document, config_flags
 from rte.model.node import KubeletConfig
 from tests.unit.kubelet.test_statefiles import json_values
 
@@ -227,13 +228,13 @@ def test_the_kubelets_command_line_is_found_in_procfs(tmp_path: Path) -> None:
         (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
         (tmp_path / str(pid) / "cmdline").write_text(words)
     usual = Path("/var/lib/kubelet")
-    assert kubelet_config.find_command_line(tmp_path, usual) == ("--max-pods=5", "--v=2")
-    other = kubelet_config.find_command_line(tmp_path, Path("/data/kubelet"))
+    assert config_flags.find_command_line(tmp_path, usual) == ("--max-pods=5", "--v=2")
+    other = config_flags.find_command_line(tmp_path, Path("/data/kubelet"))
     assert other is not None
     assert other[-1] == "--max-pods=7"
     # Another process of that name is not the kubelet of a directory that was named.
-    assert kubelet_config.find_command_line(tmp_path, Path("/srv/kubelet")) is None
-    assert kubelet_config.find_command_line(tmp_path / "77", usual) is None
+    assert config_flags.find_command_line(tmp_path, Path("/srv/kubelet")) is None
+    assert config_flags.find_command_line(tmp_path / "77", usual) is None
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,11 @@ def test_the_kubelets_command_line_is_found_in_procfs(tmp_path: Path) -> None:
         ({"cpuManagerPolicy": "Static"}, "cpuManagerPolicy"),
         ({"memoryManagerPolicy": "static"}, "memoryManagerPolicy"),
         ({"cpuManagerPolicyOptions": ["x"]}, "cpuManagerPolicyOptions: expected a mapping"),
-        ({"cpuManagerPolicyOptions": {"x": []}}, "cpuManagerPolicyOptions.x: expected text"),
+        (
+            {"cpuManagerPolicyOptions": {"a": "b", "x": [1]}},
+            "cpuManagerPolicyOptions.x: expected text, not [1]",
+        ),
+        ({"systemReserved": {1: "1Gi"}}, "systemReserved: expected names that are text, not {1:"),
         ({"reservedSystemCPUs": "0-"}, "reservedSystemCPUs"),
         ({"reservedSystemCPUs": [0]}, "reservedSystemCPUs: expected text"),
         ({"systemReserved": {"cpu": "1 core"}}, "systemReserved.cpu"),
@@ -256,10 +261,16 @@ def test_the_kubelets_command_line_is_found_in_procfs(tmp_path: Path) -> None:
         ({"evictionHard": {"memory.available": "1e99%"}}, "evictionHard.memory.available"),
         ({"evictionHard": {"memory.available": "many"}}, "evictionHard.memory.available"),
         ({"reservedMemory": {}}, "reservedMemory: expected a list"),
-        ({"reservedMemory": [1]}, "reservedMemory"),
-        ({"reservedMemory": [{"numaNode": -1}]}, "reservedMemory.numaNode"),
-        ({"reservedMemory": [{"limits": []}, {"limits": [1]}]}, "reservedMemory.limits"),
-        ({"reservedMemory": [{"limits": {"memory": "x"}}]}, "reservedMemory.limits.memory"),
+        ({"reservedMemory": [1]}, "reservedMemory[0]: expected a mapping, not 1"),
+        ({"reservedMemory": [{"numaNode": -1}]}, "reservedMemory[0].numaNode: expected a zone"),
+        ({"reservedMemory": [{}, {"limits": [1]}]}, "reservedMemory[1].limits: expected a mapping"),
+        ({"reservedMemory": [{"limits": {"memory": "x"}}]}, "reservedMemory[0].limits.memory: bad"),
+        (
+            {"reservedMemory": [{"limits": {"memory": 1.5}}]},
+            "reservedMemory[0].limits.memory: expected text, not 1.5",
+        ),
+        ({"maxPods": 1 << 64}, "maxPods: expected text"),
+        ({"maxPods": 16**5000}, "maxPods: expected text, not a very large number"),
         ({"featureGates": {"A": "maybe"}}, "featureGates.A: expected true or false"),
         ({"maxPods": "many"}, "maxPods"),
     ],
@@ -304,6 +315,20 @@ def test_another_file_is_refused_by_name(text: str, why: str, tmp_path: Path) ->
     assert why in str(caught.value)
     assert str(tmp_path / "c.yaml") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_fault_of_a_drop_in_is_told_of_that_file(tmp_path: Path) -> None:
+    """Also where a later one would hide it: the kubelet reads each on its own."""
+    with pytest.raises(errors.KubeletError) as caught:
+        from_text(
+            "maxPods: 10\n",
+            tmp_path,
+            **{"10-a_conf": "systemReserved: [cpu]\n", "20-b_conf": "systemReserved: {cpu: 1}\n"},
+        )
+    at = tmp_path / "config.d" / "10-a.conf"
+    assert str(caught.value) == (
+        f"kubelet configuration {at}: systemReserved: expected a mapping, not ['cpu']"
+    )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -362,7 +387,7 @@ def test_garbage_values_are_read_or_one_clear_line(config: dict[str, Any]) -> No
 def test_garbage_text_is_one_clear_line(text: bytes) -> None:
     for head in (b"", HEAD.encode()):
         try:
-            document = kubelet_config.parse_document(head + text, "test")
+            document = config_document.parse(head + text, "test")
             kubelet_config.effective(document, memory_bytes=GIB, where="test")
         except errors.KubeletError as error:
             assert str(error).startswith("test: ")
@@ -374,7 +399,7 @@ def test_garbage_text_is_one_clear_line(text: bytes) -> None:
     flags=st.lists(
         st.builds(
             "--{}{}".format,
-            st.sampled_from(sorted(kubelet_config._FLAGS - {"config", "config-dir"})),
+            st.sampled_from(sorted(config_flags._FLAGS - {"config", "config-dir"})),
             st.text(alphabet="=,:;<>0189-cpumemory.Gi% ", max_size=20),
         )
         | st.text(max_size=10),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -152,20 +153,39 @@ def test_a_wrong_name_of_devices_is_told_at_once(
     assert "GPU device" in line
 
 
-def test_containers_that_run_already_are_pinned_when_the_plugin_comes() -> None:
+POD = pb.SynchronizeRequest(pods=[a_pod()])
+BOXES = [pb.Container(id=f"c{i}", pod_sandbox_id="s") for i in range(2)]
+FIRST = pb.SynchronizeRequest(containers=[BOXES[0], pb.Container(id="x", pod_sandbox_id="t")])
+LAST = pb.SynchronizeRequest(containers=BOXES[1:])
+
+
+@pytest.mark.parametrize("parts", [*itertools.permutations((POD, FIRST, LAST))])
+def test_containers_that_run_already_are_pinned_when_all_is_told(
+    parts: tuple[pb.SynchronizeRequest, ...],
+) -> None:
+    """containerd closes the connection of a plugin that answers updates to another part."""
     adjuster = an_adjuster()
-    first = pb.SynchronizeRequest(pods=[a_pod()], more=True)
-    then = pb.SynchronizeRequest(
-        containers=[
-            pb.Container(id="c", pod_sandbox_id="s"), pb.Container(id="x", pod_sandbox_id="t")
-        ]
-    )  # fmt: skip
+    told = [pb.SynchronizeRequest.FromString(part.SerializeToString()) for part in parts]
+    for part in told[:-1]:
+        part.more = True
 
-    assert adjuster.answer("Synchronize", first.SerializeToString()).more
-    answer = adjuster.answer("Synchronize", then.SerializeToString())
+    *before, answer = (adjuster.answer("Synchronize", part.SerializeToString()) for part in told)
 
-    (update,) = answer.update
-    assert (update.container_id, update.linux.resources.cpu.cpus) == ("c", "2-4,18")
+    assert before == [pb.SynchronizeResponse(more=True)] * 2
+    assert not answer.more
+    assert {update.container_id for update in answer.update} == {"c0", "c1"}
+    assert {update.linux.resources.cpu.cpus for update in answer.update} == {"2-4,18"}
+    assert not any(update.ignore_failure for update in answer.update)
+
+
+def test_what_a_runtime_told_in_part_before_it_ended_counts_no_more() -> None:
+    adjuster = an_adjuster()
+    half = pb.SynchronizeRequest(pods=[a_pod()], containers=BOXES, more=True)
+
+    adjuster.answer("Synchronize", half.SerializeToString())
+    adjuster.answer("Configure", b"")
+
+    assert not adjuster.answer("Synchronize", LAST.SerializeToString()).update
 
 
 def test_a_question_that_cannot_be_read_is_told() -> None:

@@ -20,10 +20,10 @@ FOLDERS = ("agent", "admission", "crd", "default", "monitoring")
 NAMESPACE = "rte-system"
 
 
-def documents(folder: str) -> list[dict[str, Any]]:
+def documents(folder: str, files: str = "*.yaml") -> list[dict[str, Any]]:
     return [
         document
-        for path in sorted((ROOT / "manifests" / folder).glob("*.yaml"))
+        for path in sorted((ROOT / "manifests" / folder).glob(files))
         for document in yaml.safe_load_all(path.read_text())
         if document
     ]

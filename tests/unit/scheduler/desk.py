@@ -30,12 +30,14 @@ class Desk:
         now: the machine's clock.
         objects: (collection, key) -> object, as the API has them.
         effects: all effects so far.
+        listeners: told of each change of the cluster, after a restart as well.
         answers: whether binds are carried out at once; else they wait in ``binds``.
     """
 
     def __init__(self, **options: Any) -> None:
         self.options = options
         self.machine = Machine("rte-scheduler", **options)
+        self.listeners = self.machine.listeners
         self.now = 1000.0
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.kubelets: dict[str, NodeState] = {}
@@ -53,6 +55,7 @@ class Desk:
         self.binds.clear()
         self.evictions.clear()
         self.machine = Machine("rte-scheduler", **self.options)
+        self.machine.listeners = self.listeners
         self.handle(messages.Tick())
         for (collection, _), obj in list(self.objects.items()):
             self.handle(messages.Seen(collection, obj))

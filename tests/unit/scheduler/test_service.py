@@ -266,12 +266,14 @@ def deletions(town: Town) -> list[str]:
 async def test_no_victim_is_chosen_before_the_pods_in_flight_are_confirmed(town: Town) -> None:
     """The agent lags: low1 and low2 run, and nobody can know yet in which zone."""
     await town.node("a", "2x8")
-    town.api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
+    for name, value in (("some", 1), ("urgent", 10)):
+        town.api.create("priorityclasses", {"metadata": {"name": name}, "value": value})
     async with town.scheduler() as scheduler:
         town.pod("low0", "7")
         await until(lambda: preemption_is_possible(scheduler, 1))
         town.paused.add("a")
-        town.pod("low1", "4")
+        # Of equal pods the one that has started later would go: that depends on the second.
+        town.pod("low1", "4", priorityClassName="some")
         await until(lambda: town.phase("low1") == "Running")
         town.pod("high", "6", priorityClassName="urgent")
         attempts = scheduler.metrics.preemption_attempts._value

@@ -120,7 +120,11 @@ class Town:
                 await asyncio.gather(task, return_exceptions=True)
                 assert task.cancelled(), task.exception()
 
-    def pod(self, name: str, cpu: Any = "2", **options: Any) -> None:
+    def pod(self, name: str, cpu: Any = "2", *, owner: str = "", **options: Any) -> None:
+        """``owner``: UID of a controller that creates it again (see :meth:`recreate`)."""
+        if owner:
+            reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set"}
+            options["owners"] = [{**reference, "uid": owner, "controller": True}]
         obj = pod_object(name, cpu, **options)
         for key in ("uid", "resourceVersion", "creationTimestamp"):
             obj["metadata"].pop(key)
@@ -129,6 +133,18 @@ class Town:
             box["image"] = "pause"
         obj["spec"].setdefault("terminationGracePeriodSeconds", 0)
         self.api.create("pods", obj, "default")
+
+    async def recreate(self, sizes: dict[str, str], **options: Any) -> None:
+        """The controller: a pod that is gone comes again under another name, unbound."""
+        generation = dict.fromkeys(sizes, 0)
+        while True:
+            for name, cpus in sizes.items():
+                try:
+                    self.get(f"{name}-{generation[name]}" if generation[name] else name)
+                except StatusError:
+                    generation[name] += 1
+                    self.pod(f"{name}-{generation[name]}", cpus, **options)
+            await asyncio.sleep(0.02)
 
     def end(self, name: str) -> None:
         self.api.delete("pods", name, "default", DeleteOptions(grace=0))

@@ -8,17 +8,19 @@ kube-scheduler does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rte.placement.joint.gang import Answer, Verdict, place_together
+from rte.placement.joint.fit import FitTable
+from rte.placement.joint.gang import STEPS, Answer, Verdict, place_together
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.gangs.ground import members_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rte.placement.joint.node import Node
+    from rte.placement.joint.fit import Missing
+    from rte.placement.joint.node import Member, Node
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -42,6 +44,84 @@ class Attempt:
     places: Places
     wanted: Wanted
     answer: Answer | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What the solver is asked; all of it is values.
+
+    Attributes:
+        wanted: pods, and how many of them need a place.
+        nodes: on which these may be.
+        members: the pods as the solver sees them.
+        ahead: so many of the pods, the first, were let start before.
+        steps: admissions that may be predicted.
+    """
+
+    wanted: Wanted
+    nodes: Sequence[Node]
+    members: Sequence[Member]
+    ahead: int = 0
+    steps: int = STEPS
+
+    def solve(self) -> Answer:
+        """The long part of a decision: it leaves the cluster alone."""
+        return place_together(
+            self.nodes,
+            self.members,
+            min_count=self.wanted.need,
+            topology_key=self.wanted.topology_key,
+            steps=self.steps,
+        )
+
+    def missing(self, answer: Answer) -> tuple[PodView, Missing] | None:
+        """A pod without a place, and what the nearest node lacks for it; likewise long."""
+        for pod, member in zip(self.wanted.pods, self.members, strict=True):
+            if pod.uid not in answer.places:
+                found = FitTable(self.nodes).count(member).missing
+                return (pod, found) if found else None
+        return None
+
+    def find_out(self) -> Found:
+        """Both; pods that were let start before and have lost their room are in nobody's way."""
+        answer = self.solve()
+        if answer.verdict is Verdict.FITS:
+            return Found(question=self, answer=answer)
+        rest = self._feasible()
+        if rest is not self:
+            return rest.find_out()
+        return Found(question=self, answer=answer, missing=self.missing(answer))
+
+    def _feasible(self) -> Question:
+        """This question without those of the first pods that are proven to find no place alone."""
+        first = self._of(range(self.ahead), self.ahead)
+        answer = first.solve() if self.ahead else None
+        if answer is None or answer.verdict is not Verdict.DOES_NOT_FIT:
+            return self
+        pods = self.wanted.pods
+        kept = [place for place in range(self.ahead) if pods[place].uid in answer.places]
+        return self._of([*kept, *range(self.ahead, len(pods))], len(kept))
+
+    def _of(self, places: Sequence[int], ahead: int) -> Question:
+        pods = tuple(self.wanted.pods[place] for place in places)
+        wanted = replace(self.wanted, pods=pods, need=len(pods))
+        members = [self.members[place] for place in places]
+        return replace(self, wanted=wanted, members=members, ahead=ahead)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was found out.
+
+    Attributes:
+        question: that was answered in the end.
+        answer: of the solver.
+        missing: a pod without a place, and what it lacks, where too few fit.
+    """
+
+    question: Question
+    answer: Answer
+    missing: tuple[PodView, Missing] | None = None
 
 
 class Decider:
@@ -68,8 +148,16 @@ class Decider:
 
     def decide(self, wanted: Wanted) -> Attempt:
         """Places for at least as many pods as are needed, or none."""
+        return self.conclude(wanted, self.question(wanted).solve())
+
+    def question(self, wanted: Wanted) -> Question:
+        """What has to be found out."""
         nodes = [node for node in self._ground.nodes(wanted.pods[0]) if _is_of(node, wanted)]
-        answer = self.solve(wanted, nodes)
+        members = members_of(self._cluster, self._cycle, wanted.pods)
+        return Question(wanted=wanted, nodes=nodes, members=members)
+
+    def conclude(self, wanted: Wanted, answer: Answer) -> Attempt:
+        """What follows from an answer; the cluster may have changed since it was asked for."""
         places: Places = []
         if answer.verdict is Verdict.FITS:
             places = self._try_in_turn(wanted, self._where(answer))
@@ -79,12 +167,8 @@ class Decider:
 
     def solve(self, wanted: Wanted, nodes: Sequence[Node]) -> Answer:
         """What the solver says of these nodes."""
-        return place_together(
-            nodes,
-            members_of(self._cluster, self._cycle, wanted.pods),
-            min_count=wanted.need,
-            topology_key=wanted.topology_key,
-        )
+        members = members_of(self._cluster, self._cycle, wanted.pods)
+        return Question(wanted=wanted, nodes=nodes, members=members).solve()
 
     def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
         """Whether one node takes all these pods."""

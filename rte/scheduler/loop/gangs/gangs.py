@@ -7,20 +7,20 @@ part, is completed first of all; if that is not possible for a time, its other p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import ANY, Kind
 from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider
-from rte.scheduler.loop.gangs.ground import Ground
+from rte.scheduler.loop.gangs.ground import Ground, problem_of
 from rte.scheduler.loop.gangs.room import GangRoom
 from rte.scheduler.loop.messages import GroupCondition, Release
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rte.model.gang import GangKey
     from rte.scheduler.cache.cluster import Cluster
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt, Places
+    from rte.scheduler.loop.gangs.decide import Attempt, Found, Places, Question
     from rte.scheduler.loop.gangs.unit import Tally
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.queue import Queue
+
+#: Admissions that may be predicted where nobody waits for the answer.
+_STEPS = 30_000
 
 #: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
 HELPED_BY = ANY
@@ -193,6 +196,31 @@ class Gangs:
             self._attempts[pod.gang] = attempt
         self._take_up(before)
         return []
+
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
+        """What has to be found out about pods that do not exist yet, were they a gang, beside those
+        that were let start ``ahead`` of them; a text where one of them can be placed nowhere.
+        """
+        heads = {id(pod.shape): pod for pod in (*ahead, *pods)}
+        problems = {key: problem_of(self._cycle, pod) for key, pod in heads.items()}
+        for pod in pods:
+            if problem := problems[id(pod.shape)]:
+                return f"{pod.key} can be placed nowhere: {problem}"
+        before = [pod for pod in ahead if not problems[id(pod.shape)]]
+        everybody = (*before, *pods)
+        question = self._decider.question(units.Wanted(pods=everybody, need=len(everybody)))
+        return replace(question, ahead=len(before), steps=_STEPS)
+
+    def rehearsed(self, found: Found) -> str:
+        """Why they would not all be placed now; empty: they would."""
+        wanted, known = found.question.wanted, self._cluster.pods
+        known.update((pod.uid, pod) for pod in wanted.pods)
+        try:
+            attempt = self._decider.conclude(wanted, found.answer)
+        finally:
+            for pod in wanted.pods:
+                del known[pod.uid]
+        return "" if attempt.places else words.unrehearsed(found, self._cycle)
 
     def refused(self, pod: PodView, now: float) -> list[Effect]:
         """The gang of the pod fits nowhere: room may be made for it."""

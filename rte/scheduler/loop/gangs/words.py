@@ -8,6 +8,7 @@ from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import Verdict
 from rte.placement.joint.wording import missing_words
 from rte.scheduler.loop.gangs.ground import member_of
+from rte.scheduler.loop.verdicts import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt
+    from rte.scheduler.loop.gangs.decide import Attempt, Found
     from rte.scheduler.loop.gangs.unit import Tally
 
 
@@ -57,6 +58,28 @@ def unplaced(
         text += f"{short.places} find a place"
     missing = _missing(wanted.pods, attempt, nodes, cluster, cycle)
     return f"{text}; {missing}" if missing else text
+
+
+def unrehearsed(found: Found, cycle: Cycle) -> str:
+    """Pods that do not exist yet would not all find a place."""
+    pods, ahead, answer = found.question.wanted.pods, found.question.ahead, found.answer
+    before = f", {ahead} of them let start before," if ahead else ""
+    head = f"of {len(pods)} pods{before}"
+    if answer.verdict is Verdict.FITS:
+        return f"{head} fewer find a place at once: rules between them"
+    text = f"{head} {len(answer.places)} find a place at once"
+    placed = {id(pod.shape) for pod in pods if pod.uid in answer.places}
+    nowhere = next((pod for pod in pods[ahead:] if id(pod.shape) not in placed), None)
+    if answer.verdict is Verdict.CUT_OFF:
+        text += ", when the search was cut off"
+    elif nowhere is not None:
+        text += f"; {nowhere.key}: {explain(nowhere, cycle)[0].rstrip('.')}"
+    elif answer.blame:
+        text += f"; to blame: {answer.blame}"
+    if found.missing is None:
+        return text
+    pod, missing = found.missing
+    return f"{text}; one more like {pod.key}: {missing_words(missing)}"
 
 
 def _missing(

@@ -1,8 +1,10 @@
-"""Since when the API server lacks the state of the node: by that the Lease is renewed."""
+"""What the API server has of the node's states; by how long it lacks one the Lease is renewed."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 from rte import errors
 from rte.agent.observer.messages import Observation
@@ -56,8 +58,24 @@ def test_a_state_that_returns_to_what_is_stored_lacks_nothing() -> None:
     assert publisher.behind_since() is None
     effects = offer(publisher, 2, 12.0)
     assert any(isinstance(effect, messages.Write) for effect in effects)
-    publisher.handle(Refused(errors.KubeError("no", status=500)), 12.5)
+    publisher.handle(Refused(errors.KubeError("no", status=403)), 12.5)
     assert publisher.behind_since() == 12.0
     offer(publisher, 1, 13.0)
     publisher.handle(messages.Tick(), 30.0)
+    assert publisher.behind_since() is None
+
+
+@pytest.mark.parametrize("status", [0, 500, 504])
+def test_a_write_whose_answer_was_lost_may_be_stored_so_the_object_is_read_again(
+    status: int,
+) -> None:
+    publisher = Publisher()
+    offer(publisher, 1, 10.0)
+    publisher.handle(stored(1), 11.0)
+    offer(publisher, 2, 12.0)
+    publisher.handle(Refused(errors.KubeError("lost", status=status)), 12.5)
+    assert offer(publisher, 1, 13.0) == [messages.Get()]
+    effects = publisher.handle(stored(2), 31.0)
+    assert any(isinstance(effect, Write) for effect in effects)
+    publisher.handle(stored(1), 32.0)
     assert publisher.behind_since() is None

@@ -36,7 +36,7 @@ def commands_of_the_page_about_nhd() -> list[str]:
 def test_every_command_of_the_page_about_nhd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """Those of rte; tests/cluster/test_groups.py has those of kubectl."""
+    """Those of rte; tests/cluster/test_nhd.py has those of kubectl."""
     monkeypatch.chdir(tmp_path)
     _, record = allocated()
     node = {

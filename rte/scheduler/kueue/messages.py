@@ -1,0 +1,77 @@
+"""What the machine of the AdmissionChecks is told beside what watches tell, and what it wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rte.scheduler.loop.messages import Gone, Leading, Listed, Seen, Tick, Turn
+from rte.telemetry.effects import Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rte.scheduler.framework.events import ClusterEvent
+    from rte.scheduler.loop.gangs.decide import Found, Question
+
+#: Names of the collections that are watched.
+WORKLOADS, CHECKS, FLAVORS = "kueue-workloads", "kueue-checks", "kueue-flavors"
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """The cluster has changed."""
+
+    events: Sequence[ClusterEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of :class:`Judge`; where it was ``done``, the object was Seen as it is now."""
+
+    key: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The answer to :class:`Solve`."""
+
+    key: str
+    found: Found
+
+
+Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Happened | Solved | Written
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Write items of ``status.admissionChecks`` of a Workload, if it is of that version still.
+
+    Answered by :class:`Written`.
+    """
+
+    key: str
+    uid: str
+    version: str
+    items: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """Find out about a Workload's pods, beside the decisions; answered by :class:`Solved`."""
+
+    key: str
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Write the condition Active of an AdmissionCheck, if it is of that version still."""
+
+    name: str
+    version: str
+    condition: Mapping[str, Any]
+
+
+Effect: TypeAlias = Judge | Activate | Solve | Measured | Said
