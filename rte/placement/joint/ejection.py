@@ -1,16 +1,15 @@
 """Places found quickly: a pod that finds no place takes one, and who is in its way looks anew.
 
-A local search with ejections and a short tabu list. Pods are placed in turn; one that no node takes
-goes where the least has to leave for it, and may not come back to where it was put out for a few
-turns. Pods that have looked for a place often weigh more, so others leave for them. Random numbers
-choose between equals; they are the same for the same question. Not complete: what it does not find
-may exist.
+A local search with ejections and a short tabu list. Pods are placed in turn; one that no node
+takes goes where the least has to leave for it, and may not come back to where it was put out for a
+few turns. Pods that have looked for a place often weigh more, so others leave for them. Which of
+several equals is taken changes from turn to turn and round to round. Not complete: what it does not
+find may exist.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,8 @@ LOOK_STEPS = 60
 LOOKS_PER_STEP = 30
 #: Turns for which a pod does not come back, at least, and less than twice as many.
 TENURE = 3
+#: A prime: from turn to turn another one of several equals is taken.
+STRIDE = 7919
 #: Weight of a pod that only one node may take, beside 1 of one that many may.
 SCARCITY = 100.0
 
@@ -149,7 +150,7 @@ class _Round:
 
     def __init__(self, ground: Field, look: _Look, bundles: Sequence[Bundle], number: int) -> None:
         self._ground, self._look = ground, look
-        self._random = random.Random(number)  # noqa: S311 - no secret
+        self._number = number
         self._most = QUICK_TURNS if number < QUICK_ROUNDS else TURNS
         self._bundles: list[Bundle] = list(bundles) or [()] * len(ground.nodes)
         self.best = list(self._bundles)
@@ -206,7 +207,7 @@ class _Round:
                     fewest = cost
         if not options:
             return False
-        self._put(kind, *self._random.choice(options), turn)
+        self._put(kind, *options[(turn + self._number) * STRIDE % len(options)], turn)
         return True
 
     def _room(self, place: int) -> int:
@@ -225,7 +226,7 @@ class _Round:
         self._waiting[kind] -= 1
         for other in leaving:
             self._waiting[other] = self._waiting.get(other, 0) + 1
-            self._tabu[other, place] = turn + TENURE + self._random.randrange(TENURE)
+            self._tabu[other, place] = turn + TENURE + (turn + self._number) % TENURE
         if not self._waiting[kind]:
             del self._waiting[kind]
 

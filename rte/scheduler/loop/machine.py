@@ -90,6 +90,7 @@ class Machine:
         self.queue = Queue()
         self.intake = Intake(self.cluster)
         self.active = False
+        self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
         self._timers = Timers()
         self._predictions = Predictions()
         self.binding = Binding(
@@ -101,7 +102,6 @@ class Machine:
             self._names,
             self._key,
         )
-        self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
         self._room = MakingRoom(
             self.cluster,
             self.cycle,
@@ -119,11 +119,11 @@ class Machine:
             self.binding.unreserve,
             gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
-        self._moves = Descheduling(self.cluster, self.cycle, self.queue, self._room, move_every)
         self._kubelets = Kubelets(self.cluster, self._predictions, self._timers, self._names)
         self._telling = Telling(
             self.cluster, self.cycle, self.queue, self._gangs, self._timers, self._tells_of
         )
+        self._moves = Descheduling(self.cluster, self.cycle, self.queue, self._room, move_every)
         self._taking_back: set[str] = set()
         self._watched: set[str] = set()
         self._labels_count = False
@@ -193,9 +193,6 @@ class Machine:
         self._effects += effects
         return text
 
-    def _tells_of(self, pod: PodView) -> bool:
-        return self.active and self.is_ours(pod)
-
     def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
         """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
         return self._gangs.rehearse(ahead, pods)
@@ -203,6 +200,9 @@ class Machine:
     def rehearsed(self, found: Found) -> str:
         """Why they would not all be placed now; empty: they would."""
         return self._gangs.rehearsed(found)
+
+    def _tells_of(self, pod: PodView) -> bool:
+        return self.active and self.is_ours(pod)
 
     def _answered(self, event: Answer, now: float) -> None:
         """An effect was carried out."""
