@@ -171,7 +171,7 @@ def confirm(cluster: Cluster, pod: PodView) -> None:
     if entry.report is None or entry.report.state is None:
         raise SystemExit("a node has lost its report")
     reported = entry.report.state
-    state = placement.settle(reported, reported.admitted - entry.gone.keys())
+    state = placement.settle(reported, frozenset(reported.admitted - entry.gone.keys()))
     after = placement.admit(state, pod.shape.as_pod(pod.kubelet_uid))
     if after.verdict != "admitted":
         raise SystemExit(f"the kubelet of {entry.name} refuses {pod.key}: {after.message}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rte.placement.kubelet.rules import Rules
 
 #: Zones that are followed before a game counts as lost.
-MAX_MOVES = 4096
+MAX_MOVES = 1024
 
 #: More than sums of shares are off by.
 _ROUNDING = 1e-9
