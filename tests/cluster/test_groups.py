@@ -340,6 +340,7 @@ def shared_lane(cluster: Cluster) -> Iterator[Lane]:
         lane = Lane(cluster, node)
         after(lane.leave)
         yield lane
+        lane.clear()
 
 
 @pytest.fixture
