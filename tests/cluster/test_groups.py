@@ -251,12 +251,18 @@ class Lane:
             90, "the plugin's pod to be gone", every=0.3,
         )  # fmt: skip
 
-    def clear(self) -> None:
-        """No pods of a test and no plugin; the network has its interfaces back."""
+    def leave(self) -> None:
+        """Delete what a test has made."""
         self.cluster.api.delete("/api/v1/namespaces/default/pods", grace=0)
         self.cluster.kubectl("delete", "configmap", "-l", f"{LABEL}=yes")
+        text = yaml.safe_dump_all(render("nri"))
+        self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=text)
+
+    def clear(self) -> None:
+        """No pods of a test and no plugin; the network has its interfaces back."""
+        self.leave()
         self.remove_plugin()
-        processes.wait_until(self.is_clear, 90, "containers to be gone", every=0.3)
+        processes.wait_until(self.is_clear, 180, "containers to be gone", every=0.3)
 
     def is_clear(self) -> bool:
         ours = 'labels."io.kubernetes.pod.namespace"==default'
@@ -308,6 +314,8 @@ def record_of(pod: Object) -> Any:
 def shared_lane(cluster: Cluster) -> Iterator[Lane]:
     with ExitStack() as stack:
         after = stack.callback
+        macs = {it.name: it.mac for it in functions() if not it.vfs}
+        stack.enter_context(networks.interfaces(cluster.dir, macs))
         cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
         after(cluster.stop_role, "scheduler")
         none = {"policy": "none", "cpu_policy": "none", "memory_policy": "None"}
@@ -329,9 +337,8 @@ def shared_lane(cluster: Cluster) -> Iterator[Lane]:
         after(cluster.stop_role, "groups-scheduler")
         after(cluster.kubectl, "delete", "crd", "--ignore-not-found", cluster.define(ATTACHMENTS))
         cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(attachments()))
-        macs = {it.name: it.mac for it in functions() if not it.vfs}
-        stack.enter_context(networks.interfaces(cluster.dir, macs))
         lane = Lane(cluster, node)
+        after(lane.leave)
         yield lane
         lane.clear()
 
