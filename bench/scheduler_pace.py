@@ -7,7 +7,8 @@ where ``--pods`` is large. One after the other the real kube-scheduler of the sa
 and ``rte scheduler`` place the same pods; beside both, a program plays all kubelets by the exact
 model, refuses what it refuses, and publishes the reports. One JSON line for each:
 
-* ``pods_per_s``: binds between the first and the last, by the watch of pods;
+* ``pods_per_s``: binds between the first and the one that completes nine tenths of them, by the
+  watch of pods (the last ones wait for kubelets, or for room); ``to_the_last``: all of them;
 * ``bound``, ``refused`` (by the kubelets), ``waiting`` (no bind for 10 s);
 * ``cpu_s`` of the scheduler, ``ratio`` of pods/s to kube-scheduler's.
 """
@@ -21,19 +22,21 @@ import json
 import random
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from bench.lib import bed
-from bench.scheduler_scale import GIB, machine, pod_object, stored, topology
+from bench.lib.kubelets import static_config
+from bench.scheduler_scale import machine, pod_object, stored, topology
 from rte import nrt, placement
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.kube.resources import NODES, NRTS, PODS
 from rte.kube.watch import watch
-from rte.model.node import KubeletConfig, NodeReading
+from rte.model.node import NodeReading
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.shape import Shapes
 
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from rte.model.node import NodeState
+    from rte.scheduler.framework.objects import PodView
     from tests.cluster.cluster import Cluster
 
 #: No further bind within this: the scheduler is done.
@@ -54,36 +58,60 @@ SUBJECTS = ("kube-scheduler", "rte")
 
 @dataclass
 class Kubelets:
-    """All kubelets, by the exact model, and what they have seen."""
+    """All kubelets, by the exact model, and what they have seen.
 
+    Each goes its own way: what came while it was writing is told by its next report.
+    """
+
+    client: Client
     states: dict[str, NodeState]
     versions: dict[str, str] = field(default_factory=dict)
     shapes: Shapes = field(default_factory=Shapes)
     bound: dict[str, float] = field(default_factory=dict)
     refused: int = 0
+    waiting: dict[str, list[PodView]] = field(default_factory=dict)
+    busy: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    width: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WIDTH))
 
-    async def meet(self, client: Client, obj: dict[str, Any]) -> None:
-        """A pod was bound: admit it and tell, or refuse it."""
-        pod = objects.read_pod(obj, self.shapes)
-        if not pod.node or pod.uid in self.bound:
-            return
-        self.bound[pod.uid] = time.monotonic()
+    async def follow(self) -> None:
+        """Every kubelet meets what is bound to it."""
+        events = watch(self.client, PODS.path())
+        async with asyncio.TaskGroup() as group, contextlib.aclosing(events):
+            async for event in events:
+                if event.kind in ("ADDED", "MODIFIED"):
+                    pod = objects.read_pod(event.object, self.shapes)
+                    if pod.node and pod.uid not in self.bound:
+                        self.bound[pod.uid] = time.monotonic()
+                        self.waiting.setdefault(pod.node, []).append(pod)
+                        group.create_task(self.serve(pod.node))
+
+    async def serve(self, name: str) -> None:
+        """One kubelet meets those that wait for it, and tells what it holds then."""
+        async with self.busy[name], self.width:
+            pods, self.waiting[name] = self.waiting[name], []
+            before = self.states[name]
+            for pod in pods:
+                await self.meet(pod)
+            if self.states[name] is not before:
+                await self.publish(name)
+
+    async def meet(self, pod: PodView) -> None:
+        """A pod was bound: admit or refuse it."""
         after = placement.admit(self.states[pod.node], pod.shape.as_pod(pod.uid))
-        if after.verdict != "admitted":
-            self.refused += 1
-            status = {"phase": "Failed", "reason": after.reason, "message": after.message}
-            path = PODS.path(pod.name, namespace=pod.namespace) + "/status"
-            await client.patch(path, {"status": status})
+        if after.verdict == "admitted":
+            admitted = after.state.admitted | {pod.uid}
+            self.states[pod.node] = replace(after.state, admitted=admitted)
             return
-        admitted = after.state.admitted | {pod.uid}
-        self.states[pod.node] = replace(after.state, admitted=admitted)
-        await self.publish(client, pod.node)
+        self.refused += 1
+        status = {"phase": "Failed", "reason": after.reason, "message": after.message}
+        path = PODS.path(pod.name, namespace=pod.namespace) + "/status"
+        await self.client.patch(path, {"status": status})
 
-    async def publish(self, client: Client, name: str) -> None:
+    async def publish(self, name: str) -> None:
         """The agent's report of what the kubelet has now."""
         report = report_of(name, self.states[name])
         report["metadata"]["resourceVersion"] = self.versions[name]
-        written = await client.update(NRTS.path(name), report)
+        written = await self.client.update(NRTS.path(name), report)
         self.versions[name] = written["metadata"]["resourceVersion"]
 
 
@@ -93,17 +121,8 @@ def report_of(name: str, state: NodeState) -> dict[str, Any]:
 
 
 def kubelet_state(number: int) -> NodeState:
-    config = KubeletConfig(
-        topology_policy="single-numa-node",
-        cpu_policy="static",
-        reserved_cpus=1,
-        cpu_reservation_milli=1000,
-        memory_policy="Static",
-        reserved_memory={0: {"memory": GIB}},
-        node_reserved={"cpu": 1000, "memory": GIB},
-    )
     shape = topology(2, 4 if number % 2 else 8)
-    return placement.initial_state(shape, config, {}, "v1.35.4")
+    return placement.initial_state(shape, static_config(), {}, "v1.35.4")
 
 
 def node_object(number: int, name: str, state: NodeState) -> dict[str, Any]:
@@ -175,7 +194,7 @@ async def race(cluster: Cluster, client: Client, subject: str, args: argparse.Na
     states = {f"n{number:05}": kubelet_state(number) for number in range(args.nodes)}
     if subject == SUBJECTS[0]:
         await prepare(client, states)
-    kubelets = Kubelets(states)
+    kubelets = Kubelets(client, states)
 
     async def report(name: str) -> None:
         with contextlib.suppress(Exception):
@@ -186,7 +205,7 @@ async def race(cluster: Cluster, client: Client, subject: str, args: argparse.Na
     await each(states, report)
     rng, pods = random.Random(args.seed), PODS.path(namespace="default")
     await each(pods_of(args.pods, rng, subject), lambda body: client.create(pods, body))
-    following = asyncio.create_task(follow(client, kubelets), name="kubelets")
+    following = asyncio.create_task(kubelets.follow(), name="kubelets")
     await asyncio.sleep(2.0)
     if subject == "rte":
         command = [
@@ -218,7 +237,8 @@ async def race(cluster: Cluster, client: Client, subject: str, args: argparse.Na
         "subject": subject,
         "nodes": args.nodes,
         "pods": args.pods,
-        "pods_per_s": round((seen - 1) / (moments[-1] - moments[0]), 1) if seen > 1 else 0.0,
+        "pods_per_s": rate(moments[: max(2, 9 * seen // 10)]),
+        "to_the_last": rate(moments),
         "bound": seen,
         "refused": kubelets.refused,
         "waiting": args.pods - seen,
@@ -226,12 +246,11 @@ async def race(cluster: Cluster, client: Client, subject: str, args: argparse.Na
     }
 
 
-async def follow(client: Client, kubelets: Kubelets) -> None:
-    """Every kubelet meets what is bound to it."""
-    async with contextlib.aclosing(watch(client, PODS.path())) as events:
-        async for event in events:
-            if event.kind in ("ADDED", "MODIFIED"):
-                await kubelets.meet(client, event.object)
+def rate(moments: list[float]) -> float:
+    """Events a second between the first and the last."""
+    if len(moments) < 2:
+        return 0.0
+    return round((len(moments) - 1) / (moments[-1] - moments[0]), 1)
 
 
 async def measure(cluster: Cluster, args: argparse.Namespace) -> int:

@@ -17,9 +17,10 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from bench.lib.kubelets import GIB, static_config
 from rte import nrt, placement
 from rte.model.machine import CPU, Machine, Zone
-from rte.model.node import CPUInfo, KubeletConfig, NodeReading, Topology, ZoneInfo
+from rte.model.node import CPUInfo, NodeReading, Topology, ZoneInfo
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node, objects
 from rte.scheduler.loop.cycle import Cycle
@@ -27,7 +28,6 @@ from rte.scheduler.loop.cycle import Cycle
 if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
 
-GIB = 1 << 30
 SHAPES = [(2, 32), (2, 64), (4, 16), (4, 32), (8, 16), (8, 24)]
 POLICIES = ["single-numa-node", "single-numa-node", "single-numa-node", "restricted", "best-effort"]
 
@@ -122,15 +122,9 @@ def objects_of(
     for number in range(count):
         zones, cpus = SHAPES[number % len(SHAPES)]
         shape = topology(zones, cpus)
-        config = KubeletConfig(
+        config = static_config(
             topology_policy=POLICIES[number % len(POLICIES)],
             topology_scope="pod" if number % 7 == 0 else "container",
-            cpu_policy="static",
-            reserved_cpus=1,
-            cpu_reservation_milli=1000,
-            memory_policy="Static",
-            reserved_memory={0: {"memory": GIB}},
-            node_reserved={"cpu": 1000, "memory": GIB},
         )
         state = placement.initial_state(shape, config, {}, "v1.35.4")
         name = f"n{number:05}"
@@ -177,7 +171,7 @@ def confirm(cluster: Cluster, pod: PodView) -> None:
     if entry.report is None or entry.report.state is None:
         raise SystemExit("a node has lost its report")
     reported = entry.report.state
-    state = placement.settle(reported, reported.admitted - entry.gone.keys())
+    state = placement.settle(reported, frozenset(reported.admitted - entry.gone.keys()))
     after = placement.admit(state, pod.shape.as_pod(pod.kubelet_uid))
     if after.verdict != "admitted":
         raise SystemExit(f"the kubelet of {entry.name} refuses {pod.key}: {after.message}")

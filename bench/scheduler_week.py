@@ -6,6 +6,10 @@ all the time whether a pod sleeps in the queue although a node takes it. Prints 
 by fate, refusals, rate, memory after a fifth and at the end, what is left in the scheduler's
 tables (``nodes.gone`` are pods that ended in the last five minutes). The API keeps a bounded
 history, and events are taken out as their time to live would.
+
+With ``--blind`` a third of the nodes are not like the others: of these, every other one has no
+report at all (its kubelet may refuse pods; nobody else's may), the rest an agent that is dead half
+of the time.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +34,7 @@ import psutil
 from bench.lib.witness import takers
 from rte.kube import credentials
 from rte.kube.client import Client
-from rte.scheduler.settings import SchedulerSettings
+from rte.scheduler.settings import AGENT_LEASE_LABELS, SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
 from rte.sim.apiserver import API, DeleteOptions, Server, StatusError
@@ -37,7 +42,7 @@ from rte.sim.demo.cluster import crd
 from rte.sim.fleet import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
 
 #: Settings of the kubelets, in turn.
@@ -53,6 +58,9 @@ LOOKS, LOOK_EVERY_S = 4, 0.05
 
 _EVENTS = "events"
 
+#: An agent that dies now and then renews its Lease for so long, and then does not.
+ALIVE_S, DEAD_S = 60.0, 60.0
+
 
 @dataclass
 class Week:
@@ -65,6 +73,7 @@ class Week:
     alive: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
+    over: list[str] = field(default_factory=list)
     wrongly_pending: list[str] = field(default_factory=list)
     change: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -119,7 +128,9 @@ def tables(scheduler: Scheduler) -> dict[str, int]:
         "matches": scheduler.cluster.matches,
         "queue": scheduler.queue,
         "room": vars(scheduler.machine)["_room"],
-        "rejections": vars(scheduler.machine)["_rejections"],
+        "rejections": vars(scheduler.machine)["_kubelets"].rejections,
+        "binding": scheduler.machine.binding,
+        "timers": vars(scheduler.machine)["_timers"],
         "intake": scheduler.machine.intake,
         "reporter": scheduler.reporter,
         "feeds": scheduler.feeds,
@@ -152,6 +163,7 @@ async def follow(api: API, week: Week) -> None:
                     week.running.add(name)
                 elif phase == "Failed" and name in week.alive:
                     week.failed.append(f"{name}: {obj['status'].get('reason')}")
+                    week.over.append(name)
                     week.alive.discard(name)
                 week.change.set()
     finally:
@@ -178,6 +190,8 @@ async def live(api: API, week: Week, most: int, rng: random.Random) -> None:
                 week.evicted += 1
             else:
                 week.ran += 1
+        while week.over:
+            api.delete("pods", week.over.pop(), "default", DeleteOptions(grace=0))
         await asyncio.sleep(0.01)
         if not week.running:
             with contextlib.suppress(TimeoutError):
@@ -214,7 +228,27 @@ async def sample(api: API, week: Week, out: list[tuple[int, int]]) -> None:
             print(f"{out[-1]}", file=sys.stderr, flush=True)
 
 
-async def measure(pods: int, nodes: int, most: int, limit: float, seed: int = 1) -> dict[str, Any]:
+async def live_and_die(api: API, fleets: Sequence[Fleet], names: Sequence[str]) -> None:
+    """Keep the Leases of these nodes' agents while they live, and have them publish."""
+    namespace = SchedulerSettings.agent_namespace
+    api.create("namespaces", {"metadata": {"name": namespace}})
+    labels = dict([AGENT_LEASE_LABELS.split("=")])
+    for name in names:
+        lease = {"metadata": {"name": name, "labels": labels}, "spec": {"holderIdentity": name}}
+        api.create("leases", lease, namespace)
+    while True:
+        is_alive = time.monotonic() % (ALIVE_S + DEAD_S) < ALIVE_S
+        for fleet in fleets:
+            (fleet.silent.difference_update if is_alive else fleet.silent.update)(names)
+        for name in names if is_alive else ():
+            renewed = {"spec": {"renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}}
+            api.patch("leases", name, renewed, namespace)
+        await asyncio.sleep(5.0)
+
+
+async def measure(
+    pods: int, nodes: int, most: int, limit: float, seed: int = 1, *, blind: bool = False
+) -> dict[str, Any]:
     """Run the week; figures as in the module's description."""
     rng, week, memory = random.Random(seed), Week(pods), list[tuple[int, int]]()
     begin = time.monotonic()
@@ -225,10 +259,13 @@ async def measure(pods: int, nodes: int, most: int, limit: float, seed: int = 1)
         api.create("customresourcedefinitions", crd())
         api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
         machine = machines.make("2x16", folder / "machine")
-        fleets = []
+        fleets: list[Fleet] = []
+        third = [f"n{number}" for number in range(nodes) if blind and number % 3 == 0]
+        bare, mortal = set(third[::2]), third[1::2]
         for index, policy in enumerate(POLICIES):
             names = [f"n{number}" for number in range(nodes) if number % len(POLICIES) == index]
             fleet = Fleet(api, dict.fromkeys(names, machine), policy)
+            fleet.silent = bare.intersection(names)
             fleets.append(await stack.enter_async_context(fleet))
         scheduler = await stack.enter_async_context(scheduler_of(server, folder))
         helpers = [
@@ -237,6 +274,7 @@ async def measure(pods: int, nodes: int, most: int, limit: float, seed: int = 1)
                 ("follow", follow(api, week)),
                 ("look", look(scheduler, week)),
                 ("sample", sample(api, week, memory)),
+                ("agents", live_and_die(api, fleets, mortal)),
             )
         ]
         try:
@@ -259,14 +297,19 @@ async def measure(pods: int, nodes: int, most: int, limit: float, seed: int = 1)
                 task.result()
         scheduler.cluster.collect(time.monotonic())
         left = {name: size for name, size in tables(scheduler).items() if size}
-        refused = [r for fleet in fleets for k in fleet.kubelets.values() for r in k.refusals]
+        refused = {
+            name: len(kubelet.refusals)
+            for fleet in fleets
+            for name, kubelet in fleet.kubelets.items()
+        }
     early = next((mib for created, mib in memory if created >= pods // 5), 0)
     return {
         "pods": week.created,
         "ran": week.ran,
         "evicted": week.evicted,
         "failed": week.failed[:5],
-        "refused": len(refused),
+        "refused": sum(number for name, number in refused.items() if name not in bare),
+        "refused_without_report": sum(refused[name] for name in bare),
         "forgotten": len(week.alive),
         "wrongly_pending": len(week.wrongly_pending),
         "pods_per_s": round(week.created / seconds),
@@ -284,8 +327,10 @@ def main() -> int:
     parser.add_argument("--open", type=int, default=150, help="pods in the cluster at a time")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--blind", action="store_true", help="a third without reports or agents")
     args = parser.parse_args()
-    result = asyncio.run(measure(args.pods, args.nodes, args.open, args.limit, args.seed))
+    run = measure(args.pods, args.nodes, args.open, args.limit, args.seed, blind=args.blind)
+    result = asyncio.run(run)
     print(json.dumps(result))
     met = not (result["refused"] or result["forgotten"] or result["wrongly_pending"])
     return 0 if met and result["rss_mib"] <= 1.1 * result["rss_mib_after_a_fifth"] + 16 else 1

@@ -17,12 +17,11 @@ import statistics
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from bench.lib.kubelets import GIB, static_config
 from rte import placement
-from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
+from rte.model.node import CPUInfo, DevicePool, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, Pod
 from rte.placement.fleet import scores
-
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,7 @@ def fresh_node(zones: int, cores: int, gib: int, gpus: tuple[int, ...] = ()) -> 
         )
         for zone in range(zones)
     )
-    config = KubeletConfig(
-        topology_policy="single-numa-node",
-        cpu_policy="static",
-        reserved_cpus=1,
-        cpu_reservation_milli=1000,
-        memory_policy="Static",
-        reserved_memory={0: {"memory": 512 * 2**20}},
-    )
+    config = static_config(reserved_memory={0: {"memory": GIB // 2}}, node_reserved={})
     owners = [zone for zone, count in enumerate(gpus) for _ in range(count)]
     pool = DevicePool(
         ids=tuple(f"gpu-{number:02}" for number in range(len(owners))),

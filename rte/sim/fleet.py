@@ -31,6 +31,10 @@ class Fleet:
         machines: hardware by node name (nodes may share one value).
         settings: arguments of :func:`rte.sim.kubelet.kubelet_document` for all kubelets.
         timing: of all kubelets.
+
+    Attributes:
+        kubelets: by node name.
+        silent: nodes whose agent does not run: nothing is published for them.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Fleet:
         }
         self._pods: dict[str, dict[str, NodePod]] = {name: {} for name in machines}
         self._dirty = dict.fromkeys(machines)
+        self.silent: set[str] = set()
         self._process: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -104,6 +109,9 @@ class Fleet:
     def _publish_all(self) -> None:
         dirty, self._dirty = self._dirty, {}
         for name in dirty:
+            if name in self.silent:
+                self._dirty[name] = None
+                continue
             try:
                 self.publish(name)
             except errors.InconsistentStateError:  # between two changes: at the next one

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from rte.placement.kubelet.rules import Rules
 
 #: Zones that are followed before a game counts as lost.
-MAX_MOVES = 4096
+MAX_MOVES = 1024
+
+#: More than sums of shares are off by.
+_ROUNDING = 1e-9
 
 #: Amounts by resource, in one fixed order.
 _Amounts: TypeAlias = tuple[int, ...]
@@ -71,13 +74,42 @@ def find_zones(
     freest = room_of(settle(state, present.difference(endable)))[:-1]
     names = [name for name in everything if name in room[0]]
     kinds = Counter(tuple(_row(unit, names) for unit in units) for units in wanted)
+    rows = [_row(row, names) for row in room]
+    if is_ample([unit for kind in kinds.elements() for unit in kind], rows):
+        return True
     game = _Game(
         tuple(kinds),
-        [_row(row, names) for row in room],
+        rows,
         [_row(row, names) for row in freest],
         in_order=in_order and not rules.prefer_closest,
     )
     return game.is_won(tuple(kinds.values()), ((0,) * len(names),) * len(room))
+
+
+def is_ample(units: Collection[_Amounts], room: Sequence[_Amounts]) -> bool:
+    """Whether each of the units finds a zone wherever all the others are: these cannot fill up
+    every zone for it.
+
+    A zone is filled up by what it has of some resource, less the unit, and one more. As shares of
+    what the others hold, that adds up to 1 at most for each resource.
+    """
+    total = [sum(amounts) for amounts in zip(*units, strict=True)]
+    return not any(_can_be_filled_up(unit, total, room) for unit in set(units))
+
+
+def _can_be_filled_up(unit: _Amounts, total: Sequence[int], room: Sequence[_Amounts]) -> bool:
+    spent, resources = 0.0, set[int]()
+    for zone in room:
+        shares = {
+            resource: (free - asked + 1) / (whole - asked) if free >= asked else 0.0
+            for resource, (free, asked, whole) in enumerate(zip(zone, unit, total, strict=True))
+            if free < whole
+        }
+        if not shares:
+            return False
+        spent += min(shares.values())
+        resources |= shares.keys()
+    return spent < len(resources) + _ROUNDING
 
 
 class ZoneWalk:
@@ -250,7 +282,11 @@ class _Game:
 
 
 def _holds(free: _Amounts, load: _Amounts, unit: _Amounts) -> bool:
-    return all(a - b >= c for a, b, c in zip(free, load, unit, strict=True))
+    # A loop, for this is asked a thousand times in one game.
+    for has, held, asked in zip(free, load, unit, strict=True):  # noqa: SIM110
+        if has - held < asked:
+            return False
+    return True
 
 
 def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:

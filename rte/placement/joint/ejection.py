@@ -1,16 +1,15 @@
 """Places found quickly: a pod that finds no place takes one, and who is in its way looks anew.
 
-A local search with ejections and a short tabu list. Pods are placed in turn; one that no node takes
-goes where the least has to leave for it, and may not come back to where it was put out for a few
-turns. Pods that have looked for a place often weigh more, so others leave for them. Random numbers
-choose between equals; they are the same for the same question. Not complete: what it does not find
-may exist.
+A local search with ejections and a short tabu list. Pods are placed in turn; one that no node
+takes goes where the least has to leave for it, and may not come back to where it was put out for a
+few turns. Pods that have looked for a place often weigh more, so others leave for them. Which of
+several equals is taken changes from turn to turn and round to round. Not complete: what it does not
+find may exist.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,8 @@ LOOK_STEPS = 60
 LOOKS_PER_STEP = 30
 #: Turns for which a pod does not come back, at least, and less than twice as many.
 TENURE = 3
+#: A prime: from turn to turn another one of several equals is taken.
+STRIDE = 7919
 #: Weight of a pod that only one node may take, beside 1 of one that many may.
 SCARCITY = 100.0
 
@@ -55,6 +56,8 @@ class Ejection:
         self._most = assignment.ground.budget.steps * SHARE
         self._round = 0
         self._may_help = True
+        # Nobody leaves for one of its kind: at the same price a second round is like the first.
+        self._is_uniform = len(assignment.ground.kinds.counts) == 1
 
     def go_on(self, rounds: int = MAX_ROUNDS) -> bool:
         """So many more rounds; whether still more could help.
@@ -62,10 +65,10 @@ class Ejection:
         Raises:
             CutOff: the budget is used up.
         """
-        for number in range(self._round, self._round + rounds):
+        for _ in range(rounds):
             if self._is_over:
                 break
-            self._round = number + 1
+            number, self._round = self._round, self._round + 1
             self._play(number)
         return not self._is_over
 
@@ -88,12 +91,14 @@ class Ejection:
                     for place, bundle in enumerate(found.best)
                 ]
             )
+            if self._is_uniform:
+                self._round = QUICK_ROUNDS
             return
         try:
             found.play()
         finally:
             self._keep(found.best)
-        self._may_help = look.was_costly or len(self._ground.kinds.counts) > 1
+        self._may_help = look.was_costly or not self._is_uniform
 
     def _keep(self, bundles: list[Bundle]) -> None:
         if sum(map(len, bundles)) > self._assignment.size:
@@ -149,7 +154,7 @@ class _Round:
 
     def __init__(self, ground: Field, look: _Look, bundles: Sequence[Bundle], number: int) -> None:
         self._ground, self._look = ground, look
-        self._random = random.Random(number)  # noqa: S311 - no secret
+        self._number = number
         self._most = QUICK_TURNS if number < QUICK_ROUNDS else TURNS
         self._bundles: list[Bundle] = list(bundles) or [()] * len(ground.nodes)
         self.best = list(self._bundles)
@@ -206,7 +211,7 @@ class _Round:
                     fewest = cost
         if not options:
             return False
-        self._put(kind, *self._random.choice(options), turn)
+        self._put(kind, *options[(turn + self._number) * STRIDE % len(options)], turn)
         return True
 
     def _room(self, place: int) -> int:
@@ -225,7 +230,7 @@ class _Round:
         self._waiting[kind] -= 1
         for other in leaving:
             self._waiting[other] = self._waiting.get(other, 0) + 1
-            self._tabu[other, place] = turn + TENURE + self._random.randrange(TENURE)
+            self._tabu[other, place] = turn + TENURE + (turn + self._number) % TENURE
         if not self._waiting[kind]:
             del self._waiting[kind]
 

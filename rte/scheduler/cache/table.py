@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rte.model.pod import ContainerKind
-from rte.scheduler.framework.node import UNBOUNDED
+from rte.scheduler.framework.room import UNBOUNDED
+from rte.scheduler.framework.shape import memory_tie
 from rte.scheduler.plugins import (
     node_affinity,
     node_declared_features,
@@ -25,6 +26,7 @@ from rte.scheduler.plugins import (
     taint_toleration,
 )
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -134,8 +136,9 @@ class Table:
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
-        # Containers of up to so many CPUs must go to one zone under restricted.
+        # Under restricted, whoever asks for so many CPUs or so much memory must go to one zone.
         self._bound = np.zeros(0, dtype=np.int64)
+        self._tied = np.zeros(0, dtype=np.int64)
         # One line for each position of a zone: reductions over zones then run along the nodes.
         self._cpus = np.zeros((1, 0), dtype=np.int32)
         self._memory = np.zeros((1, 0), dtype=np.int64)
@@ -179,6 +182,22 @@ class Table:
                 break
         rows = np.flatnonzero(ok)
         return Screened(rows, self._preference(shape, rows), frozenset(dropped))
+
+    def roomy(self, shape: Shape, rows: Sequence[int]) -> Screened:
+        """Which of these rows do not refuse a pod for want of room; they are in no order."""
+        left, dropped = np.array(rows, dtype=np.intp), set()
+        for name, amount in shape.totals.items():
+            column = self._totals.get(name)
+            enough = left[:0] if column is None else left[column[left] >= amount]
+            if len(enough) < len(left):
+                dropped.add(NodeResourcesFit.name)
+            left = enough
+        if any(shape.exclusive_cpus):
+            enough = left[self._fits_zones(shape, left)]
+            if len(enough) < len(left):
+                dropped.add(NodeResourceTopology.name)
+            left = enough
+        return Screened(left, np.zeros(len(left), dtype=np.int64), frozenset(dropped))
 
     def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
         """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.
@@ -244,7 +263,7 @@ class Table:
             column = self._totals.get(name)
             if column is None:
                 column = np.zeros(self._rows, dtype=np.int64)
-            yield _Rule("NodeResourcesFit", column >= amount, node_resources_fit.why(name))
+            yield _Rule(NodeResourcesFit.name, column >= amount, node_resources_fit.why(name))
         if shape.may_need_zone and any(shape.exclusive_cpus):
             ok = self._kept(shape.kubelet_key, lambda some: self._fits_zones(shape, some))
             yield _Rule(NodeResourceTopology.name, ok, "TopologyAffinityError")
@@ -319,24 +338,26 @@ class Table:
     def _fits_zones(self, shape: Shape, rows: Rows | slice) -> Mask:
         """Rows where each container, or the pod, finds a zone if it must have one.
 
-        It must under single-numa-node. Under restricted it must find its CPUs in one zone if some
-        zone is large enough: wider hints are not preferred then.
+        It must under single-numa-node, and under restricted where
+        :class:`rte.scheduler.framework.room.ZoneBound` says so.
         """
-        pairs = list(zip(shape.pod.containers, shape.exclusive_cpus, strict=True))
-        running = [(box, cpus) for box, cpus in pairs if box.kind is not ContainerKind.INIT]
-        together = sum(cpus for _, cpus in running)
-        whole = self._in_one_zone(together, sum(_bytes(box) for box, _ in running), rows)
-        fits: Mask = (self._cpus_together[rows] >= together) & (whole | ~self._by_pod[rows])
-        for container, cpus in pairs:
+        if shape.pod.pod_requests is not None:
+            return np.ones(len(self._zoned[rows]), dtype=np.bool_)
+        needs, boxes = shape.needs, shape.pod.containers
+        running = sum(_bytes(box) for box in boxes if box.kind is not ContainerKind.INIT)
+        whole = self._in_zones(needs.pod_cpus, running, needs.pod_memory, rows)
+        each = np.ones_like(whole)
+        for box, cpus in zip(boxes, shape.exclusive_cpus, strict=True):
             if cpus:
-                fits &= self._in_one_zone(cpus, _bytes(container), rows)
-        return fits | ~self._zoned[rows]
+                each &= self._in_zones(cpus, _bytes(box), memory_tie(box), rows)
+        fits: Mask = np.where(self._by_pod[rows], whole, each)
+        return (fits & (self._cpus_together[rows] >= needs.pod_cpus)) | ~self._zoned[rows]
 
-    def _in_one_zone(self, cpus: int, memory: int, rows: Rows | slice) -> Mask:
+    def _in_zones(self, cpus: int, memory: int, tie: int, rows: Rows | slice) -> Mask:
         enough = self._cpus[:, rows] >= cpus
         single = np.logical_or.reduce(enough & (self._memory[:, rows] >= memory), axis=0)
-        restricted = (self._bound[rows] < cpus) | np.logical_or.reduce(enough, axis=0)
-        found: Mask = np.where(self._single[rows], single, restricted)
+        wide = (self._bound[rows] < cpus) & (self._tied[rows] < tie)
+        found: Mask = np.where(self._single[rows], single, wide | enough.any(axis=0))
         return found
 
     # --- loading ---------------------------------------------------------------------------------
@@ -352,6 +373,7 @@ class Table:
             "_cpus_together",
             "_broken_up",
             "_bound",
+            "_tied",
             "_zone_count",
             "_loaded",
         ):
@@ -399,10 +421,9 @@ class Table:
             or entry.distrust()
         )
         self._by_pod[row] = config.topology_scope == "pod"
-        sizes = [cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()]
-        bound = config.topology_policy == "restricted" and config.cpu_policy == "static"
-        # With options of the CPU manager wider hints may be preferred.
-        self._bound[row] = max(sizes, default=0) if bound and not config.cpu_options else 0
+        bound = entry.zone_bound()
+        self._bound[row] = bound.size if bound.size < UNBOUNDED else 0
+        self._tied[row] = bound.memory
         self._aligning[row] = config.cpu_policy == "static" and config.topology_policy != "none"
         if len(zones) > self._cpus.shape[0]:
             self._pad_zones(((0, len(zones) - self._cpus.shape[0]), (0, 0)))

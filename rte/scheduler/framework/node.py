@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rte import errors, nrt, placement
 from rte.nrt import group_inventory
 from rte.scheduler.framework import outlook as state
+from rte.scheduler.framework.room import UNBOUNDED, ZoneBound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
-
-#: Stands for "the manager does not count this" in the free amounts of a zone.
-UNBOUNDED = 1 << 62
 
 #: Seconds for which a pod that has ended is remembered although no report names it: a late
 #: report might still.
@@ -173,7 +171,7 @@ class NodeEntry:
         self.changed = 0
         self._outlook: state.Outlook | None = None
         self._free: tuple[tuple[int, int, int], ...] | None = None
-        self._largest: int | None = None
+        self._bound: ZoneBound | None = None
         self.remembered: dict[bytes, Status] = {}
         self.derived: dict[str, Any] = {}
         self.verdicts: dict[bytes, state.Verdict] = {}
@@ -184,7 +182,7 @@ class NodeEntry:
         self.changed = sequence
         self._outlook = None
         self._free = None
-        self._largest = None
+        self._bound = None
         self.forget_answers()
 
     def forget_answers(self) -> None:
@@ -304,23 +302,21 @@ class NodeEntry:
     def free_by_zone(self) -> tuple[tuple[int, int, int], ...] | None:
         """Of each zone (id, free exclusive CPUs, free bytes of memory); None without prediction.
 
-        What a manager does not count is :data:`UNBOUNDED`.
+        What a manager does not count is :data:`~rte.scheduler.framework.room.UNBOUNDED`.
         """
         outlook = self.outlook()
         if outlook is not None and self._free is None:
             self._free = free_by_zone(outlook.predicted)
         return self._free
 
-    def largest_zone(self) -> int:
-        """No container of more exclusive CPUs than this is admitted as things are."""
-        if self._largest is None:
+    def zone_bound(self) -> ZoneBound:
+        """Who finds no zones here as things are."""
+        if self._bound is None:
             view, zones = self.outlook(), self.free_by_zone()
-            self._largest = UNBOUNDED
+            self._bound = ZoneBound()
             if view is not None and zones is not None:
-                config = view.base.config
-                if config.topology_policy == "single-numa-node" and config.cpu_policy == "static":
-                    self._largest = max((cpus for _, cpus, _ in zones), default=0)
-        return self._largest
+                self._bound = zone_bound(view.predicted, [cpus for _, cpus, _ in zones])
+        return self._bound
 
     def without(self, uids: frozenset[str]) -> NodeEntry:
         """This node as it will be when these pods have ended."""
@@ -381,6 +377,25 @@ def predict(entry: NodeEntry, pod: PodView) -> placement.Admission | None:
     if outlook is None:
         return None
     return placement.admit(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
+
+
+def zone_bound(now: NodeState, free: Collection[int]) -> ZoneBound:
+    """Who finds no zones on a node in that state, of whose zones so many CPUs are free."""
+    config = now.config
+    if config.cpu_policy != "static" or not free:
+        return ZoneBound()
+    by_pod = config.topology_scope == "pod"
+    if config.topology_policy == "single-numa-node":
+        return ZoneBound(by_pod, max(free))
+    # With options of the CPU manager wider hints may be preferred.
+    if config.topology_policy != "restricted" or config.cpu_options:
+        return ZoneBound()
+    size = max(zone.bit_count() for zone in now.topology.zone_cpus.values())
+    memory = -1
+    if config.memory_policy == "Static":
+        amounts = (zone.amounts.get("memory") for zone in now.memory.values())
+        memory = max((each.allocatable for each in amounts if each), default=-1)
+    return ZoneBound(by_pod, max(free), size, memory)
 
 
 def free_by_zone(now: NodeState) -> tuple[tuple[int, int, int], ...]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.shape import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
@@ -75,10 +75,6 @@ class Snapshot(Protocol):
         """Nodes that changed after that number, latest first."""
 
 
-#: Room that helps nobody, and that helps everybody.
-NO_ROOM, ANY_ROOM = Room(-1, -1, -1), Room(*[1 << 62] * 3)
-
-
 class Candidate(NamedTuple):
     """A node that would take the pod, and what its rules say."""
 
@@ -109,7 +105,7 @@ class Plugin:
         return True
 
     def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
-        """The most that a pod may need so that :meth:`helps` is true of it."""
+        """What holds all pods of which :meth:`helps` is true."""
         raise NotImplementedError
 
     def spreads(self, event: ClusterEvent) -> bool:  # noqa: ARG002

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
-    ANY_ROOM,
-    NO_ROOM,
     Annotate,
     Clocked,
     Filter,
@@ -18,7 +16,7 @@ from rte.scheduler.framework.plugin import (
     RowFilter,
     Score,
 )
-from rte.scheduler.framework.shape import Room
+from rte.scheduler.framework.room import NO_ROOM
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Candidate, Plugin, Refusal, Snapshot
+    from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
 
     #: What the rules that look around have prepared for one pod.
@@ -166,16 +165,16 @@ class Profile:
                 out |= self._by_name[name].helped_by
         return out
 
-    def room(
+    def rooms(
         self, event: ClusterEvent, refused_by: Collection[str], snapshot: Snapshot
-    ) -> Room | None:
-        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open."""
+    ) -> Sequence[Room] | None:
+        """All of them hold a pod of which :meth:`helps` is true; None: that is open."""
         asked = self._concerned(event, refused_by)
         if not asked:
-            return NO_ROOM
+            return [NO_ROOM]
         if not all(plugin.bounds for plugin in asked):
             return None
-        return Room(*map(min, *(plugin.room(event, snapshot) for plugin in asked), ANY_ROOM))
+        return [plugin.room(event, snapshot) for plugin in asked]
 
     def helps(
         self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot

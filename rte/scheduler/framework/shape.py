@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,10 +19,14 @@ from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.koordinator.devices import request as devices
+from rte.placement.kubelet.cpus import pod_exclusive_cpus
 from rte.scheduler.framework import terms
+from rte.scheduler.framework.room import UNBOUNDED, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from rte.model.pod import Container
 
 #: Annotations and labels of Koordinator that change what a pod asks for.
 KOORDINATOR_ANNOTATIONS = (
@@ -73,20 +77,6 @@ _VOLUMES = (
 )
 
 _WILDCARD = "0.0.0.0"  # noqa: S104 - the API's word for every address
-
-
-class Room(NamedTuple):
-    """What a pod needs of a node, or a node has for one.
-
-    Attributes:
-        zone_cpus: exclusive CPUs in one zone, for the largest container.
-        milli: CPU in total, in millicores.
-        memory: bytes in total.
-    """
-
-    zone_cpus: int
-    milli: int
-    memory: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,10 +150,21 @@ class Shape:
         )
 
     @cached_property
-    def needs(self) -> Room:
-        """No less room than this will do."""
-        largest = max(self.exclusive_cpus, default=0)
-        return Room(largest, self.totals.get("cpu", 0), self.totals.get("memory", 0))
+    def needs(self) -> Needs[int]:
+        """No less room than this will do.
+
+        Pods with pod-level resources may be served as a whole, by container, or not at all: of
+        their zones nothing is said.
+        """
+        totals = self.totals.get("cpu", 0), self.totals.get("memory", 0)
+        if self.pod.pod_requests is not None:
+            return Needs(*totals, 0, UNBOUNDED, 0, UNBOUNDED)
+        ties = [memory_tie(box) for box in self.pod.containers]
+        boxes = zip(self.exclusive_cpus, ties, strict=True)
+        cpus, memory = max(boxes, key=lambda box: (box[0], -box[1]), default=(0, UNBOUNDED))
+        # Without zones for all of it the memory manager looks for each container's.
+        pod_memory = memory if len(ties) == 1 else UNBOUNDED
+        return Needs(*totals, cpus, memory, pod_exclusive_cpus(self.pod), pod_memory)
 
     @cached_property
     def shared_milli(self) -> int:
@@ -394,3 +395,14 @@ def _reads_labels(spec: Mapping[str, Any]) -> bool:
 def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
     for owner in parts.get("gangs") or ():
         yield f"gang labels of {owner}"
+
+
+def memory_tie(container: Container) -> int:
+    """Bytes of memory for which a container gets the fewest zones that have them.
+
+    :data:`~rte.scheduler.framework.room.UNBOUNDED` where huge pages may need more of them.
+    """
+    asked = container.requests
+    if any(name.startswith("hugepages-") for name in asked):
+        return UNBOUNDED
+    return asked.get("memory", 0) or UNBOUNDED

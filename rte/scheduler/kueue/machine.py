@@ -300,10 +300,9 @@ class Admissions:
         entry = self._scheduler.cluster.nodes.get(event.node)
         if entry is None:
             return not event.node
-        largest = entry.largest_zone()
+        bound = entry.zone_bound()
         return any(
-            max(pod.shape.exclusive_cpus, default=0) <= largest
-            and not self._scheduler.cycle.check(entry, pod).reason
+            bound.lets(pod.shape.needs) and not self._scheduler.cycle.check(entry, pod).reason
             for pod in heads
         )
 

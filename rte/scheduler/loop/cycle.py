@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
-    from rte.scheduler.framework.shape import Room, Shape
+    from rte.scheduler.framework.room import Room
+    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.default_preemption import Plan
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
@@ -58,6 +59,9 @@ ENOUGH = 4
 
 #: So many nodes are checked without a screen.
 _FEW = 4
+
+#: Of more nodes than these the columns tell sooner which have room.
+_MANY = 8
 
 #: Stand for the plugin of a refusal for the sake of a pod that waits there, and of one by something
 #: that passes by itself.
@@ -290,14 +294,14 @@ class Cycle:
             return True
         return bool(event.kind.value & Kind.NODE_ADDED.value)
 
-    def room(self, event: ClusterEvent, refused_by: frozenset[str]) -> Room | None:
-        """The most that a pod may need so that :meth:`helps` is true of it; None: that is open.
+    def rooms(self, event: ClusterEvent, refused_by: frozenset[str]) -> Sequence[Room] | None:
+        """All of them hold a pod of which :meth:`helps` is true; None: that is open.
 
         What a group waits for on the node (``waits_on``) is left out.
         """
         if not refused_by or event.kind.value & Kind.NODE_ADDED.value:
             return None
-        return self.profile.room(event, refused_by, self._cluster)
+        return self.profile.rooms(event, refused_by, self._cluster)
 
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
@@ -399,20 +403,22 @@ class Cycle:
         known = {entry.name for entry in changed}
         others = (self._cluster.nodes.get(name) for name in helped if name not in known)
         changed += [entry for entry in others if entry is not None]
-        return [
-            entry
-            for entry in changed
-            if entry.info is not None and not self._is_too_small(pod.shape, entry, refused_by)
-        ]
+        changed = [entry for entry in changed if entry.info is not None]
+        if len(changed) <= _MANY:
+            return [e for e in changed if not self._is_too_small(pod.shape, e, refused_by)]
+        self.catch_up()
+        roomy = self._table.roomy(pod.shape, [entry.row for entry in changed])
+        refused_by |= roomy.dropped
+        left = set(roomy.rows.tolist())
+        return [entry for entry in changed if entry.row in left or entry.held_off]
 
     def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
         """Whether the node refuses the pod by amounts alone; by which rule is added."""
         if entry.held_off:
             return False
-        needs, room = shape.needs, node_resources_fit.left(entry, entry.largest_zone())
-        if needs.milli > room.milli or needs.memory > room.memory:
+        if not node_resources_fit.left(entry).holds(shape.needs):
             refused_by.add(NodeResourcesFit.name)
-        elif needs.zone_cpus > room.zone_cpus:
+        elif not entry.zone_bound().lets(shape.needs):
             refused_by.add(NodeResourceTopology.name)
         else:
             return False

@@ -6,24 +6,23 @@ back as events, so one property test can play every order of them.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.writes import NOTHING
 from rte.scheduler.loop import messages
+from rte.scheduler.loop.binding import Binding
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.descheduling import Descheduling
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
+from rte.scheduler.loop.kubelets import Kubelets
 from rte.scheduler.loop.making_room import MakingRoom
-from rte.scheduler.loop.messages import Bind, Outcome, Post
-from rte.scheduler.loop.rejections import Rejections
-from rte.scheduler.loop.verdicts import explain
+from rte.scheduler.loop.messages import Outcome, Post
+from rte.scheduler.loop.telling import Telling
+from rte.scheduler.loop.timers import Due, Timers
 from rte.scheduler.queue.queue import Queue
 from rte.scheduler.report.predictions import Predictions
 from rte.telemetry.effects import Measured, Said
@@ -33,44 +32,19 @@ if TYPE_CHECKING:
 
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
-    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Passed, Reserve
-    from rte.scheduler.framework.writes import Reserved
+    from rte.scheduler.framework.plugin import Passed
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.gangs.decide import Found, Question
     from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
     from rte.scheduler.queue.waiting import Waiting
-    from rte.scheduler.report.predictions import Judged
-
-#: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
-TELL_AFTER_S = 0.3
-
-#: A verdict that stays the same is said again after so long (events of the API expire after 1 h).
-REPEAT_S = 300.0
-
-#: So many explanations are made at one deadline; the others follow a moment later.
-_EXPLANATIONS, _NEXT_S = 4, 0.01
-
-#: A pod whose verdict was told is explained again after so long at the earliest.
-_EXPLAIN_AGAIN_S = 5.0
 
 #: Nodes that a turn loads into the columns; where more have changed, it does nothing else.
 _NODES_LOADED = 100
 
 _SECOND, _MINUTE = 1.0, 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class _InForce:
-    """A decision that the API has not confirmed yet, and what its plugins hold for it."""
-
-    pod: PodView
-    node: str
-    at: float
-    held: tuple[tuple[Reserve, Reserved], ...]
 
 
 class Machine:
@@ -91,6 +65,7 @@ class Machine:
         cycle: the rules, and one decision.
         queue: who waits.
         intake: objects of the API into the cluster.
+        binding: decisions that the API has not confirmed yet.
         active: this replica decides.
         listeners: told of what has changed in the cluster, after each event.
     """
@@ -116,6 +91,17 @@ class Machine:
         self.intake = Intake(self.cluster)
         self.active = False
         self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
+        self._timers = Timers()
+        self._predictions = Predictions()
+        self.binding = Binding(
+            self.cluster,
+            self.cycle,
+            self.queue,
+            self._predictions,
+            self._timers,
+            self._names,
+            self._key,
+        )
         self._room = MakingRoom(
             self.cluster,
             self.cycle,
@@ -129,22 +115,21 @@ class Machine:
             self.cycle,
             self.queue,
             self.is_ours,
-            self._reserve,
-            self._unreserve,
+            self.binding.reserve,
+            self.binding.unreserve,
             gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
+        self._kubelets = Kubelets(self.cluster, self._predictions, self._timers, self._names)
+        self._telling = Telling(
+            self.cluster, self.cycle, self.queue, self._gangs, self._timers, self._tells_of
+        )
         self._moves = Descheduling(self.cluster, self.cycle, self.queue, self._room, move_every)
-        self._rejections = Rejections(self.cluster)
-        self._predictions = Predictions()
-        self._in_force: dict[str, _InForce] = {}
         self._taking_back: set[str] = set()
-        self._timers: list[tuple[float, int, str, str]] = []
-        self._timer_number = 0
         self._watched: set[str] = set()
         self._labels_count = False
         self._effects: list[Effect] = []
-        self._at(0.0, "second", "")
-        self._at(0.0, "minute", "")
+        self._timers.at(0.0, Due.SECOND)
+        self._timers.at(0.0, Due.MINUTE)
 
     # --- the way in, and the way out -------------------------------------------------------------
 
@@ -178,7 +163,7 @@ class Machine:
 
     def deadline(self) -> float | None:
         """When ``handle(Tick(), now)`` is due, if nothing else happens."""
-        return self._timers[0][0] if self._timers else None
+        return self._timers.next()
 
     def has_work(self) -> bool:
         """Whether ``handle(Turn(), now)`` would decide something."""
@@ -203,18 +188,9 @@ class Machine:
         )
 
     def why(self, pod: PodView) -> str:
-        """Why the pod waits, in one line; computed once for a group and state of the cluster."""
-        group = self.queue.group_of(pod.uid)
-        if group is not None and self._is_explained(pod):
-            return group.told[1]
-        if group is not None and is_gang(group.key):
-            text, counts = self._gangs.why(pod), Counter[str]()
-        else:
-            text, counts = explain(pod, self.cycle)
-        for reason, number in counts.items():
-            self._effects.append(Measured("refusals", float(number), (reason,)))
-        if group is not None:
-            group.told = (self.cluster.sequence, text)
+        """Why the pod waits, in one line."""
+        text, effects = self._telling.why(pod)
+        self._effects += effects
         return text
 
     def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
@@ -225,9 +201,8 @@ class Machine:
         """Why they would not all be placed now; empty: they would."""
         return self._gangs.rehearsed(found)
 
-    def _is_explained(self, pod: PodView) -> bool:
-        group = self.queue.group_of(pod.uid)
-        return group is not None and group.told[0] == self.cluster.sequence and bool(group.told[1])
+    def _tells_of(self, pod: PodView) -> bool:
+        return self.active and self.is_ours(pod)
 
     def _answered(self, event: Answer, now: float) -> None:
         """An effect was carried out."""
@@ -244,10 +219,7 @@ class Machine:
             case messages.Moved():
                 self._effects += self._moves.moved(event, now)
             case messages.Reread():
-                self._compare(
-                    event.node, self._predictions.judge_refusals(self.cluster.entry(event.node))
-                )
-                self._rejections.due(event.node, now)
+                self._effects += self._kubelets.reread(event.node, now)
 
     # --- what watches tell -----------------------------------------------------------------------
 
@@ -267,7 +239,7 @@ class Machine:
                 pod = self.cluster.pods[uid]
                 self.queue.push(pod, self._key(pod), now)
         if taken.report:
-            self._on_report(taken.report, now)
+            self._effects += self._kubelets.reported(taken.report, now)
         if taken.unread:
             self._effects.append(messages.Read(taken.unread))
 
@@ -285,7 +257,7 @@ class Machine:
             if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
                 self._room.wants(record)
-                self._untold(record, now)
+                self._telling.refused(record, now)
             return
         if pod.uid not in self.cluster.assumed:
             self._drop(pod.uid)
@@ -294,7 +266,7 @@ class Machine:
             if before is not None:
                 self._ended(before, now)
         if after is not None and after.rejected and before is not None:
-            self._on_rejection(after, now)
+            self._effects += self._kubelets.refused(after, now)
 
     def _ended(self, pod: PodView, now: float) -> None:
         entry = self.cluster.nodes.get(pod.node)
@@ -322,34 +294,6 @@ class Machine:
         if self.cluster.matches.refusing and not pod.shape.company:
             key += repr(sorted(pod.labels.items())).encode()
         return key
-
-    def _on_report(self, name: str, now: float) -> None:
-        entry = self.cluster.nodes.get(name)
-        if entry is None:
-            return
-        self._compare(name, self._predictions.reported(entry))
-        reported = entry.report.state if entry.report else None
-        if reported is None:
-            return
-        for uid in entry.awaited.keys() & reported.admitted:
-            seconds = now - entry.awaited.pop(uid)
-            self._effects.append(Measured("confirm_seconds", seconds, how="observe"))
-
-    def _on_rejection(self, pod: PodView, now: float) -> None:
-        """A kubelet refused a pod: count it, and draw conclusions."""
-        ours = self._predictions.refused(pod) or pod.scheduler in self._names
-        labels = (pod.reason, "ours" if ours else "foreign")
-        self._effects.append(Measured("rejections", labels=labels))
-        if not ours:
-            return
-        text = f"the kubelet of {pod.node} refused {pod.key}: {pod.reason}: {pod.message}"
-        self._effects.append(Said("warning", text))
-        until, readable = self._rejections.refused(pod, now)
-        self._at(until, "reread" if readable else "evidence", pod.node)
-
-    def _compare(self, node: str, judged: Sequence[Judged]) -> None:
-        if judged:
-            self._effects.append(messages.Compare(node, tuple(judged)))
 
     def _lead(self, *, active: bool) -> None:
         self.active = active
@@ -400,7 +344,7 @@ class Machine:
             return
         if decision.second_best and record.second_best_since is None:
             record.second_best_since = now
-            self._at(now + self._patience, "patience", record.pod.uid)
+            self._timers.at(now + self._patience, Due.PATIENCE, record.pod.uid)
         group.seen, group.helped = -1 if decision.withheld else sequence, set()
         refused_by = group.refused_by | decision.refused_by
         waits_on = group.waits_on | decision.waits_on
@@ -411,7 +355,7 @@ class Machine:
             self._effects += self._room.refused(record, now)
             self._room.wants(record)
         for each in group.pods.values():
-            self._untold(each, now)
+            self._telling.refused(each, now)
 
     def _is_patient(self, record: Waiting, now: float) -> bool:
         """Whether the pod still waits for a better place than it could have."""
@@ -448,89 +392,25 @@ class Machine:
         self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
         self._effects += self._gangs.refused(record.pod, now)
         for each in group.pods.values():
-            self._untold(each, now)
-
-    def _untold(self, record: Waiting, now: float) -> None:
-        """The pod fits nowhere: users are told if that stands for a while."""
-        if record.refused_since is None:
-            record.refused_since = now
-            due = now + TELL_AFTER_S
-            if record.told:
-                due = max(due, record.explained_at + _EXPLAIN_AGAIN_S)
-            self._at(due, "tell", record.pod.uid)
+            self._telling.refused(each, now)
 
     def _place(self, pod: PodView, decision: Decision, now: float) -> None:
-        """Assume the pod there and have it bound."""
-        node = decision.node
-        entry = self.cluster.nodes.get(node or "")
-        if node is None or entry is None:
-            raise ValueError(f"no decision for {pod.key}")
-        # For a pod of kube-scheduler (the extender binds it) that has written what is needed.
-        held = self._reserve(pod, entry) if pod.scheduler in self._names else ()
-        if held is None:
-            if pod.uid in self.queue.records:
-                self._again(pod, now)
-            self._effects.append(Said("warning", f"{node} cannot hold what {pod.key} needs"))
-            return
-        before = self._in_force.pop(pod.uid, None)
-        if before is not None:
-            self._unreserve(before.held)
-        self.queue.decided(pod.uid)
-        record = self.queue.records.get(pod.uid)
-        if record is not None:
-            record.refused_since, record.nominated = None, None
-        self._predictions.expect(entry, pod, decision.status)
-        annotations = self.cycle.profile.annotations(pod, entry, decision.status)
-        self.cluster.assume(pod.uid, node, annotations)
-        for plugin in self.cycle.profile.clocked:
-            plugin.started(pod, entry, now)
-        self.cycle.placed(pod)
-        self.cluster.nodes[node].awaited[pod.kubelet_uid] = now
-        self._in_force[pod.uid] = _InForce(pod, node, now, held)
-        extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": self.intake.pods_seen}
-        writes = tuple(write for _, reserved in held for write in reserved.writes)
-        self._effects += [
-            Said("debug", "decided", extra),
-            Bind(pod, node, annotations, writes),
-        ]
-
-    def _reserve(
-        self, pod: PodView, entry: NodeEntry
-    ) -> tuple[tuple[Reserve, Reserved], ...] | None:
-        held: list[tuple[Reserve, Reserved]] = []
-        for plugin in self.cycle.profile.reserves:
-            reserved = plugin.reserve(pod, entry)
-            if reserved is None:
-                self._unreserve(held)
-                return None
-            if reserved is not NOTHING:
-                held.append((plugin, reserved))
-        return tuple(held)
-
-    def _unreserve(self, held: Sequence[tuple[Reserve, Reserved]]) -> None:
-        for plugin, reserved in reversed(held):
-            plugin.unreserve(reserved)
+        self._effects += self.binding.place(pod, decision, now, self.intake.pods_seen)
 
     def _bound(self, event: messages.Bound, now: float) -> None:
         uid = event.uid
         # What was written is known before its promise ends, so that nobody gets it meanwhile.
         self._told(event.written, now)
-        decision = self._in_force.pop(uid, None)
-        if decision is not None:
-            self._unreserve(decision.held)
+        decision = self.binding.answered(uid)
         self._effects.append(Measured("binds", labels=(event.outcome.value,)))
         pod = self.cluster.pods.get(uid)
         if event.obj is not None and pod is not None:
             self._taken("pods", self.intake.seen("pods", event.obj, now), now)
         if decision is not None and (event.outcome is not Outcome.BOUND or pod is None):
-            entry = self.cluster.nodes.get(decision.node)
-            if entry is not None:
-                entry.awaited.pop(decision.pod.kubelet_uid, None)
-            self._predictions.forget(decision.node, decision.pod.kubelet_uid)
-            for plugin in self.cycle.profile.clocked:
-                plugin.undone(decision.pod, decision.node)
+            self.binding.came_to_nothing(decision)
         if event.outcome is Outcome.BOUND:
-            self._succeeded(uid, pod, decision, now)
+            self._effects += self.binding.came_true(uid, pod, decision, now)
+            self._room.forget(uid)
             return
         if event.outcome is Outcome.GONE and event.obj is None:
             self._taken("pods", self.intake.gone("pods", uid, now), now)
@@ -539,7 +419,7 @@ class Machine:
         if waiting is None or not self.is_ours(waiting):
             self._drop(uid)
             return
-        self._again(waiting, now)
+        self.binding.again(waiting, now)
         if event.outcome is Outcome.REFUSED:
             self._effects.append(
                 Post(waiting, "Warning", "FailedBinding", event.message, "Binding")
@@ -553,23 +433,6 @@ class Machine:
                 taken = self.intake.gone(event.collection, event.key, now)
             self._taken(event.collection, taken, now)
 
-    def _succeeded(
-        self, uid: str, pod: PodView | None, decision: _InForce | None, now: float
-    ) -> None:
-        record = self.queue.remove(uid)
-        self._room.forget(uid)
-        started = now if decision is None else decision.at
-        self._effects.append(Measured("bind_seconds", now - started, how="observe"))
-        attempts = str(min(16, max(1, record.attempts if record else 1)))
-        since = record.since if record else started
-        self._effects.append(Measured("sli_seconds", now - since, (attempts,), how="observe"))
-        if pod is not None and decision is not None:
-            note = f"Successfully assigned {pod.key} to {decision.node}"
-            self._effects.append(Post(pod, "Normal", "Scheduled", note, "Binding"))
-
-    def _again(self, pod: PodView, now: float) -> None:
-        self._at(self.queue.back_off(pod, self._key(pod), now), "release", "")
-
     def _evicted(self, event: messages.Evicted, now: float) -> None:
         record = self.queue.records.get(event.uid)
         for victim in event.victims:
@@ -581,7 +444,7 @@ class Machine:
             effects, again = self._room.evicted(event, now)
             self._effects += effects
         if again is not None and record is not None:
-            self._at(again, "preempt", event.uid)
+            self._timers.at(again, Due.PREEMPT, event.uid)
 
     # --- events that help ------------------------------------------------------------------------
 
@@ -601,7 +464,7 @@ class Machine:
             for uid, node in list(self.cluster.nominations.items()):
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
-            self.queue.wake(events, self._helps, self.cycle.room, self.cluster.sequence)
+            self.queue.wake(events, self._helps, self.cycle.rooms, self.cluster.sequence)
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
         if is_gang(group.key):
@@ -610,34 +473,28 @@ class Machine:
 
     # --- deadlines -------------------------------------------------------------------------------
 
-    def _at(self, when: float, what: str, key: str) -> None:
-        self._timer_number += 1
-        heapq.heappush(self._timers, (when, self._timer_number, what, key))
-
     def _tick(self, now: float) -> None:
-        explained = 0
-        while self._timers and self._timers[0][0] <= now:
-            _, _, what, key = heapq.heappop(self._timers)
+        for what, key in self._timers.due(now):
             match what:
-                case "release":
+                case Due.RELEASE:
                     self.queue.release(now)
-                case "tell":
-                    explained += self._tell(key, now, later=explained >= _EXPLANATIONS)
-                case "preempt" | "patience":
+                case Due.TELL:
+                    self._effects += self._telling.due(key, now)
+                case Due.PREEMPT | Due.PATIENCE:
                     record = self.queue.records.get(key)
-                    if record is not None and what == "preempt":
+                    if record is not None and what is Due.PREEMPT:
                         self._room.wants(record)
                     self.queue.rouse(key)
-                case "nomination":
+                case Due.NOMINATION:
                     self._watched.discard(key)
                     self._review(key, now)
-                case "evidence":
-                    self._rejections.due(key, now)
-                case "reread":
+                case Due.EVIDENCE:
+                    self._kubelets.rejections.due(key, now)
+                case Due.REREAD:
                     self._effects.append(messages.Read(key))
-                case "second":
+                case Due.SECOND:
                     self._second(now)
-                case "minute":
+                case Due.MINUTE:
                     self._minute(now)
 
     def _review(self, uid: str, now: float) -> None:
@@ -653,28 +510,7 @@ class Machine:
             if record is not None and record.nominated is not None:
                 # One that cannot be judged yet is looked at again.
                 self._watched.add(uid)
-                self._at(max(record.nominated.until, now + _SECOND), "nomination", uid)
-
-    def _tell(self, uid: str, now: float, *, later: bool) -> bool:
-        """Tell users why the pod waits, now or a moment later; whether that had to be found out."""
-        if later:
-            self._at(now + _NEXT_S, "tell", uid)
-            return False
-        record = self.queue.records.get(uid)
-        if record is None or record.refused_since is None:
-            return False
-        record.refused_since = None
-        if not self.active or not self.is_ours(record.pod):
-            return False
-        known = self._is_explained(record.pod)
-        text = self.why(record.pod)
-        record.explained_at = now
-        if record.told != text or now - record.told_at >= REPEAT_S:
-            record.told, record.told_at = text, now
-            reason = self.cycle.profile.event_for(self.cycle.problem(record.pod))
-            self._effects.append(messages.Unschedulable(record.pod, text, reason))
-            self._effects += self._gangs.told(record.pod, text)
-        return not known
+                self._timers.at(max(record.nominated.until, now + _SECOND), Due.NOMINATION, uid)
 
     def _second(self, now: float) -> None:
         self.intake.judge_leases(now)
@@ -683,7 +519,7 @@ class Machine:
             self._effects += self._room.reserve(now)
             self._effects += self._moves.second(now)
             self._watch_nominations(now)
-        self._at(now + _SECOND, "second", "")
+        self._timers.at(now + _SECOND, Due.SECOND)
         for plugin in self.cycle.profile.clocked:
             self._passed(plugin.second(now, self.cluster))
         self.cluster.settle_budgets()
@@ -704,6 +540,6 @@ class Machine:
 
     def _minute(self, now: float) -> None:
         self.cluster.collect(now)
-        self._rejections.tidy(now)
+        self._kubelets.rejections.tidy(now)
         self._gangs.minute()
-        self._at(now + _MINUTE, "minute", "")
+        self._timers.at(now + _MINUTE, Due.MINUTE)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NO_ROOM, NodeFilter
+from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.room import NO_ROOM
 from rte.scheduler.plugins.node_resources_fit import lacking, left
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
-    from rte.scheduler.framework.shape import Room, Shape
+    from rte.scheduler.framework.room import Room
+    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
 
@@ -36,21 +38,21 @@ class NodeResourceTopology(NodeFilter):
     )
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
-        """Only a node where some zone may now hold the pod's largest container.
+        """Only a node whose zones may now hold the pod.
 
         Where its totals lack room, the end of that is an event of these kinds as well.
         """
         node = snapshot.nodes.get(event.node)
-        if node is None or max(pod.shape.exclusive_cpus, default=0) > node.largest_zone():
+        if node is None or not node.zone_bound().lets(pod.shape.needs):
             return False
         return not (node.distrust() or lacking(pod.shape.totals, node))
 
     def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
-        """The largest zone, and what the node has left."""
+        """What the node has left, in total and in its zones."""
         node = snapshot.nodes.get(event.node)
         if node is None or node.distrust():
             return NO_ROOM
-        return left(node, node.largest_zone())
+        return left(node, node.zone_bound())
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """The managers' verdict; refused unless they are sure to admit the pod."""
@@ -111,14 +113,17 @@ def _of_verdict(verdict: outlook.Verdict, status: Status) -> Status:
 
 
 def _lacks_zone(shape: Shape, node: NodeEntry) -> str:
-    """A refusal that needs no admission: some container finds no zone with so many CPUs.
+    """A refusal that needs no admission: some container, or the pod, finds no zone for its CPUs.
 
     Saves a prediction for each waiting shape whenever a node changes a little.
     """
-    need, most = max(shape.exclusive_cpus, default=0), node.largest_zone()
-    if need <= most:
+    bound, needs = node.zone_bound(), shape.needs
+    if bound.lets(needs):
         return ""
-    return f"no NUMA zone has {need} free CPUs (at most {most})"
+    cpus = needs.pod_cpus if bound.by_pod else needs.cpus
+    if cpus > bound.size:
+        return f"{cpus} CPUs need several NUMA zones, the memory with them one"
+    return f"no NUMA zone has {cpus} free CPUs (at most {bound.free})"
 
 
 def _by_zones(

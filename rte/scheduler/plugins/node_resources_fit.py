@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.node import UNBOUNDED
-from rte.scheduler.framework.plugin import NO_ROOM, NodeFilter
-from rte.scheduler.framework.shape import Room
+from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.room import ANY_ZONES, NO_ROOM, Room, ZoneBound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,11 +55,11 @@ def why(name: str) -> str:
     return "Too many pods" if name == "pods" else f"Insufficient {name}"
 
 
-def left(node: NodeEntry, zone_cpus: int = UNBOUNDED) -> Room:
-    """What a node has left, where its zones bind no container to less."""
+def left(node: NodeEntry, zones: ZoneBound = ANY_ZONES) -> Room:
+    """What a node has left, and what its zones bind pods to."""
     given = node.allocatable()
     milli, memory = (given.get(name, 0) - node.used[name] for name in ("cpu", "memory"))
-    return Room(zone_cpus, milli, memory)
+    return Room(milli, memory, zones)
 
 
 def lacking(totals: Mapping[str, int], node: NodeEntry) -> str:

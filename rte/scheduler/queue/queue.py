@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.shape import Room
+    from rte.scheduler.framework.room import Room
     from rte.scheduler.queue.group import Order
 
     #: Whether the event can help the group; None: any node may have changed its answer.
     Helps = Callable[[ClusterEvent, Group], bool | None]
-    #: The most that a pod refused by these plugins may need to be helped; None: that is open.
-    RoomOf = Callable[[ClusterEvent, frozenset[str]], Room | None]
+    #: All of them hold a pod refused by these plugins that is helped; None: that is open.
+    RoomsOf = Callable[[ClusterEvent, frozenset[str]], Sequence[Room] | None]
 
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1
@@ -64,6 +64,10 @@ class Queue:
         record = self.records.get(uid)
         group = self._groups.get(record.key) if record else None
         return group if group is not None and uid in group.pods else None
+
+    def shapes(self) -> int:
+        """So many groups wait."""
+        return len(self._groups)
 
     def sizes(self) -> dict[str, int]:
         """Pods by queue, in kube-scheduler's terms."""
@@ -174,14 +178,14 @@ class Queue:
         alike.add(group)
 
     def wake(
-        self, events: Sequence[ClusterEvent], helps: Helps, room: RoomOf, sequence: int
+        self, events: Sequence[ClusterEvent], helps: Helps, rooms: RoomsOf, sequence: int
     ) -> None:
         """Wake the groups that can be helped.
 
         Args:
             events: what has happened.
             helps: whether one of them can help a group.
-            room: which groups that has to be asked of.
+            rooms: which groups that has to be asked of.
             sequence: of the cluster after the events.
         """
         for alike in list(self._asleep.values()):
@@ -191,7 +195,7 @@ class Queue:
             for event in events:
                 if not event.kind.value & kinds:
                     continue
-                for group in alike.worth_asking(room(event, alike.refused_by), event.node):
+                for group in alike.worth_asking(rooms(event, alike.refused_by), event.node):
                     if group.key in afresh:
                         continue
                     said = helps(event, group)

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rte.scheduler.framework.room import Needs
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rte.scheduler.framework.events import Kind
-    from rte.scheduler.framework.shape import Room
+    from rte.scheduler.framework.room import Room
     from rte.scheduler.queue.group import Group
 
 #: Of a slot without a group: no node has that much.
@@ -35,8 +39,8 @@ class Sleepers:
         self._slots: dict[bytes, int] = {}
         self._by_slot: list[Group | None] = []
         self._free: list[int] = []
-        # One line for each part of a Room.
-        self._needs = np.full((3, 8), _NEVER, dtype=np.int64)
+        # One line for each part of them.
+        self._needs = np.full((len(Needs._fields), 8), _NEVER, dtype=np.int64)
         self._waiting_on: dict[str, dict[bytes, Group]] = {}
 
     def add(self, group: Group) -> None:
@@ -65,18 +69,20 @@ class Sleepers:
             if not self._waiting_on[node]:
                 del self._waiting_on[node]
 
-    def worth_asking(self, room: Room | None, node: str) -> list[Group]:
-        """Groups that need no more than that, and those that wait for something on the node.
+    def worth_asking(self, rooms: Sequence[Room] | None, node: str) -> list[Group]:
+        """Groups that all of these hold, and those that wait for something on the node.
 
-        ``room``: None where room says nothing: all of them.
+        ``rooms``: None where room says nothing: all of them.
         """
-        if room is None:
+        if rooms is None:
             return list(self.groups.values())
-        most = np.array(room, dtype=np.int64)
-        slots = np.flatnonzero((self._needs <= most[:, None]).all(axis=0))
+        needs = Needs(*self._needs)
+        held = np.ones(self._needs.shape[1], dtype=np.bool_)
+        for room in rooms:
+            held &= room.holds(needs)
         found = {
             group.key: group
-            for slot in slots.tolist()
+            for slot in np.flatnonzero(held).tolist()
             if (group := self._by_slot[slot]) is not None
         }
         return list({**found, **self._waiting_on.get(node, {})}.values())

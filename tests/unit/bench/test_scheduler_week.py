@@ -8,7 +8,8 @@ from bench import scheduler_week
 OF_NODES = {
     "cluster.nodes", "cluster.rows", "cluster._changed", "cluster.namespaces",
     "feeds._resources", "feeds._synced", "intake._gone", "intake._known", "intake._reports",
-    "intake._set", "machine._names", "machine._timers", "matches._namespaces", "nodes.gone",
+    "intake._set", "binding._names", "machine._names", "matches._namespaces", "nodes.gone",
+    "timers._heap",
 }  # fmt: skip
 
 

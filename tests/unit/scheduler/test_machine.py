@@ -383,7 +383,7 @@ class Weather(RuleBasedStateMachine):
             assert record.pod.uid in machine.cluster.pods
             if record.nominated is not None:
                 assert machine.cluster.nominations.get(record.pod.uid) == record.nominated.node
-        for uid in machine._in_force:
+        for uid in machine.binding.in_force:
             assert uid in machine.cluster.assumed or uid in machine.cluster.pods or self.desk.binds
 
     def teardown(self) -> None:
@@ -443,7 +443,7 @@ class Weather(RuleBasedStateMachine):
             ]
             assert problem or not fits, (pod.name, fits, machine.queue.group_of(pod.uid))
         assert not machine.cluster.assumed
-        assert not machine._in_force
+        assert not machine.binding.in_force
         for uid in machine.cluster.pods:
             assert ("pods", uid) in desk.objects
         for entry in machine.cluster.nodes.values():

@@ -448,7 +448,7 @@ async def test_nothing_of_a_pod_is_left_when_it_has_gone(town: Town) -> None:
         await until(lambda: not scheduler.cluster.pods and not scheduler.cluster.assumed)
         assert len(scheduler.queue) == 0
         machine = scheduler.machine
-        await until(lambda: not machine.queue.records and not machine._in_force)
+        await until(lambda: not machine.queue.records and not machine.binding.in_force)
         assert not any(entry.awaited for entry in scheduler.cluster.nodes.values())
         assert all(not e.pods and not +e.used for e in scheduler.cluster.nodes.values())
         assert not +scheduler.cluster.priorities

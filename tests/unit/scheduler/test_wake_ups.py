@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.scheduler.framework.events import ClusterEvent, Kind
+from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from rte.telemetry.effects import Measured
@@ -209,10 +210,10 @@ def test_who_is_not_asked_could_not_have_been_helped(policy, held, asked, memory
     for kind in (Kind.REPORT, Kind.POD_GONE, Kind.NODE_ALLOCATABLE):
         event = ClusterEvent(kind, "n")
         for names in (plugins, *(frozenset({name}) for name in plugins)):
-            room = world.cycle.room(event, names)
-            assert room is not None
+            rooms = world.cycle.rooms(event, names)
+            assert rooms is not None
             if world.cycle.profile.helps(event, pod, names, world.cluster):
-                assert all(need <= has for need, has in zip(pod.shape.needs, room, strict=True))
+                assert all(room.holds(pod.shape.needs) for room in rooms)
 
 
 def test_a_report_wakes_only_those_whom_its_node_can_hold() -> None:
@@ -228,3 +229,27 @@ def test_a_report_wakes_only_those_whom_its_node_can_hold() -> None:
     assert desk.where(small) == "n"
     assert desk.where(large) == ""
     assert attempts(desk) == before + 1
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_of_the_nodes_that_have_changed_those_without_room_are_passed_over(count: int) -> None:
+    world = World()
+    # Zones of 5 (one CPU is reserved) and 6 CPUs.
+    for number in range(count):
+        world.node(f"n{number}", state(machine(zones=2, cpus=6)))
+        for cpu in {0: ("5", "6"), 1: ("4",)}.get(number, ("4", "2")):
+            held = world.pod(cpu=cpu)
+            world.cluster.assume(held.uid, f"n{number}")
+            assert world.admit(held, f"n{number}").admitted
+        world.report(f"n{number}")
+    pod, seen = world.pod(cpu="5"), world.cluster.sequence
+    assert world.cycle.decide(pod, seen) == Decision()
+    for number in range(count):
+        world.report(f"n{number}")
+    assert world.cycle.decide(pod, seen).node == "n1"
+    world.cluster.assume(world.pod(cpu="5").uid, "n1")
+    decision = world.cycle.decide(pod, seen)
+    assert (decision.node, decision.refused_by) == (
+        None,
+        {NodeResourcesFit.name, NodeResourceTopology.name},
+    )

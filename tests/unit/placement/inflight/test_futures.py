@@ -236,7 +236,7 @@ def test_without_endings_the_game_is_the_prediction():
 def test_the_game_is_given_up_when_it_gets_long(monkeypatch):
     monkeypatch.setattr(zones, "MAX_MOVES", 1)
     state = build.filled(build.node(), simple("h", cpus=4))
-    assert not zones.find_zones(state, [pair("cpus", 3, 3)], ["h"])
+    assert not zones.find_zones(state, [pair("cpus", 3, 6)], ["h"])
 
 
 def test_zones_are_not_in_order_with_distances():

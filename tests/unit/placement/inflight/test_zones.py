@@ -1,12 +1,13 @@
 """Pods followed zone by zone: the same answers as admissions by prediction give."""
 
 import dataclasses
+import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.placement.inflight.orders import Budget, Orders
-from rte.placement.inflight.zones import ZoneWalk
+from rte.placement.inflight.zones import ZoneWalk, is_ample
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, pool, simple
 
@@ -40,3 +41,31 @@ def test_devices_without_a_zone_and_spreading_pods_are_left_to_predictions():
     assert ZoneWalk(spread, [simple("a", 5)]).admits((0, 0)) is True
     assert ZoneWalk(spread, [simple("a", 5)]).admits((0, 0, 0)) is None
     assert ZoneWalk(build.node(policy="none"), [simple("a", 1)]).admits((0,)) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    units=st.lists(
+        st.sampled_from([(1, 1), (4, 4), (6, 0), (0, 6), (3, 0), (0, 3)]), min_size=1, max_size=5
+    ),
+    room=st.lists(st.tuples(st.integers(4, 9), st.integers(4, 9)), min_size=1, max_size=3),
+)
+def test_where_zones_are_ample_nobody_can_fill_up_all_of_them(units, room):
+    if not is_ample(units, room):
+        return
+    for index, unit in enumerate(units):
+        others = units[:index] + units[index + 1 :]
+        for places in itertools.product(range(len(room)), repeat=len(others)):
+            left = [list(zone) for zone in room]
+            for place, other in zip(places, others, strict=True):
+                left[place] = [a - b for a, b in zip(left[place], other, strict=True)]
+            assert any(all(a >= b for a, b in zip(zone, unit, strict=True)) for zone in left)
+
+
+def test_zones_are_ample_when_all_others_together_cannot_fill_them_up():
+    # For one of 4 CPUs, 7 must be taken in both zones.
+    assert is_ample([(4,)] * 4, [(10,), (10,)])
+    assert not is_ample([(4,)] * 5, [(10,), (10,)])
+    # One zone is filled up by CPUs, the other by memory.
+    assert not is_ample([(4, 4), (7, 0), (0, 7)], [(10, 10), (10, 10)])
+    assert is_ample([(4, 4), (6, 0), (0, 6)], [(10, 10), (10, 10)])
