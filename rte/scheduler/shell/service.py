@@ -62,6 +62,9 @@ logger = logging.getLogger(__name__)
 #: The loop lets watches have a turn after so much deciding.
 _TURN_S = 0.002
 
+#: The binds of a gang are waited for so long before the next decision.
+_TOGETHER_S = 1.0
+
 #: Between looks at how well the kubelets' rules are known.
 _LOOK_S = 1.0
 
@@ -245,12 +248,18 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
-                self._turn()
+                together = self._turn()
+                if len(together) > 1:
+                    # A decision between the binds of a gang would hold up the last of them, while
+                    # the pods that are bound begin to run.
+                    await asyncio.wait(together, timeout=_TOGETHER_S)
+                    turn_ends = 0.0
                 if time.perf_counter() > turn_ends:
                     await asyncio.sleep(0)
                     turn_ends = time.perf_counter() + _TURN_S
 
-    def _turn(self) -> None:
+    def _turn(self) -> list[asyncio.Task[Bound]]:
+        """Decide; the binds that follow from it."""
         started = time.perf_counter()
         effects = self.machine.handle(messages.Turn(), self._clock())
         took = time.perf_counter() - started
@@ -258,6 +267,7 @@ class Scheduler:
             if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
+        return [self._binds[each.pod.uid] for each in effects if isinstance(each, messages.Bind)]
 
     def _arm(self) -> None:
         """The machine is told when its next deadline is due."""

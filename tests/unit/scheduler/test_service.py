@@ -16,6 +16,7 @@ from rte.kube.client import STRATEGIC_PATCH
 from rte.scheduler.loop import making_room
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
+from rte.scheduler.shell.binder import Binder
 from rte.sim.apiserver import StatusError
 from tests.unit.scheduler.town import Town, until
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from pathlib import Path
 
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.loop.messages import Bound
     from rte.scheduler.shell.service import Scheduler
 
 
@@ -61,6 +64,37 @@ async def test_a_place_is_used_as_soon_as_it_appears(town: Town) -> None:
         town.end("first")
         await until(lambda: town.phase("second") == "Running", 1.0)
     assert town.refusals == []
+
+
+async def test_nothing_is_decided_while_the_pods_of_a_gang_are_bound(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def marks(name: str) -> dict[str, str]:
+        gang = "gang.scheduling.koordinator.sh"
+        return {f"{gang}/name": name, f"{gang}/min-available": "3"}
+
+    await town.node("a", "2x16")
+    under_way: set[str] = set()
+    together: list[set[str]] = []
+    bind = Binder.bind
+
+    async def slowly(self: Binder, pod: PodView, node: str, *rest: Any) -> Bound:
+        together.append({*under_way, pod.name})
+        under_way.add(pod.name)
+        await asyncio.sleep(0.02)
+        try:
+            return await bind(self, pod, node, *rest)
+        finally:
+            under_way.remove(pod.name)
+
+    monkeypatch.setattr(Binder, "bind", slowly)
+    async with town.scheduler():
+        for name in ("x", "y"):
+            for number in range(3):
+                town.pod(f"{name}-{number}", "2", annotations=marks(name))
+        await until(lambda: all(each["status"]["phase"] == "Running" for each in town.pods()))
+    assert max(map(len, together)) == 3
+    assert all(len({name[0] for name in names}) == 1 for names in together)
 
 
 async def test_one_condition_and_one_event_say_why_a_pod_waits(town: Town) -> None:
