@@ -62,6 +62,9 @@ logger = logging.getLogger(__name__)
 #: The loop lets watches have a turn after so much deciding.
 _TURN_S = 0.002
 
+#: After a decision that took longer than this, it rests for a part of that time.
+_LONG_S, _REST = 0.02, 0.1
+
 #: The binds of a gang are waited for so long before the next decision.
 _TOGETHER_S = 1.0
 
@@ -248,15 +251,19 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
+                began = time.perf_counter()
                 together = self._turn()
+                took = time.perf_counter() - began
                 if len(together) > 1:
                     # A decision between the binds of a gang would hold up the last of them, while
                     # the pods that are bound begin to run.
                     await asyncio.wait(together, timeout=_TOGETHER_S)
-                    turn_ends = 0.0
-                if time.perf_counter() > turn_ends:
-                    await asyncio.sleep(0)
-                    turn_ends = time.perf_counter() + _TURN_S
+                elif began + took > turn_ends:
+                    # Requests take many steps of the loop: after a long one they get more than one.
+                    await asyncio.sleep(took * _REST if took > _LONG_S else 0)
+                else:
+                    continue
+                turn_ends = time.perf_counter() + _TURN_S
 
     def _turn(self) -> list[asyncio.Task[Bound]]:
         """Decide; the binds that follow from it."""

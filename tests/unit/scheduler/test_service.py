@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from rte import errors
 from rte.k8s.selectors import parse_text
 from rte.kube.client import STRATEGIC_PATCH
-from rte.scheduler.loop import making_room
+from rte.scheduler.loop import making_room, messages
+from rte.scheduler.loop.machine import Machine
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
 from rte.scheduler.shell.binder import Binder
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop.messages import Bound
+    from rte.scheduler.loop.messages import Bound, Effect, Event
     from rte.scheduler.shell.service import Scheduler
 
 
@@ -95,6 +97,34 @@ async def test_nothing_is_decided_while_the_pods_of_a_gang_are_bound(
         await until(lambda: all(each["status"]["phase"] == "Running" for each in town.pods()))
     assert max(map(len, together)) == 3
     assert all(len({name[0] for name in names}) == 1 for names in together)
+
+
+async def test_long_decisions_leave_requests_their_time(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await town.node("a", "2x16")
+    handle, steps, between = Machine.handle, 0, list[int]()
+
+    def slowly(self: Machine, event: Event, now: float) -> list[Effect]:
+        if isinstance(event, messages.Turn):
+            between.append(steps)
+            time.sleep(0.05)
+        return handle(self, event, now)
+
+    async def step() -> None:
+        nonlocal steps
+        while True:
+            await asyncio.sleep(0)
+            steps += 1
+
+    monkeypatch.setattr(Machine, "handle", slowly)
+    stepping = asyncio.create_task(step())
+    async with town.scheduler():
+        for number in range(6):
+            town.pod(f"p{number}", "2")
+        await until(lambda: all(each["status"]["phase"] == "Running" for each in town.pods()))
+    stepping.cancel()
+    assert min(after - before for before, after in pairwise(between)) > 2
 
 
 async def test_one_condition_and_one_event_say_why_a_pod_waits(town: Town) -> None:
