@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.gang import GangKey
-    from rte.placement.joint import gang
     from rte.placement.joint.defrag import Disruptions, Movable, Plan
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
-    from rte.scheduler.loop.gangs.decide import Question
+    from rte.scheduler.loop.gangs.decide import Found, Question
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -97,7 +96,7 @@ class Solved:
     """The answer to :class:`Solve`."""
 
     number: int
-    answer: gang.Answer
+    found: Found
 
 
 @dataclass(frozen=True, slots=True)
