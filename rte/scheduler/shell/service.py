@@ -253,37 +253,44 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
-                together, took = await self._turn()
+                together, held = await self._turn()
                 if len(together) > 1:
                     # A decision between the binds of a gang would hold up the last of them, while
                     # the pods that are bound begin to run.
                     await asyncio.wait(together, timeout=_TOGETHER_S)
                 elif time.perf_counter() > turn_ends:
                     # Requests take many steps of the loop: after a long one they get more than one.
-                    await asyncio.sleep(took * _REST if took > _LONG_S else 0)
+                    await asyncio.sleep(held * _REST if held > _LONG_S else 0)
                 else:
                     continue
                 turn_ends = time.perf_counter() + _TURN_S
 
     async def _turn(self) -> tuple[list[asyncio.Task[Bound]], float]:
-        """Decide; the binds that follow from it, and how many seconds it took.
+        """Decide; the binds that follow from it, and the seconds for which it held up all others.
 
-        What is asked on the way is found out in a thread; meanwhile others get their turns.
+        What is asked on the way is found out in a thread.
         """
         if not self.machine.in_the_middle:
             self._began = time.perf_counter()
-        effects = self.machine.handle(messages.Turn(), self._clock())
+        effects, held = self._step(messages.Turn())
         while (asked := _question(effects)) is not None:
             self._carry_out(effects)
             found = await asyncio.to_thread(asked.question.find_out)
-            effects = self.machine.handle(messages.Solved(asked.number, found), self._clock())
+            effects, more = self._step(messages.Solved(asked.number, found))
+            held = max(held, more)
         took = time.perf_counter() - self._began
         for effect in effects:
             if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
         binds = [each for each in effects if isinstance(each, messages.Bind)]
-        return [self._binds[each.pod.uid] for each in binds], took
+        return [self._binds[each.pod.uid] for each in binds], held
+
+    def _step(self, event: Event) -> tuple[list[Effect], float]:
+        """A step of the machine, and the seconds that it took."""
+        began = time.perf_counter()
+        effects = self.machine.handle(event, self._clock())
+        return effects, time.perf_counter() - began
 
     def _arm(self) -> None:
         """The machine is told when its next deadline is due."""
