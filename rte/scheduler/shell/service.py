@@ -298,6 +298,7 @@ class Scheduler:
         for effect in effects:
             match effect:
                 case messages.Bind():
+                    self.reporter.bound(effect.pod)
                     self._binds[effect.pod.uid] = self._start(self._bind(effect))
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
