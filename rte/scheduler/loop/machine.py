@@ -7,6 +7,8 @@ back as events, so one property test can play every order of them.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
@@ -30,12 +32,13 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rte.placement.joint import gang
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Passed
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.gangs.decide import Found, Question
+    from rte.scheduler.loop.gangs.decide import Asking, Found, Question
     from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
@@ -45,6 +48,14 @@ if TYPE_CHECKING:
 _NODES_LOADED = 100
 
 _SECOND, _MINUTE = 1.0, 60.0
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A decision that waits for the answer to a question; ``group``: of the gang, if it is one."""
+
+    steps: Asking[None]
+    group: Group | None = None
 
 
 class Machine:
@@ -128,6 +139,9 @@ class Machine:
         self._watched: set[str] = set()
         self._labels_count = False
         self._effects: list[Effect] = []
+        self._asked: _Asked | None = None
+        self._reserving: Asking[list[Effect]] | None = None
+        self._questions = 0
         self._timers.at(0.0, Due.SECOND)
         self._timers.at(0.0, Due.MINUTE)
 
@@ -167,7 +181,11 @@ class Machine:
 
     def has_work(self) -> bool:
         """Whether ``handle(Turn(), now)`` would decide something."""
-        return self.active and not (self.queue.is_idle() and self._room.is_idle())
+        return (
+            self.active
+            and self._asked is None
+            and not (self.queue.is_idle() and self._room.is_idle() and self._reserving is None)
+        )
 
     def place(self, pod: PodView, decision: Decision, now: float) -> list[Effect]:
         """Put a decision of somebody else (the extender) in force."""
@@ -213,6 +231,9 @@ class Machine:
                 self._taken_back(event, now)
             case messages.Evicted():
                 self._evicted(event, now)
+            case messages.Solved():
+                if self._asked is not None and event.number == self._questions:
+                    self._go_on(self._asked, event.answer)
             case messages.Planned():
                 self._effects += self._moves.planned(event, now)
                 self._watch_nominations(now)
@@ -299,15 +320,24 @@ class Machine:
         self.active = active
         if active:
             self.queue.rouse_all()
+            return
+        # Whatever is answered now, another replica decides.
+        asked, self._asked, self._reserving = self._asked, None, None
+        if asked is not None and asked.group is not None:
+            self.queue.again(asked.group)
 
     # --- decisions -------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
-        if not self.active or self.cycle.catch_up(_NODES_LOADED) > 0:
+        if not self.active or self._asked or self.cycle.catch_up(_NODES_LOADED) > 0:
+            return
+        reserving, self._reserving = self._reserving, None
+        if reserving is not None:
+            self._go_on(_Asked(self._reserve(reserving, now)))
             return
         group = self._gangs.urgent() or self.queue.pop()
         if group is not None and is_gang(group.key):
-            self._try_gang(group, now)
+            self._go_on(_Asked(self._try_gang(group, now), group))
         elif group is not None:
             self._try(group, now)
         elif not self._room.is_idle():
@@ -375,24 +405,44 @@ class Machine:
         self._told(event.written, now)
         self.queue.rouse(event.uid)
 
-    def _try_gang(self, group: Group, now: float) -> None:
+    def _go_on(self, asked: _Asked, answer: gang.Answer | None = None) -> None:
+        """Carry a decision on until it is made, or asks the next question."""
+        self._asked = None
+        with suppress(StopIteration):
+            question = next(asked.steps) if answer is None else asked.steps.send(answer)
+            self._questions += 1
+            self._asked = asked
+            self._effects.append(messages.Solve(self._questions, question))
+
+    def _try_gang(self, group: Group, now: float) -> Asking[None]:
         record = group.head()
         if record is None:
             return
         record.attempts += 1
-        places = self._gangs.decide(record.pod)
+        group.seen = self.cluster.sequence
+        places = yield from self._gangs.decide(record.pod)
         result = "scheduled" if places else "unschedulable"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
         self._effects.append(Measured("gang_attempts", labels=(result,)))
-        for pod, decision in places:
+        for pod, decision in places or ():
             self._place(pod, decision, now)
-        if places:
+        if places or places is None:
             self.queue.again(group)
             return
-        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
-        self._effects += self._gangs.refused(record.pod, now)
+        effects = yield from self._gangs.refused(record.pod, now)
+        self._effects += effects
+        if group.seen < 0:
+            # What may help it has happened since that was asked.
+            self.queue.again(group)
+        else:
+            self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
         for each in group.pods.values():
             self._telling.refused(each, now)
+
+    def _reserve(self, steps: Asking[list[Effect]], now: float) -> Asking[None]:
+        effects = yield from steps
+        self._effects += effects
+        self._watch_nominations(now)
 
     def _place(self, pod: PodView, decision: Decision, now: float) -> None:
         self._effects += self.binding.place(pod, decision, now, self.intake.pods_seen)
@@ -458,6 +508,7 @@ class Machine:
         while events := self.cluster.drain():
             for listen in self.listeners:
                 listen(events)
+            self._overtake(events)
             names = {event.node for event in events}
             for name in names:
                 self._room.changed(name)
@@ -465,6 +516,14 @@ class Machine:
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
             self.queue.wake(events, self._helps, self.cycle.rooms, self.cluster.sequence)
+
+    def _overtake(self, events: Sequence[ClusterEvent]) -> None:
+        """What is being asked for a gang may be another question by now."""
+        group = self._asked.group if self._asked is not None else None
+        if group is None or group.head() is None:
+            return
+        if any(self._helps(event, group) is not False for event in events):
+            group.seen = -1
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
         if is_gang(group.key):
@@ -516,6 +575,7 @@ class Machine:
         self.intake.judge_leases(now)
         if self.active:
             self._effects += self._gangs.second(now)
+            self._reserving = self._gangs.reserving(now)
             self._effects += self._room.reserve(now)
             self._effects += self._moves.second(now)
             self._watch_nominations(now)

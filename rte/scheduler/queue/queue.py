@@ -170,6 +170,8 @@ class Queue:
             kinds: of events that can end that.
             waits_on: nodes where only what passes by itself stands in the way.
         """
+        if self._groups.get(group.key) is not group:
+            return  # its pods are gone
         group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
         group.waits_on = waits_on
         alike = self._asleep.get((kinds, refused_by))

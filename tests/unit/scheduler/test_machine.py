@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from rte.model.gang import GangKey
+    from rte.scheduler.loop.gangs.decide import Asking
+
+T = TypeVar("T")
 
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 COLLECTIONS = ("pods", "nodes", "reports", "podgroups")
@@ -320,6 +323,16 @@ class Weather(RuleBasedStateMachine):
         else:
             self.desk.evict(effect)
 
+    @rule()
+    def the_solver_takes_its_time(self) -> None:
+        self.desk.solves = False
+
+    @precondition(lambda self: not self.desk.solves)
+    @rule()
+    def the_solver_answers(self) -> None:
+        self.desk.solves = True
+        self.desk.handle(messages.Tick())
+
     @rule(seconds=st.sampled_from([0.2, 2.0, 15.0, 70.0]))
     def wait(self, seconds: float) -> None:
         self.desk.pass_time(seconds)
@@ -393,6 +406,7 @@ class Weather(RuleBasedStateMachine):
     def storm_passes(self) -> None:
         """Everything arrives, every kubelet meets its pods and tells; then all must be well."""
         desk = self.desk
+        desk.solves = True
         for _ in range(60):
             desk.calm()
             while desk.binds:
@@ -432,7 +446,7 @@ class Weather(RuleBasedStateMachine):
         waiting = [record.pod for record in machine.queue]
         for pod in waiting:
             if pod.gang is not None:
-                assert not machine._gangs.decide(pod), pod.name
+                assert not concluded(machine._gangs.decide(pod)), pod.name
                 continue
             problem = machine.cycle.problem(pod).reason
             around = machine.cycle.around(pod)
@@ -456,6 +470,16 @@ class Weather(RuleBasedStateMachine):
             if due or not self.kills:
                 # Of who is gone before a restart nothing is known after it.
                 assert not bound or len(bound) >= count or name in self.whole, (name, bound)
+
+
+def concluded(steps: Asking[T]) -> T:
+    """What is decided, when each question is answered at once."""
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(question.solve())
+    except StopIteration as end:
+        return end.value
 
 
 Weather.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)

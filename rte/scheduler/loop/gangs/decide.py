@@ -9,7 +9,7 @@ kube-scheduler does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import STEPS, Answer, Verdict, place_together
@@ -17,7 +17,7 @@ from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.gangs.ground import members_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from rte.placement.joint.fit import Missing
     from rte.placement.joint.node import Member, Node
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.unit import Wanted
 
 Places: TypeAlias = "list[tuple[PodView, Decision]]"
+
+T = TypeVar("T")
+
+#: A decision that goes on whenever a question of it is answered. Between the two the cluster may
+#: change, so what it has read before does not count after it.
+Asking: TypeAlias = "Generator[Question, Answer, T]"
+
+#: Admissions that a question about one node may cost, which is answered at once.
+_STEPS_ON_ONE = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,13 +155,13 @@ class Decider:
         self._cluster, self._cycle, self._ground = cluster, cycle, ground
         self._reserve, self._unreserve = reserve, unreserve
 
-    def decide(self, wanted: Wanted) -> Attempt:
-        """Places for at least as many pods as are needed, or none."""
-        return self.conclude(wanted, self.question(wanted).solve())
-
-    def question(self, wanted: Wanted) -> Question:
-        """What has to be found out."""
-        nodes = [node for node in self._ground.nodes(wanted.pods[0]) if _is_of(node, wanted)]
+    def question(
+        self, wanted: Wanted, vacate: Callable[[NodeEntry], frozenset[str]] | None = None
+    ) -> Question:
+        """What has to be found out; ``vacate``: see :meth:`Ground.nodes`."""
+        nodes = self._ground.nodes(wanted.pods[0], vacate)
+        if wanted.value:
+            nodes = [n for n in nodes if n.labels.get(wanted.topology_key) == wanted.value]
         members = members_of(self._cluster, self._cycle, wanted.pods)
         return Question(wanted=wanted, nodes=nodes, members=members)
 
@@ -165,15 +174,10 @@ class Decider:
             places = self._greedily(wanted)
         return Attempt(places=places, wanted=wanted, answer=answer)
 
-    def solve(self, wanted: Wanted, nodes: Sequence[Node]) -> Answer:
-        """What the solver says of these nodes."""
-        members = members_of(self._cluster, self._cycle, wanted.pods)
-        return Question(wanted=wanted, nodes=nodes, members=members).solve()
-
     def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
-        """Whether one node takes all these pods."""
+        """Whether one node takes all these pods; no, where that is hard to tell."""
         members = members_of(self._cluster, self._cycle, pods)
-        return place_together([node], members).verdict is Verdict.FITS
+        return place_together([node], members, steps=_STEPS_ON_ONE).verdict is Verdict.FITS
 
     def _where(self, answer: Answer) -> Callable[[PodView], Decision | None]:
         def choose(pod: PodView) -> Decision | None:
@@ -244,7 +248,3 @@ class Decider:
                 cluster.forget(pod.uid)
             # Nothing has happened that others should hear of.
             del cluster.events[mark:]
-
-
-def _is_of(node: Node, wanted: Wanted) -> bool:
-    return not wanted.value or node.labels.get(wanted.topology_key) == wanted.value
