@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rte.telemetry.effects import Measured, Said
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
-    from rte.scheduler.loop.gangs.decide import Question
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -177,6 +176,13 @@ class Evict:
     pod: PodView
     node: str
     victims: tuple[PodView, ...]
+
+
+class Question(Protocol):
+    """Values, and how the answer is found out from them (the gangs' ``decide.py``)."""
+
+    def solve(self) -> gang.Answer:
+        """The answer; it takes long, and leaves the cluster alone."""
 
 
 @dataclass(frozen=True, slots=True)

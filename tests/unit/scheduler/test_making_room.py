@@ -6,6 +6,7 @@ from typing import Any
 
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Evicted, Nominate
+from rte.scheduler.loop.room.plans import plan_on
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -154,7 +155,9 @@ def test_pods_that_the_budget_has_counted_already_violate_it_no_more() -> None:
         "status": {"disruptionsAllowed": 0, "disruptedPods": {"db": "2026-01-01T00:00:00Z"}},
     }
     desk.put("budgets", "default/db", budget)
-    plan = desk.machine.cycle.plan_on(
+    plan = plan_on(
+        desk.machine.cycle,
+        desk.machine.cluster,
         desk.view(desk.pod("high", "6", priority=10, preemptionPolicy="Never")),
         desk.machine.cluster.nodes["a"],
     )
