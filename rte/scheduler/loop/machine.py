@@ -32,7 +32,6 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rte.placement.joint import gang
     from rte.scheduler.cache.intake import Taken
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
@@ -50,12 +49,19 @@ _NODES_LOADED = 100
 _SECOND, _MINUTE = 1.0, 60.0
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A decision that waits for the answer to a question; ``group``: of the gang, if it is one."""
+@dataclass
+class _Deciding:
+    """A decision that takes several steps.
+
+    Attributes:
+        steps: what is left of it.
+        group: of the gang, if it is about one.
+        waits: for the answer to the last question.
+    """
 
     steps: Asking[None]
     group: Group | None = None
+    waits: bool = False
 
 
 class Machine:
@@ -139,7 +145,7 @@ class Machine:
         self._watched: set[str] = set()
         self._labels_count = False
         self._effects: list[Effect] = []
-        self._asked: _Asked | None = None
+        self._deciding: _Deciding | None = None
         self._reserving: Asking[list[Effect]] | None = None
         self._questions = 0
         self._timers.at(0.0, Due.SECOND)
@@ -181,11 +187,18 @@ class Machine:
 
     def has_work(self) -> bool:
         """Whether ``handle(Turn(), now)`` would decide something."""
+        if not self.active or (self._deciding is not None and self._deciding.waits):
+            return False
         return (
-            self.active
-            and self._asked is None
-            and not (self.queue.is_idle() and self._room.is_idle() and self._reserving is None)
+            self._deciding is not None
+            or self._reserving is not None
+            or not (self.queue.is_idle() and self._room.is_idle())
         )
+
+    @property
+    def in_the_middle(self) -> bool:
+        """Whether the next turn goes on with a decision that was begun."""
+        return self._deciding is not None
 
     def place(self, pod: PodView, decision: Decision, now: float) -> list[Effect]:
         """Put a decision of somebody else (the extender) in force."""
@@ -232,8 +245,8 @@ class Machine:
             case messages.Evicted():
                 self._evicted(event, now)
             case messages.Solved():
-                if self._asked is not None and event.number == self._questions:
-                    self._go_on(self._asked, event.answer)
+                if self._deciding is not None and event.number == self._questions:
+                    self._go_on(self._deciding, event.found)
             case messages.Planned():
                 self._effects += self._moves.planned(event, now)
                 self._watch_nominations(now)
@@ -322,22 +335,26 @@ class Machine:
             self.queue.rouse_all()
             return
         # Whatever is answered now, another replica decides.
-        asked, self._asked, self._reserving = self._asked, None, None
-        if asked is not None and asked.group is not None:
-            self.queue.again(asked.group)
+        deciding, self._deciding, self._reserving = self._deciding, None, None
+        if deciding is not None and deciding.group is not None:
+            self.queue.again(deciding.group)
 
     # --- decisions -------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
-        if not self.active or self._asked or self.cycle.catch_up(_NODES_LOADED) > 0:
+        if not self.active or self.cycle.catch_up(_NODES_LOADED) > 0:
+            return
+        if self._deciding is not None:
+            if not self._deciding.waits:
+                self._go_on(self._deciding)
             return
         reserving, self._reserving = self._reserving, None
         if reserving is not None:
-            self._go_on(_Asked(self._reserve(reserving, now)))
+            self._go_on(_Deciding(self._reserve(reserving, now)))
             return
         group = self._gangs.urgent() or self.queue.pop()
         if group is not None and is_gang(group.key):
-            self._go_on(_Asked(self._try_gang(group, now), group))
+            self._go_on(_Deciding(self._try_gang(group, now), group))
         elif group is not None:
             self._try(group, now)
         elif not self._room.is_idle():
@@ -405,14 +422,15 @@ class Machine:
         self._told(event.written, now)
         self.queue.rouse(event.uid)
 
-    def _go_on(self, asked: _Asked, answer: gang.Answer | None = None) -> None:
-        """Carry a decision on until it is made, or asks the next question."""
-        self._asked = None
+    def _go_on(self, deciding: _Deciding, found: Found | None = None) -> None:
+        """Carry a decision on until it is made, asks the next question, or lets others go first."""
+        self._deciding = None
         with suppress(StopIteration):
-            question = next(asked.steps) if answer is None else asked.steps.send(answer)
-            self._questions += 1
-            self._asked = asked
-            self._effects.append(messages.Solve(self._questions, question))
+            question = deciding.steps.send(found)
+            self._deciding, deciding.waits = deciding, question is not None
+            if question is not None:
+                self._questions += 1
+                self._effects.append(messages.Solve(self._questions, question))
 
     def _try_gang(self, group: Group, now: float) -> Asking[None]:
         record = group.head()
@@ -420,7 +438,7 @@ class Machine:
             return
         record.attempts += 1
         group.seen = self.cluster.sequence
-        places = yield from self._gangs.decide(record.pod)
+        places = yield from self._gangs.decide(record.pod, now)
         result = "scheduled" if places else "unschedulable"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
         self._effects.append(Measured("gang_attempts", labels=(result,)))
@@ -508,7 +526,7 @@ class Machine:
         while events := self.cluster.drain():
             for listen in self.listeners:
                 listen(events)
-            self._overtake(events)
+            self._note_what_helps(events)
             names = {event.node for event in events}
             for name in names:
                 self._room.changed(name)
@@ -517,9 +535,9 @@ class Machine:
                     self._effects += self._room.review(self.queue.records[uid], now)
             self.queue.wake(events, self._helps, self.cycle.rooms, self.cluster.sequence)
 
-    def _overtake(self, events: Sequence[ClusterEvent]) -> None:
-        """What is being asked for a gang may be another question by now."""
-        group = self._asked.group if self._asked is not None else None
+    def _note_what_helps(self, events: Sequence[ClusterEvent]) -> None:
+        """What is being found out about a gang may be otherwise by now."""
+        group = self._deciding.group if self._deciding is not None else None
         if group is None or group.head() is None:
             return
         if any(self._helps(event, group) is not False for event in events):

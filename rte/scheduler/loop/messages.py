@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.gang import GangKey
-    from rte.placement.joint import gang
     from rte.placement.joint.defrag import Disruptions, Movable, Plan
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import PodView
@@ -93,10 +92,10 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The answer to :class:`Solve`."""
+    """The answer to :class:`Solve`: what its question's ``find_out`` gave."""
 
     number: int
-    answer: gang.Answer
+    found: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ class Evict:
 class Question(Protocol):
     """Values, and how the answer is found out from them (the gangs' ``decide.py``)."""
 
-    def solve(self) -> gang.Answer:
+    def find_out(self) -> Any:
         """The answer; it takes long, and leaves the cluster alone."""
 
 

@@ -141,6 +141,7 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
+        self._began = 0.0
         self.feeds = Feeds(
             client,
             self._told,
@@ -269,13 +270,14 @@ class Scheduler:
 
         What is asked on the way is found out in a thread; meanwhile others get their turns.
         """
-        began = time.perf_counter()
+        if not self.machine.in_the_middle:
+            self._began = time.perf_counter()
         effects = self.machine.handle(messages.Turn(), self._clock())
         while (asked := _question(effects)) is not None:
             self._carry_out(effects)
-            answer = await asyncio.to_thread(asked.question.solve)
-            effects = self.machine.handle(messages.Solved(asked.number, answer), self._clock())
-        took = time.perf_counter() - began
+            found = await asyncio.to_thread(asked.question.find_out)
+            effects = self.machine.handle(messages.Solved(asked.number, found), self._clock())
+        took = time.perf_counter() - self._began
         for effect in effects:
             if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)

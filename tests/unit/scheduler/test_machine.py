@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rte import placement
 from rte.scheduler.loop import messages
+from rte.scheduler.loop.gangs import decide
 from rte.scheduler.loop.messages import Bound, Outcome
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 COLLECTIONS = ("pods", "nodes", "reports", "podgroups")
+
+#: Nodes that are read in one turn for a gang; one at a time in this weather.
+_AT_ONCE = decide.NODES_AT_ONCE
 
 #: Seconds after which a gang in part is released.
 GANG_TIMEOUT_S = 60.0
@@ -98,6 +102,7 @@ class Weather(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        decide.NODES_AT_ONCE = 1
         self.desk = Storm(reserve_after=30.0, gang_timeout=GANG_TIMEOUT_S)
         self.number = 0
         self.gangs: dict[str, int] = {}
@@ -333,6 +338,12 @@ class Weather(RuleBasedStateMachine):
         self.desk.solves = True
         self.desk.handle(messages.Tick())
 
+    @rule(turns=st.sampled_from([1, 2, 10_000]))
+    def there_is_time_for(self, turns: int) -> None:
+        """Decisions: few between events, or as many as there are."""
+        self.desk.turns = turns
+        self.desk.handle(messages.Tick())
+
     @rule(seconds=st.sampled_from([0.2, 2.0, 15.0, 70.0]))
     def wait(self, seconds: float) -> None:
         self.desk.pass_time(seconds)
@@ -359,10 +370,11 @@ class Weather(RuleBasedStateMachine):
     @rule(rng=st.randoms(use_true_random=False))
     def kill_the_scheduler(self, rng: Random) -> None:
         """Some of the binds that were under way have come through."""
+        came_through = [effect for effect in self.desk.binds if rng.random() < 0.5]
         self.kills += 1
-        for effect in self.desk.binds:
+        for effect in came_through:
             obj = self.desk.objects.get(("pods", effect.pod.uid))
-            if obj is not None and not obj["spec"].get("nodeName") and rng.random() < 0.5:
+            if obj is not None and not obj["spec"].get("nodeName"):
                 spec = {**obj["spec"], "nodeName": effect.node}
                 self.desk.put("pods", effect.pod.uid, {**obj, "spec": spec})
         for backlog in self.desk.backlog.values():
@@ -400,13 +412,17 @@ class Weather(RuleBasedStateMachine):
             assert uid in machine.cluster.assumed or uid in machine.cluster.pods or self.desk.binds
 
     def teardown(self) -> None:
-        self.storm_passes()
+        try:
+            self.storm_passes()
+        finally:
+            decide.NODES_AT_ONCE = _AT_ONCE
 
     @rule()
     def storm_passes(self) -> None:
         """Everything arrives, every kubelet meets its pods and tells; then all must be well."""
         desk = self.desk
-        desk.solves = True
+        desk.solves, desk.turns = True, 10_000
+        desk.handle(messages.Tick())
         for _ in range(60):
             desk.calm()
             while desk.binds:
@@ -446,7 +462,7 @@ class Weather(RuleBasedStateMachine):
         waiting = [record.pod for record in machine.queue]
         for pod in waiting:
             if pod.gang is not None:
-                assert not concluded(machine._gangs.decide(pod)), pod.name
+                assert not concluded(machine._gangs.decide(pod, desk.now)), pod.name
                 continue
             problem = machine.cycle.problem(pod).reason
             around = machine.cycle.around(pod)
@@ -477,7 +493,7 @@ def concluded(steps: Asking[T]) -> T:
     try:
         question = next(steps)
         while True:
-            question = steps.send(question.solve())
+            question = steps.send(question.find_out() if question else None)
     except StopIteration as end:
         return end.value
 

@@ -15,7 +15,7 @@ from rte.placement.joint.gang import Verdict
 from rte.scheduler.framework.events import ANY, Kind
 from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
-from rte.scheduler.loop.gangs.decide import Decider
+from rte.scheduler.loop.gangs.decide import Decider, ask, at_once
 from rte.scheduler.loop.gangs.ground import Ground, problem_of
 from rte.scheduler.loop.gangs.room import GangRoom
 from rte.scheduler.loop.messages import GroupCondition, Release
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 #: Admissions that may be predicted where nobody waits for the answer.
 _STEPS = 30_000
+
+#: What the pods of a gang lack is found out anew after so long at the earliest: it takes as long as
+#: a decision.
+_EXPLAIN_S = 5.0
 
 #: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
 HELPED_BY = ANY
@@ -98,6 +102,7 @@ class Gangs:
             reserve_after=options.reserve_after,
         )
         self._attempts: dict[GangKey, Attempt] = {}
+        self._explained: dict[GangKey, float] = {}
         self._in_part: dict[GangKey, float] = {}
         self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
@@ -182,7 +187,7 @@ class Gangs:
                     return group
         return None
 
-    def decide(self, pod: PodView) -> Asking[Places | None]:
+    def decide(self, pod: PodView, now: float) -> Asking[Places | None]:
         """Places for the gang of the pod, and for all that are placed with it; None: what was asked
         has been overtaken by what happened since.
         """
@@ -190,23 +195,26 @@ class Gangs:
         if key is None:
             return []
         for number, asked in enumerate(self._wanted(key)):
-            with self._set_aside(key):
-                question = self._decider.question(asked)
             sequence = self._cluster.sequence
-            answer = yield question
+            question = yield from self._decider.question(asked, list(self._partners(pod)))
+            known = key in self._attempts and now - self._explained[key] < _EXPLAIN_S
+            found = yield from ask(replace(question, explains=not known))
             wanted = next(iter(self._wanted(key)[number:]), None)
             if wanted is None or not wanted.is_like(asked):
                 return None
-            stands = self._stands(answer, sequence)
+            stands = self._stands(found.answer, sequence)
             with self._set_aside(key):
-                attempt = self._decider.conclude(wanted, answer)
+                attempt = self._decider.conclude(wanted, found.answer)
             if not attempt.places and not stands:
                 return None
             if attempt.places:
                 self._attempts.pop(key, None)
                 self.room.placed(key)
                 return attempt.places
-            self._attempts[key] = attempt
+            if not known:
+                self._explained[key] = now
+            missing = self._attempts[key].missing if known else found.missing
+            self._attempts[key] = replace(attempt, missing=missing)
         return []
 
     def _stands(self, answer: Answer, sequence: int) -> bool:
@@ -232,7 +240,8 @@ class Gangs:
                 return f"{pod.key} can be placed nowhere: {problem}"
         before = [pod for pod in ahead if not problems[id(pod.shape)]]
         everybody = (*before, *pods)
-        question = self._decider.question(units.Wanted(pods=everybody, need=len(everybody)))
+        wanted = units.Wanted(pods=everybody, need=len(everybody))
+        question = at_once(self._decider.question(wanted))
         return replace(question, ahead=len(before), steps=_STEPS)
 
     def rehearsed(self, found: Found) -> str:
@@ -332,8 +341,7 @@ class Gangs:
         attempt = self._attempts.get(pod.gang)
         if attempt is None:
             return f"gang {words.names(unit)} has not been tried yet"
-        nodes = self._ground.nodes(pod)
-        return words.unplaced(unit, attempt, nodes, self._cluster, self._cycle)
+        return words.unplaced(unit, attempt, self._cluster)
 
     def told(self, pod: PodView, text: str) -> list[Effect]:
         """Users are told why a pod waits: its PodGroup says so as well."""
@@ -388,6 +396,7 @@ class Gangs:
         self._ground.forget()
         known = self._cluster.gangs.pods
         self._attempts = {key: kept for key, kept in self._attempts.items() if key in known}
+        self._explained = {key: at for key, at in self._explained.items() if key in self._attempts}
 
 
 def _release(count: Tally) -> list[Effect]:

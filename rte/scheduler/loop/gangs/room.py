@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rte.placement.joint.gang import Verdict
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs import words
+from rte.scheduler.loop.gangs.decide import ask
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import Nominated
@@ -120,7 +121,8 @@ class GangRoom:
         priority = min(pod.priority for pod in wanted.pods)
         effects: list[Effect] = [Measured("preemption_attempts")]
         for going in (_leaving, self._unprotected(priority), self._lower(priority)):
-            answer = yield self._decider.question(wanted, going)
+            question = yield from self._decider.question(wanted, vacate=going)
+            answer = (yield from ask(question)).answer
             if not all(pod.uid in self._queue for pod in wanted.pods):
                 return effects
             if answer.verdict is Verdict.FITS:
@@ -201,9 +203,7 @@ class GangRoom:
         return going
 
     def _takes(self, entry: NodeEntry, members: Sequence[PodView], going: frozenset[str]) -> bool:
-        (node,) = self._ground.nodes_of([entry], members[0], lambda _: going | entry.leaving) or (
-            None,
-        )
+        node = self._ground.node(entry, members, going | entry.leaving)
         return node is not None and self._decider.fits_on(node, members)
 
     def evicted(self, key: GangKey, event: Evicted, now: float) -> float | None:
@@ -248,7 +248,8 @@ class GangRoom:
     def reserve(self, key: GangKey, now: float) -> Asking[list[Effect]]:
         """Reserve nodes that drain by themselves."""
         waits = self._waiting[key]
-        answer = yield self._decider.question(waits.wanted, _passing)
+        question = yield from self._decider.question(waits.wanted, vacate=_passing)
+        answer = (yield from ask(question)).answer
         pods = [pod for pod in waits.wanted.pods if pod.uid in self._queue]
         stands = self._cluster.nodes.keys() >= set(answer.places.values())
         if not pods or not stands or answer.verdict is not Verdict.FITS:
