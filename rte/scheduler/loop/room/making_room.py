@@ -225,7 +225,9 @@ class MakingRoom:
     def _promise(self, record: Waiting, nominated: Nominated) -> None:
         record.nominated = nominated
         uid = record.pod.uid
-        self._cluster.nominate(uid, nominated.node, reserved=nominated.reserved)
+        self._cluster.nominate(
+            uid, nominated.node, reserved=nominated.reserved, victims=nominated.victims
+        )
         self._regroup(record)
 
     def _regroup(self, record: Waiting) -> None:
@@ -254,7 +256,7 @@ class MakingRoom:
         if is_gang(record.key):
             # Its room is planned as a whole.
             return
-        leaving = frozenset(entry.leaving)
+        leaving = entry.leaving
         graces = [entry.pods[uid].grace_s for uid in leaving]
         until = now + max(graces, default=0) + _LATE_S
         self._promise(record, Nominated(pod.nominated, until, victims=leaving))
