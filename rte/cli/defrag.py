@@ -15,9 +15,9 @@ from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
-from rte.scheduler.loop import moves
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.ground import member_of, snapshot
+from rte.scheduler.loop.room import moves
 
 if TYPE_CHECKING:
     import argparse

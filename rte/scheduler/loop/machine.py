@@ -17,12 +17,12 @@ from rte.scheduler.framework.events import Kind
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.binding import Binding
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.loop.descheduling import Descheduling
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.kubelets import Kubelets
-from rte.scheduler.loop.making_room import MakingRoom
 from rte.scheduler.loop.messages import Outcome, Post
+from rte.scheduler.loop.room.descheduling import Descheduling
+from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
 from rte.scheduler.loop.timers import Due, Timers
 from rte.scheduler.queue.queue import Queue

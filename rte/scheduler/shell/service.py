@@ -318,6 +318,7 @@ class Scheduler:
         for effect in effects:
             match effect:
                 case messages.Bind():
+                    self.reporter.bound(effect.pod)
                     task = self._binds[effect.pod.uid] = self._start(self._bind(effect))
                     binds.append(task)
                 case messages.TakeBack():

@@ -6,6 +6,7 @@ from typing import Any
 
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Evicted, Nominate
+from rte.scheduler.loop.room.plans import plan_on
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -154,7 +155,9 @@ def test_pods_that_the_budget_has_counted_already_violate_it_no_more() -> None:
         "status": {"disruptionsAllowed": 0, "disruptedPods": {"db": "2026-01-01T00:00:00Z"}},
     }
     desk.put("budgets", "default/db", budget)
-    plan = desk.machine.cycle.plan_on(
+    plan = plan_on(
+        desk.machine.cycle,
+        desk.machine.cluster,
         desk.view(desk.pod("high", "6", priority=10, preemptionPolicy="Never")),
         desk.machine.cluster.nodes["a"],
     )
@@ -255,3 +258,42 @@ def test_nothing_of_a_promise_is_left_when_the_pod_is_gone() -> None:
     assert not any(entry.nominated for entry in desk.machine.cluster.nodes.values())
     assert list(desk.machine.queue) == []
     assert any(isinstance(effect, messages.Post) for effect in desk.effects)
+
+
+def test_who_is_being_evicted_for_one_pod_makes_room_for_the_next_as_well() -> None:
+    """Before the API shows the first eviction nobody else is evicted for what it leaves over."""
+    desk = Desk()
+    desk.node("a", bare=True, allocatable={"cpu": "8"})
+    for name in ("low", "other"):
+        desk.pod(name, "4", guaranteed=False, priority=1)
+    desk.answers = False
+    desk.pod("first", "3", guaranteed=False, priority=10)
+    desk.pod("second", "1", guaranteed=False, priority=10)
+    assert [len(eviction.victims) for eviction in desk.evictions] == [1]
+    assert set(desk.machine.cluster.nominations) == {"uid-first", "uid-second"}
+
+
+def test_two_pods_that_need_room_have_each_victim_evicted_once() -> None:
+    desk = Desk()
+    desk.node("a", bare=True, allocatable={"cpu": "8"})
+    for name in ("low", "other"):
+        desk.pod(name, "4", guaranteed=False, priority=1)
+    desk.answers = False
+    for name in ("first", "second"):
+        desk.pod(name, "4", guaranteed=False, priority=10)
+    evicted = [victim.name for eviction in desk.evictions for victim in eviction.victims]
+    assert sorted(evicted) == ["low", "other"]
+    assert set(desk.machine.cluster.nominations) == {"uid-first", "uid-second"}
+
+
+def test_an_eviction_that_failed_leaves_no_room_to_count_on() -> None:
+    desk = Desk()
+    desk.node("a", bare=True, allocatable={"cpu": "4"})
+    desk.pod("low", "4", guaranteed=False, priority=1)
+    desk.answers = False
+    desk.pod("first", "3", guaranteed=False, priority=10)
+    (eviction,) = desk.evictions
+    entry = desk.machine.cluster.nodes["a"]
+    assert entry.leaving == {"uid-low"}
+    desk.handle(Evicted(eviction.pod.uid, (), complete=False))
+    assert entry.leaving == frozenset()
