@@ -149,9 +149,7 @@ class Site:
         for pod in node.arriving:
             arriving.setdefault(shape_key(pod), []).append(pod)
         self._base: Bundle = tuple(
-            number
-            for number, alike in enumerate(arriving.values(), len(kinds.pods))
-            for _ in alike
+            number for number, alike in enumerate(arriving.values(), len(kinds.pods)) for _ in alike
         )
         self._states = states or (node.state,)
         self._pods = (*kinds.pods, *(alike[0] for alike in arriving.values()))

@@ -88,7 +88,14 @@ _DECIDED = ("device-claims", "pods")
 
 #: Served by some clusters only: that one is missing is no news.
 _MAY_BE_ABSENT = frozenset(
-    {"slices", "device-claims", "device-classes", "device-taint-rules", *GANGS}
+    {
+        "slices",
+        "device-claims",
+        "device-classes",
+        "device-taint-rules",
+        kueue.TEMPLATES,
+        *GANGS,
+    }
 )
 
 #: Items of a list that are taken in before others get a turn.
