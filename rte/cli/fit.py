@@ -141,6 +141,7 @@ class _Question:
         cycle = Cycle(cluster)
         members: list[Member] = []
         known: dict[int, Member] = {}
+        names: set[str] = set()
         key = ""
         for item in manifest:
             pod = inputs.read_pod(cluster, item)
@@ -148,8 +149,13 @@ class _Question:
             if problem:
                 raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
             key = key or pod.key
+            if pod.key in names:
+                raise errors.UsageError(f"{args.file}: two pods are named {pod.key}")
+            names.add(pod.key)
             # Pods of one shape may go to the same nodes.
-            first = known.setdefault(id(pod.shape), member_of(cluster, cycle, pod))
+            if id(pod.shape) not in known:
+                known[id(pod.shape)] = member_of(cluster, cycle, pod)
+            first = known[id(pod.shape)]
             named = replace(first.pod, uid=pod.key, name=pod.name, namespace=pod.namespace)
             members.append(replace(first, pod=named))
         if args.count:

@@ -29,6 +29,7 @@ from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.loop.messages import Gone, Listed, Seen
+from rte.scheduler.kueue.messages import TEMPLATES
 from rte.scheduler.shell import kueue
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ _MAY_BE_ABSENT = frozenset(
         "device-claims",
         "device-classes",
         "device-taint-rules",
-        kueue.TEMPLATES,
+        TEMPLATES,
         *GANGS,
     }
 )
