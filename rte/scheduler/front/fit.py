@@ -154,6 +154,9 @@ def _question(body: object) -> dict[str, Any]:
         raise errors.UsageError(f"{len(pods)} pods: {MOST_PODS} at most")
     if numbers["count"] and len(pods) > 1:
         raise errors.UsageError("count is for one pod")
+    there = numbers["count"] or len(pods)
+    if (numbers["minCount"] or 1) > there:
+        raise errors.UsageError(f"minCount {numbers['minCount']}: of {there} pods")
     return {"pods": pods, "topologyKey": key, **numbers}
 
 
