@@ -293,6 +293,10 @@ class Machine:
             if not known and after.nominated:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
+            elif before is not None and before.nominated != after.nominated:
+                room = self._gangs.room if is_gang(record.key) else self._room
+                self._effects += room.renominated(record, now)
+                self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
             if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
