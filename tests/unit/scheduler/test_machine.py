@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rte import placement
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Bound, Outcome
+from tests.depth import scaled
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -458,5 +459,5 @@ class Weather(RuleBasedStateMachine):
                 assert not bound or len(bound) >= count or name in self.whole, (name, bound)
 
 
-Weather.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+Weather.TestCase.settings = settings(max_examples=scaled(30), stateful_step_count=50, deadline=None)
 TestWeather = Weather.TestCase
