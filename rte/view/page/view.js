@@ -31,8 +31,14 @@ function takeAll(store, document_) {
 function begin(document_) {
   takeAll(now, document_);
   ({ machines, samples, decisions, begins } = document_);
+  remark(document_.remark ?? "");
   latest = document_.at;
   if (!link.t) Object.assign(shown, now, { nodes: new Map(now.nodes) });
+}
+
+function remark(text) {
+  $("remark").textContent = text;
+  $("remark").hidden = !text;
 }
 
 const dirty = new Set();
@@ -42,6 +48,7 @@ function take(change) {
   if (change.reload) return load();
   latest = Math.max(latest, change.at ?? 0);
   if (change.sample) samples.push(change.sample);
+  if (change.remark != null) remark(change.remark);
   if (change.nodes) {
     Object.assign(machines, change.machines);
     decisions.push(...change.decisions);
