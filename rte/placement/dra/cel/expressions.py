@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rte.placement.dra.cel import library, tree, values
+from rte.placement.dra.cel.rewriting import NotInKubernetesError
 from rte.placement.dra.objects import Attribute
 from rte.placement.dra.verdict import Reason, Refusal
 
@@ -147,7 +148,7 @@ def _compiled(expression: str) -> tuple[str, _Program] | str:
         checked = check.compile(_FIELD_TEST.sub(lambda found: found[1] or "true", expression))
         rewritten = tree.rewrite(checked.serialize())
         program = run.deserialize(rewritten.data)
-    except (RuntimeError, tree.NotInKubernetesError) as error:
+    except (RuntimeError, NotInKubernetesError) as error:
         return _first_line(error)
     for function, text in rewritten.checked:
         if not library.understands(function, text):

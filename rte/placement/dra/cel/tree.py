@@ -8,33 +8,35 @@ protobuf's wire format) and takes one in. In between two things are done to it h
 * What Kubernetes does otherwise is said in the library's own terms. Looking up a domain of
   ``device.attributes`` or ``device.capacity`` is led to a map of its own, because there, and only
   there, a domain that does not exist is an empty map. Quantities and versions are compared as the
-  bytes that they are, and their literals are made once. ``==`` is an error where a value of
-  Kubernetes' own is on the left and something else on the right (its types say so, and ``!=`` does
-  not ask them), and where a version is looked for in a literal list (which is hashed).
+  bytes that they are, and their literals are made once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from rte.placement.dra.cel import values, wire
+from rte.placement.dra.cel import comparisons, values, wire
 from rte.placement.dra.cel.library import LOOKED_UP, NOT_IN_KUBERNETES
+from rte.placement.dra.cel.rewriting import (
+    CALL,
+    COMPREHENSION,
+    CONST,
+    ID,
+    IDENT,
+    LIST,
+    SELECT,
+    STRUCT,
+    TYPE_ABSTRACT,
+    NotInKubernetesError,
+    Rewriting,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-# Field numbers of CheckedExpr and Expr.
+# Field numbers of CheckedExpr.
 _REFERENCES, _TYPES, _EXPR = 2, 3, 4
-_ID, _CONST, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 2, 3, 4, 5, 6, 7, 8, 9
-#: Field numbers of Type.
-_TYPE_NULL, _TYPE_ABSTRACT = 2, 14
-#: Field numbers of Constant whose values Kubernetes can hash: null, bool, int, uint, double, text.
-_HASHED = frozenset(range(1, 7))
-_DYN = b"\x0a\x00"
 _LOOK_UPS = ("_[_]", "_[?_]", "_?._")
-_SUMS = ("add", "sub")
 #: Member functions of quantities and versions -> the comparison of bytes that they are.
 _COMPARISONS = {
     "isGreaterThan": ("_>_", "greater_bytes"),
@@ -43,54 +45,12 @@ _COMPARISONS = {
 _LITERALS = {"quantity": values.quantity_of, "semver": values.semver_of}
 #: Functions whose literal arguments Kubernetes checks when it compiles.
 _CHECKED = ("duration", "timestamp", "matches")
+#: Overloads whose results may be twice as large as what they are given. Kubernetes allows any
+#: number (it puts lists together without copying them); the library would fill all memory.
+_GROWING = frozenset({"add_list", "string_format"})
+_MAX_GROWING = 10
 #: Whose literal arguments may have elements of several types.
 _MIXED = "format"
-#: Ids of expressions that are added begin here; those of the library count from 1.
-_FIRST_ID = 1_000_000
-
-
-class NotInKubernetesError(Exception):
-    """The expression compiles here, but not in Kubernetes."""
-
-
-@dataclass
-class _Rewriting:
-    """What is known of an expression, and what has become of it.
-
-    ``references`` are names (of variables) and overloads (of calls) that are new, by id; ``texts``
-    may name a domain, ``checked`` are functions with texts that they have to understand; within
-    ``mixed`` calls literals may have elements of several types.
-    """
-
-    types: dict[int, bytes]
-    references: dict[int, tuple[str, str]] = field(default_factory=dict)
-    texts: set[str] = field(default_factory=set)
-    checked: set[tuple[str, str]] = field(default_factory=set)
-    mixed: int = 0
-    ids: Iterator[int] = field(default_factory=lambda: count(_FIRST_ID))
-
-    def call(self, function: str, overload: str, *arguments: bytes) -> bytes:
-        """A new call."""
-        id_ = next(self.ids)
-        self.references[id_] = "", overload
-        call = wire.write([(2, 2, function.encode()), *((3, 2, one) for one in arguments)])
-        return wire.write([(_ID, 0, id_), (_CALL, 2, call)])
-
-    def number(self, value: int) -> bytes:
-        """A new literal."""
-        return wire.write(
-            [(_ID, 0, next(self.ids)), (_CONST, 2, wire.write([(3, 0, value & wire.MASK)]))]
-        )
-
-    def boolean(self, *, value: bool) -> bytes:
-        """A new literal."""
-        return wire.write([(_ID, 0, next(self.ids)), (_CONST, 2, wire.write([(2, 0, value)]))])
-
-    def ident(self, name: str) -> bytes:
-        """A new name."""
-        id_ = next(self.ids)
-        self.references[id_] = name, ""
-        return wire.write([(_ID, 0, id_), (_IDENT, 2, wire.write([(1, 2, name.encode())]))])
 
 
 class Rewritten(NamedTuple):
@@ -115,12 +75,16 @@ def rewrite(checked: bytes) -> Rewritten:
     """
     ((_, _, url), (_, _, body)) = wire.read(checked)
     message = wire.read(wire.content(body))
+    growing = 0
     for _, _, entry in wire.each(message, _REFERENCES):
         reference = wire.first(wire.read(wire.content(entry)), 2)
         overloads = [wire.content(v).decode() for _, _, v in wire.each(wire.read(reference), 3)]
         if not NOT_IN_KUBERNETES.isdisjoint(overloads):
             raise NotInKubernetesError(f"no such function: {overloads[0]}")
-    state = _Rewriting(
+        growing += not _GROWING.isdisjoint(overloads)
+    if growing > _MAX_GROWING:
+        raise NotInKubernetesError(f"more than {_MAX_GROWING} lists or texts are put together")
+    state = Rewriting(
         {
             wire.integer(wire.read(wire.content(e)), 1): _type_of(e)
             for _, _, e in wire.each(message, _TYPES)
@@ -143,27 +107,27 @@ def rewrite(checked: bytes) -> Rewritten:
     return Rewritten(data, frozenset(state.texts), frozenset(state.checked))
 
 
-def _expr(data: bytes, state: _Rewriting) -> bytes:
+def _expr(data: bytes, state: Rewriting) -> bytes:
     fields = wire.read(data)
     for place, (number, form, value) in enumerate(fields):
-        if number == _CONST:
+        if number == CONST:
             state.texts.update(
                 wire.content(v).decode() for _, _, v in wire.each(wire.read(wire.content(value)), 6)
             )
-        elif number == _SELECT:
+        elif number == SELECT:
             fields[place] = number, form, _select(wire.content(value), state)
-        elif number == _CALL:
+        elif number == CALL:
             return _call(fields, wire.content(value), state)
-        elif number == _LIST:
+        elif number == LIST:
             fields[place] = number, form, _list(wire.content(value), state)
-        elif number == _STRUCT:
+        elif number == STRUCT:
             fields[place] = number, form, _struct(wire.content(value), state)
-        elif number == _COMPREHENSION:
+        elif number == COMPREHENSION:
             fields[place] = number, form, _within(wire.content(value), {2, 4, 5, 6, 7}, state)
     return wire.write(fields)
 
 
-def _select(data: bytes, state: _Rewriting) -> bytes:
+def _select(data: bytes, state: Rewriting) -> bytes:
     fields = wire.read(data)
     state.texts.update(wire.content(value).decode() for _, _, value in wire.each(fields, 2))
     return wire.write(
@@ -171,19 +135,19 @@ def _select(data: bytes, state: _Rewriting) -> bytes:
     )
 
 
-def _operand(data: bytes, state: _Rewriting) -> bytes:
+def _operand(data: bytes, state: Rewriting) -> bytes:
     """What something is looked up in: one of the two maps gets its other name."""
     fields = wire.read(data)
-    ident = next((wire.content(value) for _, _, value in wire.each(fields, _IDENT)), None)
+    ident = next((wire.content(value) for _, _, value in wire.each(fields, IDENT)), None)
     name = wire.first(wire.read(ident), 1).decode() if ident is not None else ""
     if name not in LOOKED_UP:
         return _expr(data, state)
-    state.references[wire.integer(fields, _ID)] = LOOKED_UP[name], ""
+    state.references[wire.integer(fields, ID)] = LOOKED_UP[name], ""
     renamed = wire.write([(1, 2, LOOKED_UP[name].encode())])
-    return wire.write([(n, w, renamed if n == _IDENT else v) for n, w, v in fields])
+    return wire.write([(n, w, renamed if n == IDENT else v) for n, w, v in fields])
 
 
-def _call(expr: wire.Fields, data: bytes, state: _Rewriting) -> bytes:
+def _call(expr: wire.Fields, data: bytes, state: Rewriting) -> bytes:
     fields = wire.read(data)
     function = wire.first(fields, 2).decode()
     originals = [wire.content(value) for _, _, value in wire.each(fields, 3)]
@@ -193,7 +157,7 @@ def _call(expr: wire.Fields, data: bytes, state: _Rewriting) -> bytes:
         literal = _literal(function, originals[0])
         if literal is not None:
             return wire.write(
-                [(_ID, 0, wire.integer(expr, _ID)), (_CONST, 2, wire.write([(7, 2, literal)]))]
+                [(ID, 0, wire.integer(expr, ID)), (CONST, 2, wire.write([(7, 2, literal)]))]
             )
     target = wire.first(fields, 1)
     state.mixed += function == _MIXED
@@ -207,18 +171,18 @@ def _call(expr: wire.Fields, data: bytes, state: _Rewriting) -> bytes:
         if function in _COMPARISONS:
             return state.call(*_COMPARISONS[function], left, arguments[0])
         if function == "compareTo":
-            return _order(left, arguments[0], state)
+            return comparisons.order(left, arguments[0], state)
     parts: wire.Fields = [(2, 2, function.encode()), *((3, 2, one) for one in arguments)]
     if target:
         parts.insert(0, (1, 2, left))
-    done = wire.write([(n, w, wire.write(parts) if n == _CALL else v) for n, w, v in expr])
+    done = wire.write([(n, w, wire.write(parts) if n == CALL else v) for n, w, v in expr])
     match function:
         case "_==_":
-            return _equal(done, originals, arguments, state)
-        case "_!=_" if _is_sum(originals[1]):
-            return state.call("_==_", "equals", *(_type_call(one, state) for one in arguments))
+            return comparisons.equal(done, originals, arguments, state)
+        case "_!=_":
+            return comparisons.not_equal(done, originals, arguments, state)
         case "@in":
-            return _is_in(done, originals, arguments, state)
+            return comparisons.is_in(done, originals, arguments, state)
     return done
 
 
@@ -235,80 +199,11 @@ def _literal(function: str, argument: bytes) -> bytes | None:
 
 def _text(expr: bytes) -> str | None:
     """The text that an expression is as a literal."""
-    constant = wire.first(wire.read(expr), _CONST)
+    constant = wire.first(wire.read(expr), CONST)
     return next((wire.content(v).decode() for _, _, v in wire.each(wire.read(constant), 6)), None)
 
 
-def _order(left: bytes, right: bytes, state: _Rewriting) -> bytes:
-    """``left < right ? -1 : left > right ? 1 : 0``."""
-    above = state.call("_>_", "greater_bytes", left, right)
-    below = state.call("_<_", "less_bytes", left, right)
-    rest = state.call("_?_:_", "conditional", above, state.number(1), state.number(0))
-    return state.call("_?_:_", "conditional", below, state.number(-1), rest)
-
-
-def _equal(
-    comparison: bytes, originals: list[bytes], arguments: list[bytes], state: _Rewriting
-) -> bytes:
-    """An error where the left side is of a type of Kubernetes' own and the right side is not.
-
-    A sum of quantities on the right counts as another type (as ``*Quantity`` of Go is).
-    """
-    left, right = arguments
-    kinds = [_type(original, state) for original in originals]
-    own = [kind == _DYN or _number(kind) == _TYPE_ABSTRACT for kind in kinds]
-    if _is_sum(originals[1]):
-        return _fail(left, right, state)
-    if not own[0] or _number(kinds[1]) in (_TYPE_NULL, _TYPE_ABSTRACT):
-        return comparison
-    wrong = _is_own(left, state)
-    if own[1]:
-        known = state.call("_||_", "logical_or", _is_own(right, state), _is_null(right, state))
-        wrong = state.call("_&&_", "logical_and", wrong, state.call("!_", "logical_not", known))
-    return state.call("_?_:_", "conditional", wrong, _fail(left, right, state), comparison)
-
-
-def _is_in(
-    search: bytes, originals: list[bytes], arguments: list[bytes], state: _Rewriting
-) -> bytes:
-    """What is looked for in an empty literal is not evaluated; else a version cannot be hashed."""
-    literal = wire.first(wire.read(originals[1]), _LIST)
-    elements = [wire.content(value) for _, _, value in wire.each(wire.read(literal), 1)]
-    if not elements:
-        is_literal = any(True for _ in wire.each(wire.read(originals[1]), _LIST))
-        return state.boolean(value=False) if is_literal else search
-    kinds = {_number(wire.first(wire.read(element), _CONST)) for element in elements}
-    if _type(originals[0], state) != _DYN or not kinds <= _HASHED:
-        return search
-    left = arguments[0]
-    wrong = _fail(left, state.number(0), state)
-    return state.call("_?_:_", "conditional", _is_own(left, state), wrong, search)
-
-
-def _is_sum(expr: bytes) -> bool:
-    call = wire.read(wire.first(wire.read(expr), _CALL))
-    return wire.first(call, 2).decode() in _SUMS and bool(wire.first(call, 1))
-
-
-def _fail(left: bytes, right: bytes, state: _Rewriting) -> bytes:
-    """An error: there is no such order."""
-    wrong = state.call("type", "type", right)
-    return state.call("_<_", "less_bytes", left, wrong)
-
-
-def _is_own(value: bytes, state: _Rewriting) -> bytes:
-    return state.call("_==_", "equals", _type_call(value, state), state.ident("bytes"))
-
-
-def _is_null(value: bytes, state: _Rewriting) -> bytes:
-    return state.call("_==_", "equals", _type_call(value, state), state.ident("null_type"))
-
-
-def _type_call(value: bytes, state: _Rewriting) -> bytes:
-    return state.call("type", "type", value)
-
-
-def _list(data: bytes, state: _Rewriting) -> bytes:
+def _list(data: bytes, state: Rewriting) -> bytes:
     fields = wire.read(data)
     elements = [wire.content(value) for _, _, value in wire.each(fields, 1)]
     optional = wire.integers(fields, 2)
@@ -318,11 +213,11 @@ def _list(data: bytes, state: _Rewriting) -> bytes:
     return _within(data, {1}, state)
 
 
-def _struct(data: bytes, state: _Rewriting) -> bytes:
+def _struct(data: bytes, state: Rewriting) -> bytes:
     fields = wire.read(data)
     entries = [wire.read(wire.content(value)) for _, _, value in wire.each(fields, 2)]
     _check_same(
-        (_type(wire.first(entry, 3), state) for entry in entries if wire.first(entry, 3)), state
+        (state.type_of(wire.first(entry, 3)) for entry in entries if wire.first(entry, 3)), state
     )
     _check_same(
         (
@@ -336,33 +231,24 @@ def _struct(data: bytes, state: _Rewriting) -> bytes:
     )
 
 
-def _element_type(expr: bytes, optional: bool, state: _Rewriting) -> bytes:
+def _element_type(expr: bytes, optional: bool, state: Rewriting) -> bytes:
     """The type of an element; of an optional one what it may hold."""
-    kind = _type(expr, state)
+    kind = state.type_of(expr)
     return (
-        wire.first(wire.read(wire.first(wire.read(kind), _TYPE_ABSTRACT)), 2) if optional else kind
+        wire.first(wire.read(wire.first(wire.read(kind), TYPE_ABSTRACT)), 2) if optional else kind
     )
 
 
-def _within(data: bytes, parts: set[int], state: _Rewriting) -> bytes:
+def _within(data: bytes, parts: set[int], state: Rewriting) -> bytes:
     return wire.write(
         [(n, w, _expr(wire.content(v), state) if n in parts else v) for n, w, v in wire.read(data)]
     )
 
 
-def _check_same(types: Iterable[bytes], state: _Rewriting) -> None:
+def _check_same(types: Iterable[bytes], state: Rewriting) -> None:
     if len(set(types)) > 1 and not state.mixed:
         raise NotInKubernetesError("a literal has elements of several types")
 
 
-def _type(expr: bytes, state: _Rewriting) -> bytes:
-    return state.types.get(wire.integer(wire.read(expr), _ID), _DYN)
-
-
 def _type_of(entry: int | bytes) -> bytes:
     return wire.first(wire.read(wire.content(entry)), 2)
-
-
-def _number(message: bytes) -> int:
-    fields = wire.read(message)
-    return fields[0][0] if fields else 0

@@ -43,6 +43,18 @@ def answer(expression: str) -> bool | Reason:
         return refusal.reason
 
 
+#: Each side of a comparison is a comparison.
+NESTED, SUMS = "true", "1"
+for _ in range(15):
+    NESTED = f'({NESTED} ? dyn(1) : dyn("a")) == 1'
+    SUMS = f'quantity("1").add({SUMS}).compareTo(quantity("1"))'
+#: Lists of 2^40 numbers.
+DOUBLED = "v40.size() > 0"
+for number in range(40, 0, -1):
+    DOUBLED = f"cel.bind(v{number}, v{number - 1} + v{number - 1}, {DOUBLED})"
+DOUBLED = f"cel.bind(v0, [1], {DOUBLED})"
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -130,6 +142,9 @@ def answer(expression: str) -> bool | Reason:
         (f"cel.bind(own, {OWN}, own.index + 1 == 4)", True),
         # What goes on for ever does not.
         (FOREVER, Reason.CEL_RUNTIME),
+        (NESTED, Reason.CEL_COMPILE),
+        (DOUBLED, Reason.CEL_COMPILE),
+        (f"{SUMS} == 1", Reason.CEL_COMPILE),
         ("true" + " " * 10_240, Reason.CEL_COMPILE),
         ("", Reason.CEL_COMPILE),
         ("(" * 500 + "true" + ")" * 500, Reason.CEL_COMPILE),
