@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
+    from rte.scheduler.loop.gangs.decide import Found, Question
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -91,6 +92,14 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Solved:
+    """The answer to :class:`Solve`."""
+
+    number: int
+    found: Found
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """What :class:`PlanMoves` has found."""
 
@@ -132,7 +141,7 @@ class Turn:
 
 
 #: What became of effects.
-Answer: TypeAlias = Bound | TakenBack | Evicted | Planned | Moved | Reread
+Answer: TypeAlias = Bound | TakenBack | Evicted | Solved | Planned | Moved | Reread
 
 Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Answer
 
@@ -167,6 +176,18 @@ class Evict:
     pod: PodView
     node: str
     victims: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """Find places for pods together; answered by :class:`Solved` of the same number.
+
+    All of it is values: it is found beside everything else, but no further pod is decided about
+    meanwhile.
+    """
+
+    number: int
+    question: Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +281,6 @@ class Compare:
 #: What is told to users, operators and logs; nothing answers.
 Telling: TypeAlias = Nominate | Unschedulable | Post | GroupCondition | Measured | Said
 
-Effect: TypeAlias = Bind | TakeBack | Evict | PlanMoves | Move | Release | Read | Compare | Telling
+Effect: TypeAlias = (
+    Bind | TakeBack | Evict | Solve | PlanMoves | Move | Release | Read | Compare | Telling
+)

@@ -45,6 +45,8 @@ class Queue:
         self._groups: dict[bytes, Group] = {}
         self._active: list[tuple[Order, int, Group]] = []
         self._asleep: dict[tuple[Kind, frozenset[str]], Sleepers] = {}
+        #: Groups that will look only at the nodes that have changed since they fell asleep.
+        self._half_awake: dict[tuple[Kind, frozenset[str]], dict[bytes, Group]] = {}
         self._backoff: list[tuple[float, str]] = []
         self._counter = 0
 
@@ -131,6 +133,7 @@ class Queue:
         if not group.pods:
             del self._groups[group.key]
             self._out_of_sleep(group)
+            self._wide_awake(group)
         elif not group.sleeping:
             self._activate(group)
 
@@ -170,6 +173,9 @@ class Queue:
             kinds: of events that can end that.
             waits_on: nodes where only what passes by itself stands in the way.
         """
+        if self._groups.get(group.key) is not group:
+            return  # its pods are gone
+        self._wide_awake(group)
         group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
         group.waits_on = waits_on
         alike = self._asleep.get((kinds, refused_by))
@@ -188,6 +194,7 @@ class Queue:
             rooms: which groups that has to be asked of.
             sequence: of the cluster after the events.
         """
+        self._widen(events, helps, rooms)
         for alike in list(self._asleep.values()):
             afresh: dict[bytes, Group] = {}
             helped: dict[bytes, Group] = {}
@@ -209,6 +216,20 @@ class Queue:
                     group.seen = sequence
                 self._rouse(group, afresh=key in afresh)
 
+    def _widen(self, events: Sequence[ClusterEvent], helps: Helps, rooms: RoomsOf) -> None:
+        """Groups that have not had their turn since they were woken look at more nodes."""
+        for (kinds, refused_by), alike in list(self._half_awake.items()):
+            for event in events:
+                if not event.kind.value & kinds.value or rooms(event, refused_by) is not None:
+                    continue
+                for group in list(alike.values()):
+                    said = helps(event, group)
+                    if said and event.node:
+                        group.helped.add(event.node)
+                    elif said is not False:
+                        self._wide_awake(group)
+                        _forget_refusals(group)
+
     def rouse(self, uid: str) -> None:
         """Look at the pod's group again, over all nodes."""
         group = self.group_of(uid)
@@ -226,9 +247,15 @@ class Queue:
     def _rouse(self, group: Group, *, afresh: bool) -> None:
         self._out_of_sleep(group)
         if afresh:
-            group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
-            group.helped = set()
+            _forget_refusals(group)
+        else:
+            self._half_awake.setdefault((group.kinds, group.refused_by), {})[group.key] = group
         self._activate(group)
+
+    def _wide_awake(self, group: Group) -> None:
+        alike = self._half_awake.get((group.kinds, group.refused_by))
+        if alike is not None and alike.pop(group.key, None) is not None and not alike:
+            del self._half_awake[group.kinds, group.refused_by]
 
     def _out_of_sleep(self, group: Group) -> None:
         group.sleeping = False
@@ -269,3 +296,9 @@ class Queue:
         if group.head() is not None:
             self._counter += 1
             heapq.heappush(self._active, (group.order(), self._counter, group))
+
+
+def _forget_refusals(group: Group) -> None:
+    """The group looks at all nodes again."""
+    group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
+    group.helped = set()

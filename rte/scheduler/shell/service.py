@@ -35,7 +35,7 @@ from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         PlanMoves,
         Release,
         Seen,
+        Solve,
         TakeBack,
         Telling,
     )
@@ -140,6 +141,7 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
+        self._began = 0.0
         self.feeds = Feeds(
             client,
             self._told,
@@ -251,30 +253,37 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
-                began = time.perf_counter()
-                together = self._turn()
-                took = time.perf_counter() - began
+                together, took = await self._turn()
                 if len(together) > 1:
                     # A decision between the binds of a gang would hold up the last of them, while
                     # the pods that are bound begin to run.
                     await asyncio.wait(together, timeout=_TOGETHER_S)
-                elif began + took > turn_ends:
+                elif time.perf_counter() > turn_ends:
                     # Requests take many steps of the loop: after a long one they get more than one.
                     await asyncio.sleep(took * _REST if took > _LONG_S else 0)
                 else:
                     continue
                 turn_ends = time.perf_counter() + _TURN_S
 
-    def _turn(self) -> list[asyncio.Task[Bound]]:
-        """Decide; the binds that follow from it."""
-        started = time.perf_counter()
+    async def _turn(self) -> tuple[list[asyncio.Task[Bound]], float]:
+        """Decide; the binds that follow from it, and how many seconds it took.
+
+        What is asked on the way is found out in a thread; meanwhile others get their turns.
+        """
+        if not self.machine.in_the_middle:
+            self._began = time.perf_counter()
         effects = self.machine.handle(messages.Turn(), self._clock())
-        took = time.perf_counter() - started
+        while (asked := _question(effects)) is not None:
+            self._carry_out(effects)
+            found = await asyncio.to_thread(asked.question.find_out)
+            effects = self.machine.handle(messages.Solved(asked.number, found), self._clock())
+        took = time.perf_counter() - self._began
         for effect in effects:
             if isinstance(effect, Measured) and effect.metric == "attempts":
                 self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
         self._carry_out(effects)
-        return [self._binds[each.pod.uid] for each in effects if isinstance(each, messages.Bind)]
+        binds = [each for each in effects if isinstance(each, messages.Bind)]
+        return [self._binds[each.pod.uid] for each in binds], took
 
     def _arm(self) -> None:
         """The machine is told when its next deadline is due."""
@@ -309,6 +318,8 @@ class Scheduler:
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
+                case messages.Solve():
+                    pass  # whose turn it is waits for the answer
                 case _:
                     self._tell(effect)
         self._arm()
@@ -452,6 +463,10 @@ class Scheduler:
                 self.answering.met("active")
                 self.feed(messages.Leading(active=True))
                 return
+
+
+def _question(effects: Sequence[Effect]) -> Solve | None:
+    return next((each for each in effects if isinstance(each, messages.Solve)), None)
 
 
 async def _known(bound: Bound) -> Bound:
