@@ -6,6 +6,7 @@ promised it. Several pods that share a claim promise the same.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,12 +82,14 @@ class Devices:
         fleet: slices, classes, rules and usage.
         claims: by ``namespace/name``.
         serving: resource name -> class that serves it by DRA; always the same dict.
+        at_once: UIDs of pods that are being placed together.
     """
 
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.claims: dict[str, KnownClaim] = {}
         self.serving: dict[str, DeviceClass] = {}
+        self.at_once: frozenset[str] = frozenset()
         self._classes: dict[str, DeviceClass] = {}
         self._promised: dict[str, list[AllocationResult]] = {}
         self._counted: dict[str, AllocationResult] = {}
@@ -122,6 +125,17 @@ class Devices:
         """A claim is gone."""
         self._index(self.claims.pop(key, None), None)
         self._recount(key)
+
+    @contextmanager
+    def imagine(self, claims: Iterable[KnownClaim]) -> Iterator[None]:
+        """Meanwhile these claims are known as well, which do not exist yet; none has that name."""
+        added = {claim.key: claim for claim in claims}
+        self.claims.update(added)
+        try:
+            yield
+        finally:
+            for key in added:
+                del self.claims[key]
 
     def _index(self, before: KnownClaim | None, after: KnownClaim | None) -> None:
         for uid in before.consumers if before else ():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rte.telemetry.effects import Measured, Said
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Write
-    from rte.scheduler.loop.gangs.decide import Found, Question
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -93,10 +92,10 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The answer to :class:`Solve`."""
+    """The answer to :class:`Solve`: what its question's ``find_out`` gave."""
 
     number: int
-    found: Found
+    found: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +177,18 @@ class Evict:
     victims: tuple[PodView, ...]
 
 
+class Question(Protocol):
+    """Values, and how the answer is found out from them (the gangs' ``decide.py``)."""
+
+    def find_out(self) -> Any:
+        """The answer; it takes long, and leaves the cluster alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Solve:
     """Find places for pods together; answered by :class:`Solved` of the same number.
 
-    All of it is values: it is found beside everything else, but no further pod is decided about
-    meanwhile.
+    All of it is values: it may be found beside the decisions.
     """
 
     number: int

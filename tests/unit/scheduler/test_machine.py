@@ -370,10 +370,11 @@ class Weather(RuleBasedStateMachine):
     @rule(rng=st.randoms(use_true_random=False))
     def kill_the_scheduler(self, rng: Random) -> None:
         """Some of the binds that were under way have come through."""
+        came_through = [effect for effect in self.desk.binds if rng.random() < 0.5]
         self.kills += 1
-        for effect in self.desk.binds:
+        for effect in came_through:
             obj = self.desk.objects.get(("pods", effect.pod.uid))
-            if obj is not None and not obj["spec"].get("nodeName") and rng.random() < 0.5:
+            if obj is not None and not obj["spec"].get("nodeName"):
                 spec = {**obj["spec"], "nodeName": effect.node}
                 self.desk.put("pods", effect.pod.uid, {**obj, "spec": spec})
         for backlog in self.desk.backlog.values():

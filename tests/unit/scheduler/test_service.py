@@ -15,9 +15,10 @@ import pytest
 from rte import errors
 from rte.k8s.selectors import parse_text
 from rte.kube.client import STRATEGIC_PATCH
-from rte.scheduler.loop import making_room, messages
+from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs.decide import Question
 from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.room import making_room
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
 from rte.scheduler.shell.binder import Binder
