@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import structs
 
 from rte.placement.dra import Wish, decode, extended
@@ -264,7 +263,7 @@ class Devices:
 
 def identity(claims: Sequence[ResourceClaim]) -> bytes:
     """Equal for claims that ask for the same, and were given the same."""
-    return msgspec.json.encode([(one.spec, one.status.allocation) for one in claims])
+    return decode.key_of([(one.spec, one.status.allocation) for one in claims])
 
 
 def wish_of(shape: Shape) -> Wish | None:
