@@ -219,7 +219,6 @@ class Columns:
     def _named(self, item: Requirement) -> Mask:
         mask = np.zeros(self.rows, dtype=np.bool_)
         if item.key != "metadata.name":
-            mask[:] = item.accepts(None)
             return mask
         if item.operator == "In":
             mask[[self._row_of[name] for name in item.values if name in self._row_of]] = True

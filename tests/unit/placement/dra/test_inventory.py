@@ -107,6 +107,8 @@ def test_whatever_the_order_of_changes_it_shows_what_is_there(steps) -> None:
     for what, value in steps:
         if what == "put":
             inventory.put_slice(value)
+            # Where slices contradict each other, the order in which they came counts.
+            slices.pop(value.metadata.name, None)
             slices[value.metadata.name] = value
         elif what == "remove":
             inventory.remove_slice(value)
