@@ -55,11 +55,13 @@ class _Deciding:
 
     Attributes:
         steps: what is left of it.
+        first: nothing else is decided before it.
         group: of the gang, if it is about one.
         waits: for the answer to the last question.
     """
 
     steps: Asking[None]
+    first: bool
     group: Group | None = None
     waits: bool = False
 
@@ -104,7 +106,7 @@ class Machine:
         self._patience = patience
         self.cluster = Cluster(options.pool if options else None)
         self.cycle = Cycle(self.cluster, options)
-        self.queue = Queue()
+        self.queue = Queue(takes_long=is_gang)
         self.intake = Intake(self.cluster)
         self.active = False
         self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
@@ -187,18 +189,22 @@ class Machine:
 
     def has_work(self) -> bool:
         """Whether ``handle(Turn(), now)`` would decide something."""
-        if not self.active or (self._deciding is not None and self._deciding.waits):
+        long = self._deciding
+        if not self.active or (long is not None and long.waits and long.first):
             return False
-        return (
-            self._deciding is not None
-            or self._reserving is not None
-            or not (self.queue.is_idle() and self._room.is_idle())
-        )
+        if long is None:
+            return not (self.queue.is_idle() and self._room.is_idle() and self._reserving is None)
+        return not (long.waits and self.queue.is_idle(quick=True) and self._room.is_idle())
 
     @property
-    def in_the_middle(self) -> bool:
+    def is_asking(self) -> bool:
+        """Whether a decision waits for the answer to a question."""
+        return self._deciding is not None and self._deciding.waits
+
+    @property
+    def is_in_the_middle(self) -> bool:
         """Whether the next turn goes on with a decision that was begun."""
-        return self._deciding is not None
+        return self._deciding is not None and not self._deciding.waits
 
     def place(self, pod: PodView, decision: Decision, now: float) -> list[Effect]:
         """Put a decision of somebody else (the extender) in force."""
@@ -287,6 +293,10 @@ class Machine:
             if not known and after.nominated:
                 self._room.recover(record, now)
                 self._watch_nominations(now)
+            elif before is not None and before.nominated != after.nominated:
+                room = self._gangs.room if is_gang(record.key) else self._room
+                self._effects += room.renominated(record, now)
+                self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
             if not known and group is not None and group.sleeping and not is_gang(group.key):
                 # It shares the fate of its likes, which were tried already.
@@ -344,20 +354,24 @@ class Machine:
     def _turn(self, now: float) -> None:
         if not self.active or self.cycle.catch_up(_NODES_LOADED) > 0:
             return
-        if self._deciding is not None:
-            if not self._deciding.waits:
-                self._go_on(self._deciding)
+        long = self._deciding
+        if long is not None and not long.waits:
+            self._go_on(long)
             return
-        reserving, self._reserving = self._reserving, None
-        if reserving is not None:
-            self._go_on(_Deciding(self._reserve(reserving, now)))
+        if long is not None:
+            group = None if long.first else self.queue.pop(quick=True)
+        elif self._reserving is not None:
+            reserving, self._reserving = self._reserving, None
+            self._go_on(_Deciding(self._reserve(reserving, now), first=False))
             return
-        group = self._gangs.urgent() or self.queue.pop()
+        else:
+            group = self._gangs.urgent() or self.queue.pop()
         if group is not None and is_gang(group.key):
-            self._go_on(_Deciding(self._try_gang(group, now), group))
+            first = self._gangs.goes_first(group.first())
+            self._go_on(_Deciding(self._try_gang(group, now), first=first, group=group))
         elif group is not None:
             self._try(group, now)
-        elif not self._room.is_idle():
+        elif not self._room.is_idle() and not (long and long.first):
             self._effects += self._room.step(now)
             self._watch_nominations(now)
 

@@ -188,8 +188,7 @@ class Question(Protocol):
 class Solve:
     """Find places for pods together; answered by :class:`Solved` of the same number.
 
-    All of it is values: it is found beside everything else, but no further pod is decided about
-    meanwhile.
+    All of it is values: it may be found beside the decisions.
     """
 
     number: int

@@ -35,7 +35,7 @@ from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable
 
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
@@ -141,6 +141,8 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
+        #: Binds of one gang that are under way; and when a decision of several steps began.
+        self._together: set[asyncio.Task[Bound]] = set()
         self._began = 0.0
         self.feeds = Feeds(
             client,
@@ -253,37 +255,45 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
-                together, took = await self._turn()
-                if len(together) > 1:
+                began = time.perf_counter()
+                self._turn()
+                now = time.perf_counter()
+                if self._together:
                     # A decision between the binds of a gang would hold up the last of them, while
                     # the pods that are bound begin to run.
-                    await asyncio.wait(together, timeout=_TOGETHER_S)
-                elif time.perf_counter() > turn_ends:
+                    await asyncio.wait(self._together, timeout=_TOGETHER_S)
+                    self._together = set()
+                elif now > turn_ends:
                     # Requests take many steps of the loop: after a long one they get more than one.
-                    await asyncio.sleep(took * _REST if took > _LONG_S else 0)
+                    await asyncio.sleep((now - began) * _REST if now - began > _LONG_S else 0)
                 else:
                     continue
                 turn_ends = time.perf_counter() + _TURN_S
 
-    async def _turn(self) -> tuple[list[asyncio.Task[Bound]], float]:
-        """Decide; the binds that follow from it, and how many seconds it took.
+    def _turn(self) -> None:
+        """Decide about one more pod, or go on with a decision that was begun."""
+        began = self._began if self.machine.is_in_the_middle else time.perf_counter()
+        self._step(messages.Turn(), began)
 
-        What is asked on the way is found out in a thread; meanwhile others get their turns.
-        """
-        if not self.machine.in_the_middle:
-            self._began = time.perf_counter()
-        effects = self.machine.handle(messages.Turn(), self._clock())
-        while (asked := _question(effects)) is not None:
-            self._carry_out(effects)
-            found = await asyncio.to_thread(asked.question.find_out)
-            effects = self.machine.handle(messages.Solved(asked.number, found), self._clock())
-        took = time.perf_counter() - self._began
+    async def _solve(self, effect: Solve, began: float) -> None:
+        """What a decision that began then has asked is found out in a thread."""
+        found = await asyncio.to_thread(effect.question.find_out)
+        self._step(messages.Solved(effect.number, found), began)
+        self._wake.set()
+
+    def _step(self, event: Event, began: float) -> None:
+        """A step of a decision that began then."""
+        effects = self.machine.handle(event, self._clock())
+        took = time.perf_counter() - began
+        if self.machine.is_in_the_middle:
+            self._began = began
         for effect in effects:
-            if isinstance(effect, Measured) and effect.metric == "attempts":
-                self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
+            match effect:
+                case Measured(metric="attempts"):
+                    self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
+                case messages.Solve():
+                    self.spawn(self._solve(effect, began))
         self._carry_out(effects)
-        binds = [each for each in effects if isinstance(each, messages.Bind)]
-        return [self._binds[each.pod.uid] for each in binds], took
 
     def _arm(self) -> None:
         """The machine is told when its next deadline is due."""
@@ -304,11 +314,13 @@ class Scheduler:
     # --- effects ---
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
+        binds = []
         for effect in effects:
             match effect:
                 case messages.Bind():
                     self.reporter.bound(effect.pod)
-                    self._binds[effect.pod.uid] = self._start(self._bind(effect))
+                    task = self._binds[effect.pod.uid] = self._start(self._bind(effect))
+                    binds.append(task)
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
                 case messages.Evict() | messages.Move() | messages.Release():
@@ -320,9 +332,11 @@ class Scheduler:
                 case messages.Compare():
                     self._compare(effect)
                 case messages.Solve():
-                    pass  # whose turn it is waits for the answer
+                    pass  # see _step
                 case _:
                     self._tell(effect)
+        if len(binds) > 1:
+            self._together.update(binds)
         self._arm()
 
     def _tell(self, effect: Telling) -> None:
@@ -464,10 +478,6 @@ class Scheduler:
                 self.answering.met("active")
                 self.feed(messages.Leading(active=True))
                 return
-
-
-def _question(effects: Sequence[Effect]) -> Solve | None:
-    return next((each for each in effects if isinstance(each, messages.Solve)), None)
 
 
 async def _known(bound: Bound) -> Bound:

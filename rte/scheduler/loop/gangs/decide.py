@@ -216,6 +216,8 @@ class Decider:
             places = self._try_in_turn(wanted, self._where(answer))
         if not places and (answer.verdict is Verdict.FITS or not self._ground.is_exact()):
             places = self._greedily(wanted)
+        if not places and answer.verdict is Verdict.FITS:
+            places = self._try_in_turn(wanted, self._where(answer, settles=True))
         return Attempt(places=places, wanted=wanted, answer=answer)
 
     def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
@@ -223,16 +225,21 @@ class Decider:
         members = members_of(self._cluster, self._cycle, pods)
         return place_together([node], members, steps=_STEPS_ON_ONE).verdict is Verdict.FITS
 
-    def _where(self, answer: Answer) -> Callable[[PodView], Decision | None]:
+    def _where(
+        self, answer: Answer, *, settles: bool = False
+    ) -> Callable[[PodView], Decision | None]:
         def choose(pod: PodView) -> Decision | None:
             entry = self._cluster.nodes.get(answer.places.get(pod.uid, ""))
-            return self._check(pod, entry) if entry is not None else None
+            return self._check(pod, entry, settles=settles) if entry is not None else None
 
         return choose
 
-    def _check(self, pod: PodView, entry: NodeEntry) -> Decision | None:
+    def _check(self, pod: PodView, entry: NodeEntry, *, settles: bool = False) -> Decision | None:
+        """``settles``: it goes there even if that is second best."""
         status = self._cycle.check(entry, pod, self._cycle.around(pod))
-        return None if status.reason else Decision(node=entry.name, status=status)
+        if status.reason and not (settles and status.second_best):
+            return None
+        return Decision(node=entry.name, status=status)
 
     def _greedily(self, wanted: Wanted) -> Places:
         entries = self._ground.entries(wanted.pods)
@@ -269,6 +276,7 @@ class Decider:
         mark = len(cluster.events)
         done: Places = []
         held: list[Any] = []
+        cluster.devices.at_once = frozenset(pod.uid for pod in wanted.pods)
         try:
             for left, pod in zip(range(len(wanted.pods), 0, -1), wanted.pods, strict=True):
                 if len(done) + left < wanted.need:
@@ -286,6 +294,7 @@ class Decider:
                 cluster.assume(pod.uid, entry.name, written)
             return done if len(done) >= wanted.need else []
         finally:
+            cluster.devices.at_once = frozenset()
             for taken in reversed(held):
                 self._unreserve(taken)
             for pod, _ in reversed(done):

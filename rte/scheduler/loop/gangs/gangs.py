@@ -103,6 +103,7 @@ class Gangs:
         )
         self._attempts: dict[GangKey, Attempt] = {}
         self._explained: dict[GangKey, float] = {}
+        self._overtaken: set[GangKey] = set()
         self._in_part: dict[GangKey, float] = {}
         self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
@@ -187,6 +188,15 @@ class Gangs:
                     return group
         return None
 
+    def goes_first(self, pod: PodView) -> bool:
+        """Whether nothing else is decided until the gang of the pod is.
+
+        One that has waited before is looked at beside the decisions about others, or gangs that
+        are hard to place would hold up everybody; not when these took the places found for it.
+        """
+        key = pod.gang
+        return key not in self._attempts or key in self._overtaken or key in self._in_part
+
     def decide(self, pod: PodView, now: float) -> Asking[Places | None]:
         """Places for the gang of the pod, and for all that are placed with it; None: what was asked
         has been overtaken by what happened since.
@@ -205,7 +215,9 @@ class Gangs:
             stands = self._stands(found.answer, sequence)
             with self._set_aside(key):
                 attempt = self._decider.conclude(wanted, found.answer)
+            self._overtaken.discard(key)
             if not attempt.places and not stands:
+                self._overtaken.add(key)
                 return None
             if attempt.places:
                 self._attempts.pop(key, None)
@@ -396,6 +408,7 @@ class Gangs:
         self._ground.forget()
         known = self._cluster.gangs.pods
         self._attempts = {key: kept for key, kept in self._attempts.items() if key in known}
+        self._overtaken &= known.keys()
         self._explained = {key: at for key, at in self._explained.items() if key in self._attempts}
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.status import Status
     from rte.scheduler.loop.cycle import Cycle
 
 
@@ -122,7 +123,7 @@ def problem_of(cycle: Cycle, pod: PodView) -> str:
 
 
 def allowed_nodes(cluster: Cluster, cycle: Cycle, pod: PodView) -> frozenset[str]:
-    """Names of the nodes that all rules but zones and totals allow.
+    """Names of the nodes that all rules but zones and totals allow, if only as second best.
 
     Rules between pods (affinity, spread, host ports) are those against the pods that run now.
     """
@@ -137,8 +138,12 @@ def allowance(cycle: Cycle, pod: PodView) -> Callable[[NodeEntry], bool]:
     around = cycle.around(pod)
     return lambda entry: (
         cycle.profile.allows(pod.shape, entry)
-        and not cycle.profile.refused_around(around, pod, entry).reason
+        and _may_do(cycle.profile.refused_around(around, pod, entry))
     )
+
+
+def _may_do(refusal: Status) -> bool:
+    return not refusal.reason or refusal.second_best
 
 
 def member_of(cluster: Cluster, cycle: Cycle, pod: PodView) -> Member:

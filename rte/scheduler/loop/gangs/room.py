@@ -16,7 +16,7 @@ from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import ask
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.plugins import default_preemption
-from rte.scheduler.queue.waiting import Nominated
+from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.unit import Wanted
     from rte.scheduler.loop.messages import Effect, Evicted
     from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.waiting import Waiting
 
 #: Seconds beyond its grace period that a victim may take to end.
 _LATE_S = 10.0
@@ -49,11 +50,13 @@ class _Promise:
         places: UID -> node, of its pods.
         until: the moment after which it is given up.
         reserved: the nodes drain by themselves; else ``victims`` are waited for.
+        external: somebody else makes the room.
     """
 
     places: Mapping[str, str]
     until: float
     reserved: bool
+    external: bool = False
     victims: frozenset[str] = frozenset()
 
 
@@ -227,7 +230,7 @@ class GangRoom:
                 waits = self._waiting.get(key)
                 if waits is not None and promise.reserved:
                     waits.since, waits.turns = now, waits.turns + 1
-                elif waits is not None:
+                elif waits is not None and not promise.external:
                     waits.preempt_after = now + _AVOID_S
                 for uid in promise.places:
                     self._queue.rouse(uid)
@@ -247,7 +250,9 @@ class GangRoom:
 
     def reserve(self, key: GangKey, now: float) -> Asking[list[Effect]]:
         """Reserve nodes that drain by themselves."""
-        waits = self._waiting[key]
+        waits = self._waiting.get(key)
+        if waits is None:
+            return []
         question = yield from self._decider.question(waits.wanted, vacate=_passing)
         answer = (yield from ask(question)).answer
         pods = [pod for pod in waits.wanted.pods if pod.uid in self._queue]
@@ -275,12 +280,36 @@ class GangRoom:
             if record is None:
                 continue
             record.nominated = Nominated(
-                node, promise.until, reserved=promise.reserved, victims=promise.victims
+                node,
+                promise.until,
+                reserved=promise.reserved,
+                external=promise.external,
+                victims=promise.victims,
             )
             self._cluster.nominate(uid, node, reserved=promise.reserved)
-            if not promise.reserved:
+            if not promise.reserved and not promise.external:
                 effects.append(Nominate(record.pod, node))
         return effects
+
+    def renominated(self, record: Waiting, now: float) -> list[Effect]:
+        """A pod's nomination in the API has changed, by us or by somebody else (KEP-5278).
+
+        Our own plans come before those of others.
+        """
+        key, uid, node = record.pod.gang, record.pod.uid, record.pod.nominated
+        promise = self._promises.get(key) if key else None
+        if key is None or (promise is not None and not promise.external):
+            return []
+        places = dict(promise.places) if promise is not None else {}
+        places.pop(uid, None)
+        entry = self._cluster.nodes.get(node)
+        if entry is not None and entry.info is not None:
+            places[uid] = node
+        self._withdraw(key)
+        if not places:
+            return []
+        self._promise(key, _Promise(places, now + EXTERNAL_S, reserved=False, external=True))
+        return []
 
     def _withdraw(self, key: GangKey) -> None:
         promise = self._promises.pop(key, None)

@@ -57,7 +57,7 @@ def unrehearsed(found: Found, cycle: Cycle) -> str:
     before = f", {ahead} of them let start before," if ahead else ""
     head = f"of {len(pods)} pods{before}"
     if answer.verdict is Verdict.FITS:
-        return f"{head} fewer find a place at once: rules between them"
+        return f"{head} fewer find a place at once: rules between them, or their devices"
     text = f"{head} {len(answer.places)} find a place at once"
     placed = {id(pod.shape) for pod in pods if pod.uid in answer.places}
     nowhere = next((pod for pod in pods[ahead:] if id(pod.shape) not in placed), None)

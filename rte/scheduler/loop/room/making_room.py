@@ -15,7 +15,7 @@ from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.loop.room import plans
 from rte.scheduler.plugins import default_preemption
-from rte.scheduler.queue.waiting import Nominated
+from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -247,8 +247,22 @@ class MakingRoom:
             return []
         return [Nominate(record.pod, "")]
 
+    def renominated(self, record: Waiting, now: float) -> list[Effect]:
+        """The pod's nomination in the API has changed, by us or by somebody else (KEP-5278).
+
+        Our own plans come before those of others.
+        """
+        node, nominated = record.pod.nominated, record.nominated
+        if nominated is not None and not nominated.external:
+            return []
+        entry = self._cluster.nodes.get(node)
+        if entry is not None and entry.info is not None:
+            self._promise(record, Nominated(node, now + EXTERNAL_S, external=True))
+            return []
+        return self.end(record) if nominated is not None else []
+
     def recover(self, record: Waiting, now: float) -> None:
-        """Take up the nomination that the replica before us has written."""
+        """Take up the nomination that the replica before us, or somebody else, has written."""
         pod = record.pod
         entry = self._cluster.nodes.get(pod.nominated)
         if record.nominated is not None or entry is None or entry.info is None:
@@ -257,6 +271,9 @@ class MakingRoom:
             # Its room is planned as a whole.
             return
         leaving = entry.leaving
+        if not leaving:
+            self.renominated(record, now)
+            return
         graces = [entry.pods[uid].grace_s for uid in leaving]
         until = now + max(graces, default=0) + _LATE_S
         self._promise(record, Nominated(pod.nominated, until, victims=leaving))
@@ -272,7 +289,11 @@ class MakingRoom:
         if nominated.reserved:
             return self._review_reservation(record, nominated, now)
         late = now >= nominated.until
-        after = entry.without(nominated.victims | entry.leaving)
+        going = nominated.victims | entry.leaving
+        if nominated.external:
+            # Whom others evict there, and when, is not known.
+            going = frozenset(uid for uid, pod in entry.pods.items() if not pod.mirror)
+        after = entry.without(going)
         ahead = entry.ahead_of(record.pod)
         status = self._cycle.check_node(after.beside(ahead) if ahead else after, record.pod.shape)
         if status.reason and not status.waits:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rte.placement.dra import Node, allocate
 from rte.placement.dra.fleet import Fleet
+from tests.depth import scaled
 from tests.unit.placement.dra.build import (
     GPU,
     allocation,
@@ -33,7 +34,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 @given(STEPS)
 def test_it_tells_the_nodes_that_fit(steps) -> None:
     fleet = Fleet()
@@ -98,3 +99,17 @@ def test_a_new_class_is_seen() -> None:
     assert set(fleet.fitting([claim_of(request())])) == {"n0"}
     fleet.remove_class("gpu")
     assert not fleet.fitting([claim_of(request())])
+
+
+def test_claims_that_ask_for_other_amounts_have_other_answers() -> None:
+    fleet = Fleet()
+    fleet.put_class(class_of())
+    fleet.put_node(NODES[0])
+    fleet.put_slice(slice_of([{**gpu("a"), "capacity": {"memory": {"value": "80Gi"}}}]))
+
+    def fits(memory: str) -> set[str]:
+        asked = request(capacity={"requests": {"memory": memory}})
+        return set(fleet.fitting([claim_of(asked)]))
+
+    assert fits("80Gi") == {"n0"}
+    assert not fits("81Gi")

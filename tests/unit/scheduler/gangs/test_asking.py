@@ -32,6 +32,29 @@ def test_nobody_else_is_decided_about_meanwhile() -> None:
     assert not desk.where(other)
 
 
+def test_a_gang_that_has_waited_before_holds_up_nobody_unless_its_places_were_taken() -> None:
+    desk = Square(1)
+    desk.group("g", 2)
+    desk.pod("large", "8", node_name="n0")
+    uids = desk.members("g", ["7", "8"])
+    assert desk.placed(uids) == 0
+    desk.solves = False
+    desk.end("uid-large")
+    assert len(desk.questions) == 1
+    small = desk.pod("small", "2")
+    assert desk.where(small) == "n0"
+    desk.solve()
+    desk.handle(messages.Tick())
+    assert desk.placed(uids) == 0
+    assert len(desk.questions) == 1
+    later = desk.pod("later", "1")
+    assert desk.where(later) == ""
+    desk.end(small)
+    answer(desk)
+    assert desk.placed(uids) == 2
+    assert desk.where(later) == ""
+
+
 def test_places_that_somebody_else_has_taken_are_not_given() -> None:
     desk, uids = asked("7", "8")
     desk.pod("foreign", "7", node_name="n0")

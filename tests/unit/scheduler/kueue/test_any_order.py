@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from rte.scheduler.kueue import machine as machines
+from tests.depth import scaled
 from tests.unit.scheduler.kueue.quota import Quota, pod_set
 
 #: Pods are of one size, so that no place is worth more than another; of zones with 7 and 8 free
@@ -104,14 +105,14 @@ class Admission(RuleBasedStateMachine):
                 if "Finished" in quota.conditions(key):
                     continue
                 found = machines.pods.pods_of(
-                    machines.objects.read_workload(body), {}, quota.desk.machine.cluster.shapes
+                    machines.objects.read_workload(body), {}, {}, quota.desk.machine.cluster.shapes
                 )
                 assert isinstance(found, list)
-                ahead = quota.machine._promises.left()
+                ahead = [each.pod for each in quota.machine._promises.left()]
                 question = quota.desk.machine.rehearse(ahead, [each.pod for each in found])
                 assert not isinstance(question, str)
                 assert quota.desk.machine.rehearsed(question.find_out()), key
 
 
-Admission.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
+Admission.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=25)
 TestAdmission = Admission.TestCase
