@@ -211,11 +211,12 @@ async def look(scheduler: Scheduler, week: Week) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
         before, seen = seen, {}
         for group in scheduler.queue.asleep():
-            view = group.head()
-            if view is not None and takers(scheduler.cluster, scheduler.cycle, view):
-                seen[view.uid] = before.get(view.uid, 0) + 1
-                if seen[view.uid] == LOOKS:
-                    week.wrongly_pending.append(view.name)
+            record = group.head()
+            if record is not None and takers(scheduler.cluster, scheduler.cycle, record.pod):
+                uid = record.pod.uid
+                seen[uid] = before.get(uid, 0) + 1
+                if seen[uid] == LOOKS:
+                    week.wrongly_pending.append(record.pod.name)
             await asyncio.sleep(0)
 
 
