@@ -1,8 +1,9 @@
 """A week in minutes: ``python -m bench.scheduler_week [--pods 50000]``.
 
 The whole scheduler against the embedded API, with simulated kubelets of mixed policies. Pods come,
-run and go: pinned, sharing, wide, and urgent ones that go first. It is watched
-all the time whether a pod sleeps in the queue although a node takes it. Prints one JSON line: pods
+run and go: pinned, sharing, wide, and urgent ones that go first. Pods end once no more of those
+that wait have begun for a moment, so the cluster is full most of the time. It is watched all the
+time whether a pod sleeps in the queue although a node takes it. Prints one JSON line: pods
 by fate, refusals, rate, memory after a fifth and at the end, what is left in the scheduler's
 tables (``nodes.gone`` are pods that ended in the last five minutes). The API keeps a bounded
 history, and events are taken out as their time to live would.
@@ -56,6 +57,9 @@ POLICIES: tuple[Mapping[str, Any], ...] = (
 #: A pod is wrongly Pending when so many looks in a row, so far apart, find a place for it.
 LOOKS, LOOK_EVERY_S = 4, 0.05
 
+#: Nobody ends until for so long nobody has begun.
+QUIET_S = 0.1
+
 _EVENTS = "events"
 
 #: An agent that dies now and then renews its Lease for so long, and then does not.
@@ -74,6 +78,7 @@ class Week:
     running: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
     over: list[str] = field(default_factory=list)
+    began: float = 0.0
     wrongly_pending: list[str] = field(default_factory=list)
     change: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -161,6 +166,7 @@ async def follow(api: API, week: Week) -> None:
                     week.running.discard(name)
                 elif phase == "Running" and name in week.alive:
                     week.running.add(name)
+                    week.began = time.monotonic()
                 elif phase == "Failed" and name in week.alive:
                     week.failed.append(f"{name}: {obj['status'].get('reason')}")
                     week.over.append(name)
@@ -179,7 +185,7 @@ async def live(api: API, week: Week, most: int, rng: random.Random) -> None:
             week.created += 1
             week.alive.add(name)
             api.create("pods", pod(rng, name), "default")
-        running = sorted(week.running)
+        running = sorted(week.running) if time.monotonic() >= week.began + QUIET_S else []
         last = week.created == week.wanted
         for name in running if last else rng.sample(running, len(running) // 3 + bool(running)):
             week.running.discard(name)
@@ -205,11 +211,12 @@ async def look(scheduler: Scheduler, week: Week) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
         before, seen = seen, {}
         for group in scheduler.queue.asleep():
-            view = group.head()
-            if view is not None and takers(scheduler.cluster, scheduler.cycle, view):
-                seen[view.uid] = before.get(view.uid, 0) + 1
-                if seen[view.uid] == LOOKS:
-                    week.wrongly_pending.append(view.name)
+            record = group.head()
+            if record is not None and takers(scheduler.cluster, scheduler.cycle, record.pod):
+                uid = record.pod.uid
+                seen[uid] = before.get(uid, 0) + 1
+                if seen[uid] == LOOKS:
+                    week.wrongly_pending.append(record.pod.name)
             await asyncio.sleep(0)
 
 

@@ -91,7 +91,7 @@ class _Asker:
             errors.ParseError: a pod is malformed.
         """
         async with self._turn:
-            while self._desk.catch_up(_PORTION):
+            while self._desk.catch_up(_PORTION):  # noqa: ASYNC110 - others get a turn
                 await asyncio.sleep(0)
             pods = await self._pods(question)
             together = {"min_count": question["minCount"], "topology_key": question["topologyKey"]}
@@ -138,7 +138,7 @@ def _question(body: object) -> dict[str, Any]:
     """
     if not isinstance(body, dict):
         raise errors.UsageError("expected a Pod, or an object with pods")
-    asked = {"pods": [body]} if "spec" in body else body
+    asked: Mapping[str, Any] = {"pods": [body]} if "spec" in body else body
     pods, key = asked.get("pods"), asked.get("topologyKey") or ""
     if not isinstance(pods, list) or not pods or not all(isinstance(each, dict) for each in pods):
         raise errors.UsageError("pods: expected a list of Pods")
