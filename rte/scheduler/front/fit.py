@@ -91,7 +91,7 @@ class _Asker:
             errors.ParseError: a pod is malformed.
         """
         async with self._turn:
-            while self._desk.catch_up(_PORTION):
+            while self._desk.catch_up(_PORTION):  # noqa: ASYNC110 - others get a turn
                 await asyncio.sleep(0)
             pods = await self._pods(question)
             together = {"min_count": question["minCount"], "topology_key": question["topologyKey"]}
