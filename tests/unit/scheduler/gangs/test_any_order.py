@@ -272,8 +272,10 @@ class Player:
             for uid in self.to_admit():
                 assert self.desk.admit(uid) == "", uid
             for name in self.desk.kubelets:
-                self.desk.report(name)
-                self.desk.handle(messages.Reread(name))
+                # Any other report would wake who was forgotten.
+                if self.desk.machine.cluster.nodes[name].held_off:
+                    self.desk.report(name)
+                    self.desk.handle(messages.Reread(name))
             self.desk.pass_time(12.0)
 
 
