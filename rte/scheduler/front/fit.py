@@ -144,7 +144,7 @@ def _question(body: object) -> dict[str, Any]:
         raise errors.UsageError("pods: expected a list of Pods")
     if not isinstance(key, str):
         raise errors.UsageError(f"topologyKey {key!r}: expected the name of a node label")
-    numbers = {name: asked.get(name) for name in ("count", "minCount")}
+    numbers: dict[str, Any] = {name: asked.get(name) for name in ("count", "minCount")}
     for name, number in numbers.items():
         if number is not None and (
             isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= MOST_PODS

@@ -102,12 +102,12 @@ def test_answers_follow_the_cluster() -> None:
     made = world()
     desk = FitDesk(made.cluster, made.cycle)
     pod = made.pod(cpu="8")
-    assert desk.count(pod).total == 2
+    assert desk.counting(pod)().total == 2
     assert made.place(pod) == "n0"
     other = made.pod(cpu="8")
-    assert desk.count(other).total == 1
+    assert desk.counting(other)().total == 1
     made.cluster.remove_node("n1")
-    assert desk.count(other).total == 0
+    assert desk.counting(other)().total == 0
     made.report("n0", synced=False)
     assert desk.left_out() == 1
 
@@ -122,7 +122,7 @@ def test_named_shapes_are_measured(tmp_path: Path) -> None:
         metrics,
         made.cluster.nodes.values(),
         pods,
-        {name: desk.count(pod) for name, pod in pods.items()},
+        {name: desk.counting(pod)() for name, pod in pods.items()},
     )
     value = metrics.registry.get_sample_value
     assert value("rte_fit_pods", {"shape": "large"}) == 1

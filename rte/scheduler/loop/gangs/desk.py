@@ -31,16 +31,9 @@ class FitDesk:
         self._nodes: dict[str, Node] = {}
         self._backlog = Backlog(cluster)
 
-    def count(self, pod: PodView) -> Fit:
-        """How many copies fit, node by node.
-
-        Raises:
-            errors.UsageError: the pod can be placed nowhere, whatever the nodes.
-        """
-        return self.counting(pod)()
-
     def counting(self, pod: PodView) -> Callable[[], Fit]:
-        """:meth:`count`, of which what is returned is the long part: it leaves the cluster alone.
+        """How many copies fit, node by node; what is returned is the long part, which leaves the
+        cluster alone.
 
         Raises:
             errors.UsageError: the pod can be placed nowhere, whatever the nodes.

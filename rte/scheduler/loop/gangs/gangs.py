@@ -121,7 +121,7 @@ class Gangs:
         key = pod.gang if (pod := after or before) else None
         if key is None:
             return []
-        if before is None and after is not None and not after.node:
+        if after is not None and self._waits(after) and (before is None or not self._waits(before)):
             self._rouse(key)
         return self._judge(key, now)
 

@@ -300,6 +300,10 @@ class GangRoom:
         promise = self._promises.get(key) if key else None
         if key is None or (promise is not None and not promise.external):
             return []
+        if promise is None:
+            # It may have been nominated when it was no gang yet.
+            record.nominated = None
+            self._cluster.unnominate(uid)
         places = dict(promise.places) if promise is not None else {}
         places.pop(uid, None)
         entry = self._cluster.nodes.get(node)

@@ -281,8 +281,11 @@ class MakingRoom:
     def review(self, record: Waiting, now: float) -> list[Effect]:
         """Whether something still speaks for the pod's nomination; if not, it ends."""
         nominated = record.nominated
-        if nominated is None or record.evicting or is_gang(record.key):
+        if nominated is None or record.evicting:
             return []
+        if is_gang(record.key):
+            # Its room is planned as a whole; what others make may be from before it was a gang.
+            return self.end(record) if nominated.external and now >= nominated.until else []
         entry = self._cluster.nodes.get(nominated.node)
         if entry is None or self._cluster.nominations.get(record.pod.uid) != nominated.node:
             return self._give_up(record)

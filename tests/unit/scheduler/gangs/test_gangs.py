@@ -83,6 +83,18 @@ def test_a_pod_without_its_podgroup_waits_for_it() -> None:
     assert desk.placed(uids) == 2
 
 
+def test_a_gang_starts_when_the_last_gate_is_gone() -> None:
+    desk = Square()
+    desk.group("g", 2)
+    uids = desk.members("g", ["7"])
+    uids += desk.members("g", ["7"], schedulingGates=[{"name": "example.com/later"}])
+    assert desk.placed(uids) == 0
+    obj = desk.objects["pods", uids[1]]
+    spec = {key: value for key, value in obj["spec"].items() if key != "schedulingGates"}
+    desk.put("pods", uids[1], {**obj, "spec": spec})
+    assert desk.placed(uids) == 2
+
+
 def test_a_smaller_number_lets_a_gang_start() -> None:
     desk = Square(1)
     desk.group("g", 3)

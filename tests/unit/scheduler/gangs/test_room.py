@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rte.scheduler.loop import messages
 from rte.scheduler.queue.waiting import EXTERNAL_S
 from tests.unit.scheduler.gangs.build import Square
@@ -82,6 +84,27 @@ def test_room_that_somebody_else_makes_for_a_gang_is_withdrawn_or_lapses() -> No
     desk.change(uids[0], nominatedNodeName=None)
     assert desk.machine.cluster.nominations == {uids[1]: "n0"}
     desk.pass_time(EXTERNAL_S + 2)
+    assert desk.machine.cluster.nominations == {}
+
+
+@pytest.mark.parametrize("lapses", [True, False])
+def test_room_that_was_made_before_the_pod_was_known_as_one_of_a_gang_ends_too(
+    lapses: bool,
+) -> None:
+    """A basic group's pods go one by one, until the group is a gang."""
+    desk = Square(1, preempts=False)
+    for number in range(2):
+        desk.pod(f"stays{number}", "7")
+    desk.run_all()
+    desk.group("g", None)
+    (uid,) = desk.members("g", ["7"])
+    desk.change(uid, nominatedNodeName="n0")
+    assert desk.machine.cluster.nominations == {uid: "n0"}
+    desk.group("g", 2)
+    if lapses:
+        desk.pass_time(EXTERNAL_S + 2)
+    else:
+        desk.change(uid, nominatedNodeName=None)
     assert desk.machine.cluster.nominations == {}
 
 
