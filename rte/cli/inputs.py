@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from rte import errors
+from rte.cli.texts import read_text
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node as node_entry
 from rte.scheduler.framework import objects
@@ -29,18 +29,24 @@ def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
     """
     out: list[dict[str, Any]] = []
     for file in files:
+        text = read_text(file)
         try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
             documents = list(yaml.load_all(text, Loader=_loader()))
-        except (OSError, UnicodeDecodeError) as error:
-            raise errors.UsageError(f"cannot read {file}: {error}") from error
         except yaml.YAMLError as error:
-            raise errors.UsageError(
-                f"{file} is not YAML: {' '.join(str(error).split())}"
-            ) from error
+            raise errors.UsageError(f"{file} is not YAML: {_fault(error, text)}") from error
         for document in documents:
             out.extend(_unfold(document, file))
     return out
+
+
+def _fault(error: yaml.YAMLError, text: str) -> str:
+    """What the parser stumbled over, and where."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())
+    if text[mark.index : mark.index + 1] == "\t":
+        problem = "a tab, and YAML is indented with spaces"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
 def _loader() -> Any:

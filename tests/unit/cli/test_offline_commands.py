@@ -143,6 +143,40 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments, words, capsys, tmp_p
     assert any(word in error for word in words.split("|"))
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"kind: Pod\nmetadata:\n\tname: a\n",
+         "is not YAML: line 3, column 1: a tab, and YAML is indented with spaces"),
+        (b"kind: a: b", "is not YAML: line 1, column 8: "),
+        ("kind: Pod".encode("utf-16"), "it is not UTF-8 text"),
+        (None, ": No such file or directory\n"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_where(content, told, tmp_path, capsys):
+    path = tmp_path / "a.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["simulate", "-f", str(path), "--machine", "2x8"]) == 2
+    line = capsys.readouterr().err
+    assert told in line
+    assert "Errno" not in line
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_files_of_windows_are_read(prefix, end, tmp_path, capsys):
+    lines = [
+        b"apiVersion: v1", b"kind: Pod", b"metadata: {name: p}", b"spec:", b"  containers:",
+        b"  - {name: c, image: i, resources: {limits: {cpu: 2, memory: 1Gi}}}", b"",
+    ]  # fmt: skip
+    path = tmp_path / "a.yaml"
+    path.write_bytes(prefix + end.join(lines))
+    assert main(["simulate", "-f", str(path), "--machine", "2x8"]) == 0
+    assert "1 of 1 pods placed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["{", "- 1\n- 2", "just text", "\x00"])
 def test_a_file_that_holds_no_objects_is_named(text, tmp_path, capsys):
     path = tmp_path / "bad.yaml"
