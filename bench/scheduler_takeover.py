@@ -29,7 +29,7 @@ import psutil
 
 from bench.scheduler_load import running_pods
 from bench.scheduler_scale import objects_of, pod_object
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, Query, Server
 from rte.sim.demo.cluster import crd
 
 if TYPE_CHECKING:
@@ -110,14 +110,13 @@ async def keep_coming(api: API) -> None:
 
 
 async def note_binds(api: API, binds: list[float]) -> None:
-    """When each pod was seen bound first."""
-    watch, seen = api.watch("pods"), set[str]()
-    while True:
-        for _, obj in await watch.batch():
-            name = obj["metadata"]["name"]
-            if obj["spec"].get("nodeName") and name not in seen:
-                seen.add(name)
-                binds.append(time.time())
+    """When each pod that is created from now on was seen bound first."""
+    seen = set[str]()
+    async for _, obj in api.watch("pods", Query(version=str(api.store.revision))):
+        name = obj["metadata"]["name"]
+        if obj["spec"].get("nodeName") and name not in seen:
+            seen.add(name)
+            binds.append(time.time())
 
 
 def mib(process: Process) -> int:

@@ -284,7 +284,10 @@ async def measure(
             for _ in range(300):
                 left = tables(scheduler)
                 if not (
-                    scheduler.cluster.pods or left["nodes.awaited"] or left["reporter._waiting"]
+                    scheduler.cluster.pods
+                    or left["nodes.awaited"]
+                    or left["reporter._states"]
+                    or left["reporter._events"]
                 ):
                     break
                 await asyncio.sleep(0.01)

@@ -15,14 +15,15 @@ from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
-from rte.scheduler.loop import moves
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.ground import member_of, snapshot
+from rte.scheduler.loop.room import moves
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from rte.kube.client import Client
     from rte.model.node import NodeState
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.cache.cluster import Cluster
@@ -110,6 +111,7 @@ async def _apply(args: argparse.Namespace) -> int:
         left = len(plan.moves)
         while plan.moves:
             if left == 0:
+                await _withdraw(client, situation)
                 print(
                     "the cluster has changed meanwhile, and the pods still do not fit: run it again"
                 )
@@ -122,14 +124,21 @@ async def _apply(args: argparse.Namespace) -> int:
             print(f"evicting {pod.key} from {move.source}", flush=True)
             await evictions.evict(client, pod, pod.controller, timeout_s=args.timeout)
             situation = await look()
-            if situation.is_done:
+            if situation.done or not situation.members:
                 break
             plan = situation.plan()
             if plan.verdict is not gang.Verdict.FITS:
+                await _withdraw(client, situation)
                 print(f"after that no further plan is known ({plan.verdict}): run it again later")
                 return 1
     print("the pods have their places" if plan.verdict is gang.Verdict.FITS else "no plan")
     return 0 if plan.verdict is gang.Verdict.FITS else 1
+
+
+async def _withdraw(client: Client, situation: Situation) -> None:
+    """No more room is made: what was kept for the pods is free for others."""
+    for target in situation.waiting:
+        await evictions.nominate(client, target, None)
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ class Situation:
     Attributes:
         waiting: pods of the cluster among those that want a place.
         names: kubelet UID -> pod.
-        is_done: the pod that was named runs already.
+        done: the pod that was named and has a node, if it has one; the pods of a file that have.
     """
 
     nodes: list[Node]
@@ -150,7 +159,7 @@ class Situation:
     names: Mapping[str, PodView]
     problems: list[str]
     args: argparse.Namespace
-    is_done: bool = False
+    done: str = ""
 
     @classmethod
     def of(
@@ -193,7 +202,7 @@ class Situation:
             names={pod.kubelet_uid: pod for pod in [*cluster.pods.values(), *wanted]},
             problems=problems,
             args=args,
-            is_done=done,
+            done=done,
         )
 
     def plan(self) -> defrag.Plan:
@@ -209,12 +218,14 @@ class Situation:
 
     def describe(self, plan: defrag.Plan) -> list[str]:
         """The plan as people read it, with the nodes that it changes before and after."""
-        who = ", ".join(self.names[each.pod.uid].key for each in self.members) or "no pod waits"
         if not self.members:
-            return [who]
+            return [f"{self.done} has its place already" if self.done else "no pod waits"]
+        who = ", ".join(self.names[each.pod.uid].key for each in self.members)
         notes = [f"note: {line}" for line in self.problems]
         if plan.verdict is gang.Verdict.DOES_NOT_FIT:
-            return [f"{who}: no moves of {len(self.movable)} pods open a place", *notes]
+            stuck = {uid for each in self.budgets if not each.allowed for uid in each.pods}
+            held = f" ({len(stuck)} of them are held by disruption budgets)" if stuck else ""
+            return [f"{who}: no moves of {len(self.movable)} pods open a place{held}", *notes]
         if plan.verdict is gang.Verdict.CUT_OFF:
             text = f"no plan found in {plan.steps} steps, which says nothing (--steps raises that)"
             return [f"{who}: {text}", *notes]
@@ -252,27 +263,27 @@ class Situation:
 
 def _wanted(
     cluster: Cluster, cycle: Cycle, nodes: Sequence[Node], args: argparse.Namespace
-) -> tuple[list[PodView], bool]:
-    """The pods that want a place, and whether the one that was named has it already."""
+) -> tuple[list[PodView], str]:
+    """The pods that want a place, and who of those that were named has one already."""
     if args.file:
         pods = [inputs.read_pod(cluster, item) for item in manifests.read(args.file)]
         there = {pod.key: pod for pod in cluster.pods.values()}
         pods = [there.get(pod.key, pod) for pod in pods]
         waiting = [pod for pod in pods if not pod.node]
-        return waiting, not waiting
+        return waiting, "" if waiting else ", ".join(pod.key for pod in pods)
     if args.pod:
         key = args.pod if "/" in args.pod else f"{args.namespace}/{args.pod}"
         pod = next((each for each in cluster.pods.values() if each.key == key), None)
         if pod is None:
             raise errors.UsageError(f"there is no pod {key} that waits or runs")
-        return ([] if pod.node else [pod]), bool(pod.node)
+        return ([], pod.key) if pod.node else ([pod], "")
     waiting = [pod for pod in cluster.pods.values() if not (pod.node or pod.gated or pod.deleting)]
     waiting.sort(key=lambda pod: (-pod.priority, pod.created, pod.key))
     for pod in waiting:
         member = member_of(cluster, cycle, pod)
         if gang.place_together(nodes, [member]).verdict is gang.Verdict.DOES_NOT_FIT:
-            return [pod], False
-    return [], True
+            return [pod], ""
+    return [], ""
 
 
 def _may_move(pod: PodView, args: argparse.Namespace) -> bool:

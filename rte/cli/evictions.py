@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _PAUSE_S = 0.5
 
 
-async def nominate(client: Client, pod: PodView, node: str) -> None:
-    """Let schedulers keep the node for the pod (``status.nominatedNodeName``)."""
+async def nominate(client: Client, pod: PodView, node: str | None) -> None:
+    """Let schedulers keep the node for the pod (``status.nominatedNodeName``), None: no node."""
     body = {"status": {"nominatedNodeName": node}}
     await client.patch(PODS.path(pod.name, pod.namespace, "status"), body)
 

@@ -141,6 +141,7 @@ class _Question:
         cycle = Cycle(cluster)
         members: list[Member] = []
         known: dict[int, Member] = {}
+        names: set[str] = set()
         key = ""
         for item in manifest:
             pod = inputs.read_pod(cluster, item)
@@ -148,8 +149,13 @@ class _Question:
             if problem:
                 raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
             key = key or pod.key
+            if pod.key in names:
+                raise errors.UsageError(f"{args.file}: two pods are named {pod.key}")
+            names.add(pod.key)
             # Pods of one shape may go to the same nodes.
-            first = known.setdefault(id(pod.shape), member_of(cluster, cycle, pod))
+            if id(pod.shape) not in known:
+                known[id(pod.shape)] = member_of(cluster, cycle, pod)
+            first = known[id(pod.shape)]
             named = replace(first.pod, uid=pod.key, name=pod.name, namespace=pod.namespace)
             members.append(replace(first, pod=named))
         if args.count:
@@ -158,6 +164,10 @@ class _Question:
                 replace(members[0], pod=replace(pod0, uid=f"{key} #{number + 1}"))
                 for number in range(args.count)
             ]
+        if args.min_count is not None and not 0 < args.min_count <= len(members):
+            raise errors.UsageError(
+                f"--min-count {args.min_count}: give 1 to {len(members)}, the number of pods"
+            )
         name = key if len(manifest) == 1 else f"{key} and {len(manifest) - 1} more"
         return cls(name, members, args)
 
@@ -228,7 +238,9 @@ class _Question:
             gang.Verdict.DOES_NOT_FIT: "do not fit together",
             gang.Verdict.CUT_OFF: "may or may not fit together (the search was cut off)",
         }[answer.verdict]
-        lines = [f"{self.name}: {total} pods {verdict}; places for {len(answer.places)}"]
+        need = self.args.min_count or total
+        asked = f"{total} pods" if need == total else f"{need} of {total} pods"
+        lines = [f"{self.name}: {asked} {verdict}; places for {len(answer.places)}"]
         if answer.value:
             lines[0] += f", with {self.args.topology_key}={answer.value}"
         by_node: dict[str, list[str]] = {}

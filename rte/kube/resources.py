@@ -42,5 +42,8 @@ RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices")
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses")
 DEVICE_TAINT_RULES: Final = Resource("resource.k8s.io", "v1", "devicetaintrules")
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+CLAIM_TEMPLATES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True
+)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", namespaced=True)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)

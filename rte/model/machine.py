@@ -194,8 +194,3 @@ class Machine:
             if cpu.online:
                 mask |= 1 << cpu.id
         return mask
-
-    @cached_property
-    def zone_by_id(self) -> Mapping[int, Zone]:
-        """Zones by id."""
-        return {zone.id: zone for zone in self.zones}

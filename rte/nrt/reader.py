@@ -16,7 +16,7 @@ from rte import errors
 from rte.model import quantity
 from rte.model.node import Amounts
 from rte.nrt import device_zones, node_state, policies
-from rte.nrt.fingerprint import ATTRIBUTE, METHOD_ATTRIBUTE, Method
+from rte.nrt.fingerprint import ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -96,12 +96,6 @@ class NRT:
     def fingerprint(self) -> str | None:
         """The pods' fingerprint, None when there is none."""
         return self.attribute(ATTRIBUTE)
-
-    @property
-    def fingerprint_method(self) -> Method:
-        """Which pods the fingerprint covers; exporters that do not say so cover all."""
-        exclusive = self.attribute(METHOD_ATTRIBUTE) == Method.EXCLUSIVE
-        return Method.EXCLUSIVE if exclusive else Method.ALL
 
 
 def decode(obj: Mapping[str, Any]) -> NRT:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rte.cli import main
-from rte.scheduler.loop.descheduling import LABEL
+from rte.scheduler.loop.room.descheduling import LABEL
 from tests.cluster import agents
 from tests.cluster.pods import container, pod
 from tests.cluster.test_scheduler import NAME, PODS, Schedulers, schedulers

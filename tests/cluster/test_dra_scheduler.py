@@ -43,11 +43,11 @@ class Site:
 
     def template(self, name: str) -> None:
         body = {"metadata": {"name": name}, "spec": {"spec": self.asks()}}
-        self.cluster.api.create(TEMPLATES, {"kind": "ResourceClaimTemplate", **_V1, **body})
+        self.cluster.api.create(TEMPLATES, {"kind": "ResourceClaimTemplate", **V1, **body})
 
     def claim(self, name: str, expression: str = "") -> None:
         body = {"metadata": {"name": name}, "spec": self.asks(expression=expression)}
-        self.cluster.api.create(CLAIMS, {"kind": "ResourceClaim", **_V1, **body})
+        self.cluster.api.create(CLAIMS, {"kind": "ResourceClaim", **V1, **body})
 
     def pod(self, name: str, entry: Object | None, **more: Any) -> None:
         box = container(1, "64Mi", **more)
@@ -98,7 +98,7 @@ class Site:
         processes.wait_until(lambda: not self.held(), 60, "all devices to be given back")
 
 
-_V1 = {"apiVersion": "resource.k8s.io/v1"}
+V1 = {"apiVersion": "resource.k8s.io/v1"}
 
 
 def _is_running(seen: Object | None) -> bool:

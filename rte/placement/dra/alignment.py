@@ -95,7 +95,7 @@ def align(
     )
     if verdict.reason is Reason.NO_FIT and wish is Wish.REQUIRED:
         text = f"no free devices in the zones of its CPUs and memory ({_named(zones)})"
-        return _refused(text, expected)
+        return _refused(text + _without_zone(supply, places), expected)
     if not verdict.fits:
         return Aligned(
             verdict=verdict,
@@ -160,6 +160,16 @@ def _ranks(places: Places, zones: ZoneSet, *, required: bool) -> Callable[[PoolD
         return 1 if zone is None else 2
 
     return rank
+
+
+def _without_zone(supply: Supply, places: Places) -> str:
+    """That there are devices of which no zone is known, and why."""
+    for pool in supply.pools:
+        for device in pool.devices:
+            location = places.locate(device.id.driver, device.device)
+            if location.zone is None:
+                return f"; the zone of {'/'.join(device.id)} is not known: {location.missing}"
+    return ""
 
 
 def _refused(text: str, expected: ExpectedZones) -> Aligned:

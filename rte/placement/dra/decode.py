@@ -73,6 +73,11 @@ def encode(value: msgspec.Struct) -> Any:
     return msgspec.to_builtins(value, enc_hook=str, builtin_types=())
 
 
+def key_of(value: Any) -> bytes:
+    """Of a value, or lists and tuples of values: equal for equal ones."""
+    return msgspec.json.encode(value, enc_hook=str)
+
+
 def _decode(data: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(data, kind, dec_hook=_quantity)

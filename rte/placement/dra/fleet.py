@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from rte.placement.dra import nodes
+from rte.placement.dra import decode, nodes
 from rte.placement.dra.cel.expressions import CEL
 from rte.placement.dra.inventory import Inventory
 from rte.placement.dra.structured.allocator import Supply, allocate
@@ -142,7 +140,7 @@ class Fleet:
         }
 
     def _shape(self, claims: list[ResourceClaim]) -> _Shape:
-        key = msgspec.json.encode([claim.spec for claim in claims])
+        key = decode.key_of([claim.spec for claim in claims])
         shape = self._shapes.pop(key, None)
         if shape is None:
             shape = _Shape(claims, self._nodes)

@@ -9,7 +9,7 @@ unknown fields of a device or a request in ``unknown``, and neither is allocated
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -417,6 +417,3 @@ class ResourceClaim(_Open, frozen=True):
     metadata: Metadata
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
-
-
-DRAObject: TypeAlias = ResourceSlice | DeviceClass | ResourceClaim | DeviceTaintRule

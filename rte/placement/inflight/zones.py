@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits
 from rte.model.pod import ContainerKind
+from rte.placement.inflight.orders import without
 from rte.placement.kubelet import demand, devices, layout, memory, merge
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.rules import rules_of
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
+    from rte.placement.inflight.orders import Budget
     from rte.placement.kubelet.rules import Rules
 
 #: Zones that are followed before a game counts as lost.
 MAX_MOVES = 1024
+
+#: Work of a walk that counts as one step of a budget, and that of a question beside its placements.
+WORK_PER_STEP, QUESTION = 64, 16
 
 #: More than sums of shares are off by.
 _ROUNDING = 1e-9
@@ -116,14 +121,18 @@ class ZoneWalk:
     """Pods in any order on a node where nothing ends: their zones, and no admission is predicted.
 
     The same question as :class:`rte.placement.inflight.orders.Orders` answers, for pods that each
-    belong into single zones. What a set of pods may lead to is remembered.
+    belong into single zones. What a set of pods may lead to is remembered; kinds that ask zones for
+    the same are one class there.
 
     Args:
         state: of the node; nothing on it ends.
         kinds: one pod of each kind.
+        budget: what asking may cost.
     """
 
-    def __init__(self, state: NodeState, kinds: Sequence[Pod]) -> None:
+    def __init__(self, state: NodeState, kinds: Sequence[Pod], budget: Budget) -> None:
+        self._budget = budget
+        self._work = 0
         rules = rules_of(state.config, state.kubelet_version)
         follows = prefers_one_zone(state, rules) and not rules.prefer_closest
         units = [units_of(state, pod, rules) if follows else None for pod in kinds]
@@ -133,10 +142,14 @@ class ZoneWalk:
         zonal = [name for name in names if room and name in room[0]]
         self._loose = [name for name in names if name not in zonal]
         self._wanted = [sum_of(each) if each is not None else {} for each in units]
-        self._units = [
+        asked = [
             None if each is None else tuple(_row(unit, zonal) for unit in each) for each in units
         ]
+        #: Class -> its units; None: they are not followed.
+        self._units = list(dict.fromkeys(asked))
+        self._class = [self._units.index(each) for each in asked]
         self._room = [_row(row, zonal) for row in room]
+        self._sums = _sum_of_rows(self._room, len(zonal))
         # What would fit into an empty zone has no wider place that restricted takes.
         rows = [_row(row, zonal) for row in empty]
         none = (0,) * len(zonal)
@@ -152,38 +165,55 @@ class ZoneWalk:
             (): frozenset({(none,) * len(room)})
         }
 
-    def admits(self, bundle: tuple[int, ...]) -> bool | None:
-        """Whether these pods (numbers of kinds, ascending) are admitted in every order; None:
-        that cannot be told here.
+    def admits(self, bundle: Sequence[int]) -> bool | None:
+        """Whether these pods (numbers of kinds) are admitted in every order; None: that cannot be
+        told here.
+
+        Raises:
+            CutOff: the budget does not suffice to tell.
         """
-        if any(self._units[kind] is None for kind in bundle):
+        classes = tuple(sorted(self._class[kind] for kind in bundle))
+        followed = [units for units in map(self._units.__getitem__, classes) if units is not None]
+        if len(followed) < len(classes):
             return None
         for name in self._loose:
             wanted = sum(self._wanted[kind].get(name, 0) for kind in bundle)
             if wanted > self._anywhere.get(name, 0):
                 return None
-        if self._reach(bundle) is not None:
+        self._spend(QUESTION)
+        units = [unit for each in followed for unit in each if any(unit)]
+        if self._is_enough(units) and (
+            is_ample(units, self._room) or self._reach(classes) is not None
+        ):
             return True
-        return False if all(self._is_final[kind] for kind in bundle) else None
+        return False if all(self._is_final[each] for each in classes) else None
 
-    def _reach(self, bundle: tuple[int, ...]) -> frozenset[_Loads] | None:
+    def _is_enough(self, units: Sequence[_Amounts]) -> bool:
+        """Whether all zones together hold the units."""
+        return all(
+            amount <= free
+            for amount, free in zip(_sum_of_rows(units, len(self._sums)), self._sums, strict=True)
+        )
+
+    def _spend(self, work: int) -> None:
+        steps, self._work = divmod(self._work + work, WORK_PER_STEP)
+        self._budget.spend(steps)
+
+    def _reach(self, classes: tuple[int, ...]) -> frozenset[_Loads] | None:
         """Every load that the pods may lead to; None: some order is refused."""
-        if bundle not in self._known:
-            self._known[bundle] = self._follow(bundle)
-        return self._known[bundle]
+        if classes not in self._known:
+            self._known[classes] = self._follow(classes)
+        return self._known[classes]
 
-    def _follow(self, bundle: tuple[int, ...]) -> frozenset[_Loads] | None:
+    def _follow(self, classes: tuple[int, ...]) -> frozenset[_Loads] | None:
         reached: set[_Loads] = set()
-        last = -1
-        for place, kind in enumerate(bundle):
-            if kind == last:
-                continue
-            last = kind
-            before = self._reach(bundle[:place] + bundle[place + 1 :])
+        for each in dict.fromkeys(classes):
+            before = self._reach(without(classes, each))
             if before is None:
                 return None
+            self._spend(len(before))
             for loads in before:
-                after = self._place(self._units[kind] or (), loads)
+                after = self._place(self._units[each] or (), loads)
                 if after is None:
                     return None
                 reached.add(after)
@@ -218,6 +248,10 @@ def units_of(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] |
 
 def _row(amounts: Mapping[str, int], names: Sequence[str]) -> _Amounts:
     return tuple(amounts.get(name, 0) for name in names)
+
+
+def _sum_of_rows(rows: Iterable[_Amounts], width: int) -> _Amounts:
+    return tuple(map(sum, zip((0,) * width, *rows, strict=True)))
 
 
 class _Game:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from rte.placement.inflight.orders import Budget, Bundle
 
 
-#: Sets of pods followed zone by zone that count as one step of the budget.
-LOOKS_PER_STEP = 4
-
 #: Stands for the resource that is short where a rule of another kind keeps a pod off a node.
 NOT_ALLOWED = "(not allowed here)"
 
@@ -148,15 +145,19 @@ class Site:
         self._totals_only = totals_only
         self._kinds = kinds
         self._budget = budget
-        self._base: Bundle = tuple(range(len(kinds.pods), len(kinds.pods) + len(node.arriving)))
+        arriving: dict[Hashable, list[Pod]] = {}
+        for pod in node.arriving:
+            arriving.setdefault(shape_key(pod), []).append(pod)
+        self._base: Bundle = tuple(
+            number for number, alike in enumerate(arriving.values(), len(kinds.pods)) for _ in alike
+        )
         self._states = states or (node.state,)
-        self._pods = (*kinds.pods, *node.arriving)
+        self._pods = (*kinds.pods, *(alike[0] for alike in arriving.values()))
         self._orders = Orders(self._states, self._pods, budget)
         self._walk: ZoneWalk | None = None
         self._spread = None if totals_only else spread_of(self._states[0])
         self._units = [self._spread.units(pod) if self._spread else None for pod in self._pods]
         self._admitted: dict[int, bool] = {}
-        self._looks = 0
         self._room = node.room
         self._known: dict[Bundle, Obstacle | None] = {}
         self._likely: dict[Bundle, bool] = {}
@@ -208,9 +209,7 @@ class Site:
     def _follow(self, bundle: Bundle) -> bool | None:
         """Whether all orders admit the pods; None: they have to be predicted."""
         if self._walk is None:
-            self._walk = ZoneWalk(self._states[0], self._pods)
-        self._looks += 1
-        self._budget.spend(self._looks % LOOKS_PER_STEP == 0)
+            self._walk = ZoneWalk(self._states[0], self._pods, self._budget)
         return self._walk.admits(bundle)
 
     def _by_amounts(self, bundle: Bundle) -> bool | None:

@@ -109,17 +109,6 @@ def read_koordinator_pod(
     )
 
 
-def node_bind_policy(label: str, kubelet_policy: str, kubelet_options: Mapping[str, str]) -> str:
-    """A node's CPU bind policy: ``FullPCPUs``, ``SpreadByPCPUs`` or ``""``.
-
-    The kubelet's ``full-pcpus-only`` is stronger than a label that asks to spread.
-    """
-    full = kubelet_policy == "static" and kubelet_options.get("full-pcpus-only") == "true"
-    if full or label == "FullPCPUsOnly":
-        return FULL_PCPUS
-    return SPREAD_BY_PCPUS if label == SPREAD_BY_PCPUS else ""
-
-
 def _priority_class(
     labels: Mapping[str, Any], priority: int | None, koordinator_qos: str, qos: QOS
 ) -> str:

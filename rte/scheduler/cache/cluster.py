@@ -402,13 +402,23 @@ class Cluster:
         if name:
             self._lift(uid, name)
 
-    def nominate(self, uid: str, name: str, *, reserved: bool = False) -> None:
-        """The pod waits for room on that node, which others must leave to it."""
+    def nominate(
+        self,
+        uid: str,
+        name: str,
+        *,
+        reserved: bool = False,
+        victims: frozenset[str] = frozenset(),
+    ) -> None:
+        """The pod waits for room on that node, which others must leave to it.
+
+        ``victims``: pods that are evicted for it.
+        """
         self.unnominate(uid)
         pod = self.pods.get(uid)
         if pod is not None:
             entry = self.entry(name)
-            entry.nominated[uid] = node.Nomination(pod=pod, reserved=reserved)
+            entry.nominated[uid] = node.Nomination(pod=pod, reserved=reserved, victims=victims)
             self.nominations[uid] = name
             self.touch(entry)
 

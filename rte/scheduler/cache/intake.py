@@ -23,7 +23,15 @@ AGENT_DEAD_S = 40.0
 #: How items are told apart: by UID, by ``namespace/name``, else by name.
 _BY_UID = frozenset({"pods"})
 _BY_PATH = frozenset(
-    {"budgets", "claims", "capacities", "device-claims", "kueue-workloads", *gangs.COLLECTIONS}
+    {
+        "budgets",
+        "claims",
+        "capacities",
+        "claim-templates",
+        "device-claims",
+        "kueue-workloads",
+        *gangs.COLLECTIONS,
+    }
 )
 
 

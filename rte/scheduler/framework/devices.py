@@ -6,10 +6,10 @@ promised it. Several pods that share a claim promise the same.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import structs
 
 from rte.placement.dra import Wish, decode, extended
@@ -82,12 +82,14 @@ class Devices:
         fleet: slices, classes, rules and usage.
         claims: by ``namespace/name``.
         serving: resource name -> class that serves it by DRA; always the same dict.
+        at_once: UIDs of pods that are being placed together.
     """
 
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.claims: dict[str, KnownClaim] = {}
         self.serving: dict[str, DeviceClass] = {}
+        self.at_once: frozenset[str] = frozenset()
         self._classes: dict[str, DeviceClass] = {}
         self._promised: dict[str, list[AllocationResult]] = {}
         self._counted: dict[str, AllocationResult] = {}
@@ -123,6 +125,17 @@ class Devices:
         """A claim is gone."""
         self._index(self.claims.pop(key, None), None)
         self._recount(key)
+
+    @contextmanager
+    def imagine(self, claims: Iterable[KnownClaim]) -> Iterator[None]:
+        """Meanwhile these claims are known as well, which do not exist yet; none has that name."""
+        added = {claim.key: claim for claim in claims}
+        self.claims.update(added)
+        try:
+            yield
+        finally:
+            for key in added:
+                del self.claims[key]
 
     def _index(self, before: KnownClaim | None, after: KnownClaim | None) -> None:
         for uid in before.consumers if before else ():
@@ -250,7 +263,7 @@ class Devices:
 
 def identity(claims: Sequence[ResourceClaim]) -> bytes:
     """Equal for claims that ask for the same, and were given the same."""
-    return msgspec.json.encode([(one.spec, one.status.allocation) for one in claims])
+    return decode.key_of([(one.spec, one.status.allocation) for one in claims])
 
 
 def wish_of(shape: Shape) -> Wish | None:

@@ -87,11 +87,15 @@ def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
 class Nomination:
     """Room on a node that is promised to a pod.
 
-    ``reserved``: the node drains towards the pod by itself; else victims were evicted for it.
+    Attributes:
+        pod: that waits for it.
+        reserved: the node drains towards the pod by itself; else victims were evicted for it.
+        victims: UIDs of those that are evicted now, whether or not the API shows it yet.
     """
 
     pod: PodView
     reserved: bool = False
+    victims: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +140,6 @@ class NodeEntry:
         gone: kubelet UID -> when the API showed it terminal or gone.
         endings: number of pods that have ended here.
         bound_at: API UID -> ``endings`` when its binding was learnt.
-        leaving: UIDs of its pods that are being deleted.
         unseen: UIDs of pods that another exporter's NRT may not count yet.
         awaited: kubelet UID -> when we decided for this node; no report shows the pod yet.
         nominated: API UID -> room promised to a pod that waits.
@@ -162,7 +165,7 @@ class NodeEntry:
         self.gone: dict[str, float] = {}
         self.endings = 0
         self.bound_at: dict[str, int] = {}
-        self.leaving: set[str] = set()
+        self._deleting: set[str] = set()
         self.unseen: set[str] = set()
         self.awaited: dict[str, float] = {}
         self.nominated: dict[str, Nomination] = {}
@@ -204,7 +207,7 @@ class NodeEntry:
             self.bound_at[pod.uid] = self.endings
         self.pods[pod.uid] = pod
         if pod.deleting:
-            self.leaving.add(pod.uid)
+            self._deleting.add(pod.uid)
 
     def drop(self, uid: str) -> PodView | None:
         """A pod is no longer here."""
@@ -212,7 +215,7 @@ class NodeEntry:
         if pod is not None:
             self.used.subtract(pod.shape.totals)
             self.unseen.discard(uid)
-            self.leaving.discard(uid)
+            self._deleting.discard(uid)
             self.awaited.pop(pod.kubelet_uid, None)
             self.bound_at.pop(uid, None)
         return pod
@@ -334,6 +337,12 @@ class NodeEntry:
             twin.add(pod)
         return twin
 
+    @property
+    def leaving(self) -> frozenset[str]:
+        """UIDs of its pods that are being deleted, or evicted for those that are nominated here."""
+        evicted = (item.victims & self.pods.keys() for item in self.nominated.values())
+        return frozenset(self._deleting).union(*evicted)
+
     def ahead_of(self, pod: PodView) -> list[PodView]:
         """Pods not less important than that one for which this node makes room.
 
@@ -366,7 +375,7 @@ class NodeEntry:
         twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
-        twin.leaving = set(self.leaving)
+        twin._deleting = set(self._deleting)
         twin.endings, twin.bound_at = self.endings, dict(self.bound_at)
         return twin
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.framework.status import Status
     from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.writes import Reserved, Write
     from rte.telemetry.effects import Measured
@@ -168,10 +168,25 @@ class Filter(Plugin):
 
 
 class Refusal(NamedTuple):
-    """Rows that a rule refuses, and why."""
+    """Rows that a rule refuses, and why.
+
+    Attributes:
+        rows: whether each is refused.
+        reason: what users are told.
+        excess: how many pods too many its domain has, by row; None: no pod could leave for it.
+        counts: whether a pod is one of them.
+    """
 
     rows: Mask
     reason: str
+    excess: NDArray[np.float64] | None = None
+    counts: Callable[[PodView], bool] | None = None
+
+    def ends_without(self, row: int, gone: Iterable[PodView]) -> bool:
+        """Whether the row is refused no more once these pods have left it."""
+        if self.excess is None or self.counts is None:
+            return False
+        return bool(self.excess[row] <= sum(map(self.counts, gone)))
 
 
 class RowFilter(Filter):
@@ -186,9 +201,24 @@ class RowFilter(Filter):
         prepared: Sequence[Refusal],
         pod: PodView,  # noqa: ARG002
         node: NodeEntry,
-    ) -> str:
+    ) -> str | Status:
         """What was prepared, for one node."""
-        return next((item.reason for item in prepared if item.rows[node.row]), "")
+        for item in prepared:
+            if item.rows[node.row]:
+                return Status(reason=item.reason, resources=item.excess is not None)
+        return ""
+
+    def filter_without(
+        self,
+        prepared: Sequence[Refusal],
+        pod: PodView,  # noqa: ARG002
+        node: NodeEntry,
+        gone: Iterable[PodView],
+    ) -> str:
+        """Of what was prepared, what does not end with these pods."""
+        gone = tuple(gone)
+        refused = (item for item in prepared if item.rows[node.row])
+        return next((it.reason for it in refused if not it.ends_without(node.row, gone)), "")
 
 
 class Score(Plugin):

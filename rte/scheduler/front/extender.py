@@ -29,6 +29,7 @@ from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
 from rte.scheduler.front.wakeups import Wakeups
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.messages import Bound, Outcome, Seen
+from rte.scheduler.loop.room.plans import plan_on
 from rte.scheduler.plugins import default_preemption
 from rte.telemetry import health
 
@@ -287,7 +288,7 @@ class Extender:
         if not default_preemption.is_settled(entry):
             self._wakeups.refused(pod, [name], unsettled=name)
             return None
-        plan = self._scheduler.cycle.plan_on(pod, entry)
+        plan = plan_on(self._scheduler.cycle, self._scheduler.cluster, pod, entry)
         if plan is None:
             return None
         return sorted({*(p.uid for p in plan.victims), *plan.leaving}), plan.violations

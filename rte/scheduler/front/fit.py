@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,20 @@ from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.telemetry import health
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rte.placement.joint.fit import Fit
     from rte.placement.joint.gang import Answer
+    from rte.placement.joint.node import Member
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.shell.service import Scheduler
 
 #: Pods that one question may be about.
 MOST_PODS = 1024
+
+#: Nodes, and pods of a question, that are read before others get a turn.
+_PORTION, _PODS_READ = 50, 20
 
 
 def copies_document(found: Fit) -> dict[str, Any]:
@@ -55,13 +60,14 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
     """``POST /fit`` with a Pod, or ``{"pods": [], "count": N, "minCount": M, "topologyKey": K}``.
 
     One pod without a count: how many copies fit. Several, or a count: whether they fit together.
+    Questions are answered one at a time, the long part of each beside the decisions.
     """
-    desk = FitDesk(scheduler.cluster, scheduler.cycle)
+    asker = _Asker(scheduler.cluster, FitDesk(scheduler.cluster, scheduler.cycle))
 
     async def answer(request: web.Request) -> web.Response:
         try:
             body = orjson.loads(await request.read())
-            return health.json_response(_answer(desk, scheduler.cluster, body))
+            return health.json_response(await asker.answer(_question(body)))
         except orjson.JSONDecodeError as error:
             return health.json_response({"error": f"not JSON: {error}"}, status=400)
         except errors.RteError as error:
@@ -70,18 +76,58 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
     return [web.post("/fit", answer)]
 
 
-def _answer(desk: FitDesk, cluster: Cluster, body: object) -> dict[str, Any]:
-    question = _question(body)
-    found = question["pods"]
-    pods = [_pod(cluster, each, number) for number, each in enumerate(found)]
-    together = {"min_count": question["minCount"], "topology_key": question["topologyKey"]}
-    if question["count"] is not None:
-        pods = [replace(pods[0], uid=f"#{number + 1}") for number in range(question["count"])]
-    elif len(pods) == 1 and not any(together.values()):
-        document = copies_document(desk.count(pods[0]))
-        return {**document, "left_out": desk.left_out()}
-    document = gang_document(desk.place(pods, **together), len(pods))
-    return {**document, "left_out": desk.left_out()}
+class _Asker:
+    """Asks the desk, a little at a time: others get a turn in between."""
+
+    def __init__(self, cluster: Cluster, desk: FitDesk) -> None:
+        self._cluster, self._desk = cluster, desk
+        self._turn = asyncio.Lock()
+
+    async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a question.
+
+        Raises:
+            errors.UsageError: it cannot be answered.
+            errors.ParseError: a pod is malformed.
+        """
+        async with self._turn:
+            while self._desk.catch_up(_PORTION):
+                await asyncio.sleep(0)
+            pods = await self._pods(question)
+            together = {"min_count": question["minCount"], "topology_key": question["topologyKey"]}
+            if len(pods) == 1 and question["count"] is None and not any(together.values()):
+                counting, left_out = self._desk.counting(pods[0]), self._desk.left_out()
+                document = copies_document(await asyncio.to_thread(counting))
+                return {**document, "left_out": left_out}
+            placing = self._desk.placing(await self._members(pods), **together)
+            left_out = self._desk.left_out()
+            document = gang_document(await asyncio.to_thread(placing), len(pods))
+            return {**document, "left_out": left_out}
+
+    async def _pods(self, question: Mapping[str, Any]) -> list[PodView]:
+        pods: dict[str, PodView] = {}
+        for number, obj in enumerate(question["pods"]):
+            pod = _pod(self._cluster, obj, number)
+            if pod.uid in pods:
+                raise errors.UsageError(f"two pods are named {pod.key}")
+            pods[pod.uid] = pod
+            if number % _PODS_READ == 0:
+                await asyncio.sleep(0)
+        if question["count"] is None:
+            return list(pods.values())
+        (pod,) = pods.values()
+        return [replace(pod, uid=f"#{number + 1}") for number in range(question["count"])]
+
+    async def _members(self, pods: Sequence[PodView]) -> list[Member]:
+        known: dict[int, Member] = {}
+        found = []
+        for pod in pods:
+            shape = id(pod.shape)
+            if shape not in known:
+                known[shape] = self._desk.member(pod)
+                await asyncio.sleep(0)
+            found.append(replace(known[shape], pod=pod.shape.as_pod(pod.uid)))
+        return found
 
 
 def _question(body: object) -> dict[str, Any]:
@@ -108,6 +154,9 @@ def _question(body: object) -> dict[str, Any]:
         raise errors.UsageError(f"{len(pods)} pods: {MOST_PODS} at most")
     if numbers["count"] and len(pods) > 1:
         raise errors.UsageError("count is for one pod")
+    there = numbers["count"] or len(pods)
+    if (numbers["minCount"] or 1) > there:
+        raise errors.UsageError(f"minCount {numbers['minCount']}: of {there} pods")
     return {"pods": pods, "topologyKey": key, **numbers}
 
 

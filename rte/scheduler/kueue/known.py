@@ -1,4 +1,4 @@
-"""Kueue's objects as watches tell them."""
+"""Kueue's objects, and templates of claims, as watches tell them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.scheduler.kueue import objects
-from rte.scheduler.kueue.messages import CHECKS, FLAVORS, WORKLOADS
+from rte.scheduler.kueue.claims import read_template
+from rte.scheduler.kueue.messages import CHECKS, FLAVORS, TEMPLATES, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.kueue.objects import AdmissionCheck, CheckState, Flavor, Workload
 
 
@@ -20,6 +22,7 @@ class Known:
     Attributes:
         checks: by name, ours only.
         flavors: by name.
+        templates: the claims that are made from ResourceClaimTemplates, by ``namespace/name``.
         workloads: by ``namespace/name``.
     """
 
@@ -27,6 +30,7 @@ class Known:
         self._controller = controller
         self.checks: dict[str, AdmissionCheck] = {}
         self.flavors: dict[str, Flavor] = {}
+        self.templates: dict[str, ResourceClaim] = {}
         self.workloads: dict[str, Workload] = {}
 
     def ours(self, workload: Workload) -> list[CheckState]:
@@ -45,7 +49,7 @@ class Known:
         """
         metadata = obj.get("metadata") or {}
         key = str(metadata.get("name") or "")
-        if collection == WORKLOADS:
+        if collection in (WORKLOADS, TEMPLATES):
             key = f"{metadata.get('namespace')}/{key}"
         try:
             return key if self._set(collection, key, obj) else ""
@@ -62,6 +66,7 @@ class Known:
             WORKLOADS: self.workloads,
             CHECKS: self.checks,
             FLAVORS: self.flavors,
+            TEMPLATES: self.templates,
         }
         return tables[collection]
 
@@ -70,6 +75,11 @@ class Known:
             flavor = objects.read_flavor(obj)
             is_news = self.flavors.get(key) != flavor
             self.flavors[key] = flavor
+            return is_news
+        if collection == TEMPLATES:
+            template = read_template(obj)
+            is_news = self.templates.get(key) != template
+            self.templates[key] = template
             return is_news
         if collection == CHECKS:
             check = objects.read_check(obj)

@@ -22,6 +22,7 @@ from rte.scheduler.kueue.known import Known
 from rte.scheduler.kueue.messages import (
     CHECKS,
     FLAVORS,
+    TEMPLATES,
     WORKLOADS,
     Activate,
     Happened,
@@ -36,7 +37,8 @@ from rte.scheduler.loop import messages
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
@@ -89,7 +91,7 @@ class _Trial:
 
     workload: Workload
     found: Sequence[Promised]
-    ahead: Sequence[PodView]
+    ahead: Sequence[Promised]
     began: float
 
 
@@ -184,7 +186,7 @@ class Admissions:
             return
         if event.collection == CHECKS:
             self._activate(self._known.checks[key], now)
-        if before.keys() != self._known.checks.keys() or event.collection == FLAVORS:
+        if before.keys() != self._known.checks.keys() or event.collection in (FLAVORS, TEMPLATES):
             self._look_at_all(now)
             self._rouse()
 
@@ -241,15 +243,15 @@ class Admissions:
                 with contextlib.suppress(errors.ParseError):
                     room = self._pods(workload)
             if isinstance(room, str):
-                # It is made when the flavors are there.
+                # It is made when flavors and templates are there.
                 return
             self._promises.make(workload.key, room)
         if until is not None and workload.key not in self._lapses:
             self._lapses[workload.key] = max(now, until)
 
     def _pods(self, workload: Workload) -> list[Promised] | str:
-        shapes = self._scheduler.cluster.shapes
-        return pods.pods_of(workload, self._known.flavors, shapes)
+        known, shapes = self._known, self._scheduler.cluster.shapes
+        return pods.pods_of(workload, known.flavors, known.templates, shapes)
 
     def _withdraw(self, key: str) -> None:
         self._lapses.pop(key, None)
@@ -338,7 +340,9 @@ class Admissions:
             self._refuse(workload, wait, found, now)
             return
         wait.heads, ahead = pods.heads(found), self._promises.left()
-        question = self._scheduler.rehearse(ahead, [each.pod for each in found])
+        with self._claims_of(ahead, found):
+            before, these = [each.pod for each in ahead], [each.pod for each in found]
+            question = self._scheduler.rehearse(before, these)
         if isinstance(question, str):
             self._refuse(workload, wait, question, now)
             return
@@ -357,7 +361,8 @@ class Admissions:
         if self._known.workloads[event.key] is not trial.workload or self._has_promised_more(trial):
             wait.is_due = True
             return
-        why = self._scheduler.rehearsed(event.found)
+        with self._claims_of(trial.ahead, trial.found):
+            why = self._scheduler.rehearsed(event.found)
         if why:
             self._refuse(trial.workload, wait, why, now)
             return
@@ -367,7 +372,13 @@ class Admissions:
         self._judge(trial.workload, READY, text, now)
 
     def _has_promised_more(self, trial: _Trial) -> bool:
-        return not {pod.uid for pod in self._promises.left()} <= {pod.uid for pod in trial.ahead}
+        left = {each.pod.uid for each in self._promises.left()}
+        return not left <= {each.pod.uid for each in trial.ahead}
+
+    def _claims_of(self, *rooms: Iterable[Promised]) -> AbstractContextManager[None]:
+        """Meanwhile the claims that will be made for these pods are known."""
+        claims = [claim for room in rooms for each in room for claim in each.claims]
+        return self._scheduler.cluster.devices.imagine(claims)
 
     def _refuse(self, workload: Workload, wait: _Wait, why: str, now: float) -> None:
         """Its pods do not fit now: it waits for room, or gives its quota back."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 #: Names of the collections that are watched.
 WORKLOADS, CHECKS, FLAVORS = "kueue-workloads", "kueue-checks", "kueue-flavors"
+TEMPLATES = "claim-templates"
 
 
 @dataclass(frozen=True, slots=True)

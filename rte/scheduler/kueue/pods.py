@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rte import errors
 from rte.scheduler.framework.objects import read_pod
+from rte.scheduler.kueue.claims import claims_of, missing_template
 from rte.scheduler.kueue.objects import Assignment
 from rte.scheduler.kueue.promises import Promised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Shapes
     from rte.scheduler.kueue.objects import Flavor, PodSet, Workload
@@ -24,9 +26,14 @@ MOST_PODS = 1_000
 
 
 def pods_of(
-    workload: Workload, flavors: Mapping[str, Flavor], shapes: Shapes
+    workload: Workload,
+    flavors: Mapping[str, Flavor],
+    templates: Mapping[str, ResourceClaim],
+    shapes: Shapes,
 ) -> list[Promised] | str:
     """The pods that Kueue would start; a text where something about them is not known yet.
+
+    ``templates``: ResourceClaimTemplates by ``namespace/name``.
 
     Raises:
         errors.ParseError: no pods can be made of it, whatever happens.
@@ -49,11 +56,22 @@ def pods_of(
             pod = replace(pod, gang=None, gang_said=None, gang_problem="")
             if pod.shape.malformed:
                 raise errors.ParseError("template", each.name, pod.shape.malformed)
+            if lacking := missing_template(pod, templates):
+                return f"its ResourceClaimTemplate {lacking} is not there, or may not be read"
             for _ in range(number):
                 name = f"{pod.name}-{len(found)}"
                 uid = f"{pod.namespace}/{name}"
                 copy = replace(pod, name=name, uid=uid, kubelet_uid=uid)
-                found.append(Promised(pod=copy, pod_set=each.name, domain=domain))
+                claims = claims_of(copy, templates)
+                names = {entry: claim.claim.metadata.name for entry, claim in claims.items()}
+                found.append(
+                    Promised(
+                        pod=replace(copy, claim_names=names),
+                        pod_set=each.name,
+                        domain=domain,
+                        claims=tuple(claims.values()),
+                    )
+                )
     return found
 
 

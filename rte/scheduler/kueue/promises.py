@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rte.scheduler.framework.devices import KnownClaim
     from rte.scheduler.framework.objects import PodView
 
 
@@ -19,11 +20,13 @@ class Promised:
         pod: as it would be.
         pod_set: its set.
         domain: labels of the node that it goes to, as far as Kueue chose it.
+        claims: that will be made for it from templates.
     """
 
     pod: PodView
     pod_set: str
     domain: Mapping[str, str]
+    claims: tuple[KnownClaim, ...] = ()
 
 
 class Promises:
@@ -83,9 +86,9 @@ class Promises:
         """The pod has run."""
         self._forget(key, uid)
 
-    def left(self) -> list[PodView]:
+    def left(self) -> list[Promised]:
         """Pods that are still to come, of all Workloads, in the order of the promises."""
-        return [each.pod for room in self._left.values() for each in room]
+        return [each for room in self._left.values() for each in room]
 
     def _take(self, key: str, uid: str, pod_set: str, labels: Mapping[str, str]) -> None:
         if key not in self._left:

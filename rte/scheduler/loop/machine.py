@@ -7,6 +7,8 @@ back as events, so one property test can play every order of them.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.scheduler.cache.cluster import Cluster
@@ -15,12 +17,12 @@ from rte.scheduler.framework.events import Kind
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.binding import Binding
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.loop.descheduling import Descheduling
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.kubelets import Kubelets
-from rte.scheduler.loop.making_room import MakingRoom
 from rte.scheduler.loop.messages import Outcome, Post
+from rte.scheduler.loop.room.descheduling import Descheduling
+from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
 from rte.scheduler.loop.timers import Due, Timers
 from rte.scheduler.queue.queue import Queue
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Passed
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.gangs.decide import Found, Question
+    from rte.scheduler.loop.gangs.decide import Asking, Found, Question
     from rte.scheduler.loop.messages import Answer, Effect, Event
     from rte.scheduler.plugins.registry import Options
     from rte.scheduler.queue.group import Group
@@ -45,6 +47,23 @@ if TYPE_CHECKING:
 _NODES_LOADED = 100
 
 _SECOND, _MINUTE = 1.0, 60.0
+
+
+@dataclass
+class _Deciding:
+    """A decision that takes several steps.
+
+    Attributes:
+        steps: what is left of it.
+        first: nothing else is decided before it.
+        group: of the gang, if it is about one.
+        waits: for the answer to the last question.
+    """
+
+    steps: Asking[None]
+    first: bool
+    group: Group | None = None
+    waits: bool = False
 
 
 class Machine:
@@ -87,7 +106,7 @@ class Machine:
         self._patience = patience
         self.cluster = Cluster(options.pool if options else None)
         self.cycle = Cycle(self.cluster, options)
-        self.queue = Queue()
+        self.queue = Queue(takes_long=is_gang)
         self.intake = Intake(self.cluster)
         self.active = False
         self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
@@ -128,6 +147,9 @@ class Machine:
         self._watched: set[str] = set()
         self._labels_count = False
         self._effects: list[Effect] = []
+        self._deciding: _Deciding | None = None
+        self._reserving: Asking[list[Effect]] | None = None
+        self._questions = 0
         self._timers.at(0.0, Due.SECOND)
         self._timers.at(0.0, Due.MINUTE)
 
@@ -167,7 +189,22 @@ class Machine:
 
     def has_work(self) -> bool:
         """Whether ``handle(Turn(), now)`` would decide something."""
-        return self.active and not (self.queue.is_idle() and self._room.is_idle())
+        long = self._deciding
+        if not self.active or (long is not None and long.waits and long.first):
+            return False
+        if long is None:
+            return not (self.queue.is_idle() and self._room.is_idle() and self._reserving is None)
+        return not (long.waits and self.queue.is_idle(quick=True) and self._room.is_idle())
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a decision waits for the answer to a question."""
+        return self._deciding is not None and self._deciding.waits
+
+    @property
+    def is_in_the_middle(self) -> bool:
+        """Whether the next turn goes on with a decision that was begun."""
+        return self._deciding is not None and not self._deciding.waits
 
     def place(self, pod: PodView, decision: Decision, now: float) -> list[Effect]:
         """Put a decision of somebody else (the extender) in force."""
@@ -213,6 +250,9 @@ class Machine:
                 self._taken_back(event, now)
             case messages.Evicted():
                 self._evicted(event, now)
+            case messages.Solved():
+                if self._deciding is not None and event.number == self._questions:
+                    self._go_on(self._deciding, event.found)
             case messages.Planned():
                 self._effects += self._moves.planned(event, now)
                 self._watch_nominations(now)
@@ -252,6 +292,10 @@ class Machine:
             record = self.queue.push(after, self._key(after), now)
             if not known and after.nominated:
                 self._room.recover(record, now)
+                self._watch_nominations(now)
+            elif before is not None and before.nominated != after.nominated:
+                room = self._gangs.room if is_gang(record.key) else self._room
+                self._effects += room.renominated(record, now)
                 self._watch_nominations(now)
             group = self.queue.group_of(after.uid)
             if not known and group is not None and group.sleeping and not is_gang(group.key):
@@ -299,18 +343,35 @@ class Machine:
         self.active = active
         if active:
             self.queue.rouse_all()
+            return
+        # Whatever is answered now, another replica decides.
+        deciding, self._deciding, self._reserving = self._deciding, None, None
+        if deciding is not None and deciding.group is not None:
+            self.queue.again(deciding.group)
 
     # --- decisions -------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
         if not self.active or self.cycle.catch_up(_NODES_LOADED) > 0:
             return
-        group = self._gangs.urgent() or self.queue.pop()
+        long = self._deciding
+        if long is not None and not long.waits:
+            self._go_on(long)
+            return
+        if long is not None:
+            group = None if long.first else self.queue.pop(quick=True)
+        elif self._reserving is not None:
+            reserving, self._reserving = self._reserving, None
+            self._go_on(_Deciding(self._reserve(reserving, now), first=False))
+            return
+        else:
+            group = self._gangs.urgent() or self.queue.pop()
         if group is not None and is_gang(group.key):
-            self._try_gang(group, now)
+            first = self._gangs.goes_first(group.first())
+            self._go_on(_Deciding(self._try_gang(group, now), first=first, group=group))
         elif group is not None:
             self._try(group, now)
-        elif not self._room.is_idle():
+        elif not self._room.is_idle() and not (long and long.first):
             self._effects += self._room.step(now)
             self._watch_nominations(now)
 
@@ -375,24 +436,45 @@ class Machine:
         self._told(event.written, now)
         self.queue.rouse(event.uid)
 
-    def _try_gang(self, group: Group, now: float) -> None:
+    def _go_on(self, deciding: _Deciding, found: Found | None = None) -> None:
+        """Carry a decision on until it is made, asks the next question, or lets others go first."""
+        self._deciding = None
+        with suppress(StopIteration):
+            question = deciding.steps.send(found)
+            self._deciding, deciding.waits = deciding, question is not None
+            if question is not None:
+                self._questions += 1
+                self._effects.append(messages.Solve(self._questions, question))
+
+    def _try_gang(self, group: Group, now: float) -> Asking[None]:
         record = group.head()
         if record is None:
             return
         record.attempts += 1
-        places = self._gangs.decide(record.pod)
+        group.seen = self.cluster.sequence
+        places = yield from self._gangs.decide(record.pod, now)
         result = "scheduled" if places else "unschedulable"
         self._effects.append(Measured("attempts", labels=(result, self._name)))
         self._effects.append(Measured("gang_attempts", labels=(result,)))
-        for pod, decision in places:
+        for pod, decision in places or ():
             self._place(pod, decision, now)
-        if places:
+        if places or places is None:
             self.queue.again(group)
             return
-        self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
-        self._effects += self._gangs.refused(record.pod, now)
+        effects = yield from self._gangs.refused(record.pod, now)
+        self._effects += effects
+        if group.seen < 0:
+            # What may help it has happened since that was asked.
+            self.queue.again(group)
+        else:
+            self.queue.sleep(group, frozenset(), gangs.HELPED_BY)
         for each in group.pods.values():
             self._telling.refused(each, now)
+
+    def _reserve(self, steps: Asking[list[Effect]], now: float) -> Asking[None]:
+        effects = yield from steps
+        self._effects += effects
+        self._watch_nominations(now)
 
     def _place(self, pod: PodView, decision: Decision, now: float) -> None:
         self._effects += self.binding.place(pod, decision, now, self.intake.pods_seen)
@@ -458,6 +540,7 @@ class Machine:
         while events := self.cluster.drain():
             for listen in self.listeners:
                 listen(events)
+            self._note_what_helps(events)
             names = {event.node for event in events}
             for name in names:
                 self._room.changed(name)
@@ -465,6 +548,14 @@ class Machine:
                 if node in names and uid in self.queue.records:
                     self._effects += self._room.review(self.queue.records[uid], now)
             self.queue.wake(events, self._helps, self.cycle.rooms, self.cluster.sequence)
+
+    def _note_what_helps(self, events: Sequence[ClusterEvent]) -> None:
+        """What is being found out about a gang may be otherwise by now."""
+        group = self._deciding.group if self._deciding is not None else None
+        if group is None or group.head() is None:
+            return
+        if any(self._helps(event, group) is not False for event in events):
+            group.seen = -1
 
     def _helps(self, event: ClusterEvent, group: Group) -> bool | None:
         if is_gang(group.key):
@@ -516,6 +607,7 @@ class Machine:
         self.intake.judge_leases(now)
         if self.active:
             self._effects += self._gangs.second(now)
+            self._reserving = self._gangs.reserving(now)
             self._effects += self._room.reserve(now)
             self._effects += self._moves.second(now)
             self._watch_nominations(now)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rte.telemetry.effects import Measured, Said
 
@@ -91,6 +91,14 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Solved:
+    """The answer to :class:`Solve`: what its question's ``find_out`` gave."""
+
+    number: int
+    found: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """What :class:`PlanMoves` has found."""
 
@@ -132,7 +140,7 @@ class Turn:
 
 
 #: What became of effects.
-Answer: TypeAlias = Bound | TakenBack | Evicted | Planned | Moved | Reread
+Answer: TypeAlias = Bound | TakenBack | Evicted | Solved | Planned | Moved | Reread
 
 Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Answer
 
@@ -167,6 +175,24 @@ class Evict:
     pod: PodView
     node: str
     victims: tuple[PodView, ...]
+
+
+class Question(Protocol):
+    """Values, and how the answer is found out from them (the gangs' ``decide.py``)."""
+
+    def find_out(self) -> Any:
+        """The answer; it takes long, and leaves the cluster alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """Find places for pods together; answered by :class:`Solved` of the same number.
+
+    All of it is values: it may be found beside the decisions.
+    """
+
+    number: int
+    question: Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +286,6 @@ class Compare:
 #: What is told to users, operators and logs; nothing answers.
 Telling: TypeAlias = Nominate | Unschedulable | Post | GroupCondition | Measured | Said
 
-Effect: TypeAlias = Bind | TakeBack | Evict | PlanMoves | Move | Release | Read | Compare | Telling
+Effect: TypeAlias = (
+    Bind | TakeBack | Evict | Solve | PlanMoves | Move | Release | Read | Compare | Telling
+)

@@ -73,9 +73,22 @@ def _quickest(
     )
     for _, _, row in rated[:_MOST_NODES]:
         entry = cluster.rows[row]
-        if cycle.is_possible(pod, entry):
+        if is_possible(cycle, pod, entry):
             return entry
     return None
+
+
+def is_possible(cycle: Cycle, pod: PodView, entry: NodeEntry) -> bool:
+    """Whether the node would take the pod once all that ends by itself there has ended."""
+    if entry.info is None:
+        return False
+    ends = frozenset(
+        uid for uid, p in entry.pods.items() if p.deleting or not (p.mirror or p.lasting)
+    )
+    drained = entry.without(ends)
+    if cycle.profile.check(pod.shape, drained).reason:
+        return False
+    return not cycle.profile.refused_around(cycle.around(pod), pod, entry).reason
 
 
 def missing(pod: PodView, entry: NodeEntry, cycle: Cycle) -> int:

@@ -99,7 +99,7 @@ def plan_for(
     """
     if not is_settled(entry):
         return None
-    leaving = frozenset(entry.leaving)
+    leaving = entry.leaving
     after = entry.without(leaving)
     ahead = entry.ahead_of(pod)
     if ahead:

@@ -293,14 +293,22 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         """Whether another pod could still change the zone of one whose devices are chosen.
 
         The kubelet may admit them in any order. The same holds the other way round: devices are
-        chosen for a pod when all before it are confirmed.
+        chosen for a pod when all before it are confirmed. Pods that are placed at once cannot wait
+        for each other: only those that require alignment keep away from each other.
         """
         state = node.report.state if node.report else None
         if state is None or not is_exacting(pod.shape.pod, state):
             return False
+        at_once = self._devices.at_once
         if self._devices.concerns(pod.shape):
             view = node.outlook()
-            return view is not None and any(one.uid != pod.kubelet_uid for one in view.in_flight)
+            ignored = {pod.kubelet_uid}
+            if wish_of(pod.shape) is not Wish.REQUIRED:
+                ignored |= at_once
+            if view is not None and any(one.uid not in ignored for one in view.in_flight):
+                return True
+            if not at_once:
+                return False
         steered = self._steered.get(node.name)
         if not steered:
             return False
@@ -310,7 +318,9 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
                 steered.discard(uid)
         if not steered:
             del self._steered[node.name]
-        return bool(steered)
+        return any(
+            uid not in at_once or wish_of(node.pods[uid].shape) is Wish.REQUIRED for uid in steered
+        )
 
     # --- where it had better go ------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rte.scheduler.framework.columns import Columns, Mask, Rows
+    from rte.scheduler.framework.columns import Columns, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import Counts
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.terms import Term
 
 
 class InterPodAffinity(RowFilter, RowScore):
@@ -64,7 +66,7 @@ class InterPodAffinity(RowFilter, RowScore):
         out = []
         # A pod counts for an affinity only if all its terms match it.
         joined = matches.matching(own.affinity) if own.affinity else NONE
-        wanted = [_holding(term.topology_key, joined, columns) for term in own.affinity]
+        wanted = [_number(term.topology_key, joined, columns) > 0 for term in own.affinity]
         # Nobody to join yet, and the pod matches its own terms: anywhere that has the keys.
         first = not any(rows.any() for rows in wanted) and all(
             term.matches(pod, snapshot.namespaces) for term in own.affinity
@@ -73,11 +75,14 @@ class InterPodAffinity(RowFilter, RowScore):
             allowed = columns.labels(term.topology_key).of_row > 0 if first else rows
             out.append(Refusal(~allowed, "node(s) didn't match pod affinity rules"))
         for term in own.anti_affinity:
-            rows = _holding(term.topology_key, matches.matching([term]), columns)
-            out.append(Refusal(rows, "node(s) didn't match pod anti-affinity rules"))
+            found = _number(term.topology_key, matches.matching([term]), columns)
+            why = "node(s) didn't match pod anti-affinity rules"
+            matched = partial(term.matches, namespaces=snapshot.namespaces)
+            out.append(Refusal(found > 0, why, found, matched))
         for term, counts in matches.refusing.matching(pod, snapshot.namespaces):
-            rows = _holding(term.topology_key, counts, columns)
-            out.append(Refusal(rows, "node(s) didn't satisfy existing pods anti-affinity rules"))
+            found = _number(term.topology_key, counts, columns)
+            why = "node(s) didn't satisfy existing pods anti-affinity rules"
+            out.append(Refusal(found > 0, why, found, partial(_has, term)))
         return out or None
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
@@ -104,8 +109,12 @@ class InterPodAffinity(RowFilter, RowScore):
         return scaled(total)
 
 
-def _holding(key: str, counts: Counts, columns: Columns) -> Mask:
-    """Rows in a domain of the topology key that has one of these pods."""
+def _number(key: str, counts: Counts, columns: Columns) -> NDArray[np.float64]:
+    """By row, how many of these pods its domain of the topology key has."""
     column = columns.labels(key)
-    rows: Mask = (column.sums(*counts.arrays()) > 0)[column.of_row]
-    return rows
+    number: NDArray[np.float64] = column.sums(*counts.arrays())[column.of_row]
+    return number
+
+
+def _has(term: Term, pod: PodView) -> bool:
+    return term in pod.shape.company.anti_affinity

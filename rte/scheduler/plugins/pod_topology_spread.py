@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,9 +78,10 @@ class PodTopologySpread(RowFilter, RowScore):
             domains, counts = _counts(rule, pod, snapshot)
             fewest = counts[domains].min() if 0 < domains.sum() >= rule.min_domains else 0
             after = counts + int(rule.selector.matches(pod.labels))
+            excess = (after - fewest - rule.max_skew)[column.of_row]
             out += [
                 Refusal(column.of_row == 0, f"{why} (missing required label)"),
-                Refusal((after - fewest > rule.max_skew)[column.of_row], why),
+                Refusal(excess > 0, why, excess, partial(_counted, rule, pod.namespace)),
             ]
         return out
 
@@ -121,6 +123,11 @@ def _counts(rule: Spread, pod: PodView, snapshot: Snapshot) -> tuple[Mask, NDArr
     rows, numbers = snapshot.matches.matching([term], lasting=True).arrays()
     inside = eligible[rows]
     return domains, column.sums(rows[inside], numbers[inside])
+
+
+def _counted(rule: Spread, namespace: str, pod: PodView) -> bool:
+    """Whether a pod is one of those that the rule counts in its domain."""
+    return not pod.deleting and pod.namespace == namespace and rule.selector.matches(pod.labels)
 
 
 def _taking_part(rule: Spread, shape: Shape, columns: Columns) -> Mask:

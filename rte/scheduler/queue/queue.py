@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     #: All of them hold a pod refused by these plugins that is helped; None: that is open.
     RoomsOf = Callable[[ClusterEvent, frozenset[str]], Sequence[Room] | None]
 
+    _Heap = list[tuple[Order, int, Group]]
+
 #: Waiting time after a failed bind (not after "does not fit": that waits for an event).
 FIRST_BACKOFF_S = 0.1
 MOST_BACKOFF_S = 10.0
@@ -36,15 +38,22 @@ MOST_BACKOFF_S = 10.0
 class Queue:
     """All pods that wait for us: active, unschedulable until an event, or backing off.
 
+    Args:
+        takes_long: whether decisions about groups of that key take long.
+
     Attributes:
         records: UID -> record; a pod that was decided keeps its own until it is bound.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, takes_long: Callable[[bytes], bool] = lambda _: False) -> None:
+        self._takes_long = takes_long
         self.records: dict[str, Waiting] = {}
         self._groups: dict[bytes, Group] = {}
-        self._active: list[tuple[Order, int, Group]] = []
+        #: Those of which decisions are quick, and those of which they take long.
+        self._active: tuple[_Heap, _Heap] = [], []
         self._asleep: dict[tuple[Kind, frozenset[str]], Sleepers] = {}
+        #: Groups that will look only at the nodes that have changed since they fell asleep.
+        self._half_awake: dict[tuple[Kind, frozenset[str]], dict[bytes, Group]] = {}
         self._backoff: list[tuple[float, str]] = []
         self._counter = 0
 
@@ -131,24 +140,32 @@ class Queue:
         if not group.pods:
             del self._groups[group.key]
             self._out_of_sleep(group)
+            self._wide_awake(group)
         elif not group.sleeping:
             self._activate(group)
 
-    def pop(self) -> Group | None:
-        """The active group whose head is first in order; it stays in the queue."""
-        while self._active:
-            order, _, group = heapq.heappop(self._active)
+    def pop(self, *, quick: bool = False) -> Group | None:
+        """The active group whose head is first in order; it stays in the queue.
+
+        ``quick``: of those of which decisions do not take long.
+        """
+        heaps = [heap for heap in self._active[: 1 if quick else 2] if self._is_active(heap)]
+        first = min(heaps, key=lambda heap: heap[0][:2], default=None)
+        return heapq.heappop(first)[2] if first is not None else None
+
+    def is_idle(self, *, quick: bool = False) -> bool:
+        """Whether nobody is active; ``quick``: see :meth:`pop`."""
+        return not any(map(self._is_active, self._active[: 1 if quick else 2]))
+
+    def _is_active(self, heap: _Heap) -> bool:
+        """Whether anybody is; who is not any more, or not in this place, is dropped."""
+        while heap:
+            order, _, group = heap[0]
             current = self._groups.get(group.key) is group
             if current and not group.sleeping and group.head() and group.order() == order:
-                return group
-        return None
-
-    def is_idle(self) -> bool:
-        """Whether nobody is active."""
-        group = self.pop()
-        if group is not None:
-            self.again(group)
-        return group is None
+                return True
+            heapq.heappop(heap)
+        return False
 
     def again(self, group: Group) -> None:
         """Keep the group active: its next pod has a turn."""
@@ -170,6 +187,9 @@ class Queue:
             kinds: of events that can end that.
             waits_on: nodes where only what passes by itself stands in the way.
         """
+        if self._groups.get(group.key) is not group:
+            return  # its pods are gone
+        self._wide_awake(group)
         group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
         group.waits_on = waits_on
         alike = self._asleep.get((kinds, refused_by))
@@ -188,6 +208,7 @@ class Queue:
             rooms: which groups that has to be asked of.
             sequence: of the cluster after the events.
         """
+        self._widen(events, helps, rooms)
         for alike in list(self._asleep.values()):
             afresh: dict[bytes, Group] = {}
             helped: dict[bytes, Group] = {}
@@ -209,6 +230,20 @@ class Queue:
                     group.seen = sequence
                 self._rouse(group, afresh=key in afresh)
 
+    def _widen(self, events: Sequence[ClusterEvent], helps: Helps, rooms: RoomsOf) -> None:
+        """Groups that have not had their turn since they were woken look at more nodes."""
+        for (kinds, refused_by), alike in list(self._half_awake.items()):
+            for event in events:
+                if not event.kind.value & kinds.value or rooms(event, refused_by) is not None:
+                    continue
+                for group in list(alike.values()):
+                    said = helps(event, group)
+                    if said and event.node:
+                        group.helped.add(event.node)
+                    elif said is not False:
+                        self._wide_awake(group)
+                        _forget_refusals(group)
+
     def rouse(self, uid: str) -> None:
         """Look at the pod's group again, over all nodes."""
         group = self.group_of(uid)
@@ -226,9 +261,15 @@ class Queue:
     def _rouse(self, group: Group, *, afresh: bool) -> None:
         self._out_of_sleep(group)
         if afresh:
-            group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
-            group.helped = set()
+            _forget_refusals(group)
+        else:
+            self._half_awake.setdefault((group.kinds, group.refused_by), {})[group.key] = group
         self._activate(group)
+
+    def _wide_awake(self, group: Group) -> None:
+        alike = self._half_awake.get((group.kinds, group.refused_by))
+        if alike is not None and alike.pop(group.key, None) is not None and not alike:
+            del self._half_awake[group.kinds, group.refused_by]
 
     def _out_of_sleep(self, group: Group) -> None:
         group.sleeping = False
@@ -268,4 +309,11 @@ class Queue:
     def _activate(self, group: Group) -> None:
         if group.head() is not None:
             self._counter += 1
-            heapq.heappush(self._active, (group.order(), self._counter, group))
+            heap = self._active[self._takes_long(group.key)]
+            heapq.heappush(heap, (group.order(), self._counter, group))
+
+
+def _forget_refusals(group: Group) -> None:
+    """The group looks at all nodes again."""
+    group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
+    group.helped = set()

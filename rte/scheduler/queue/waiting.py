@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
 
+#: Room that somebody else makes is kept for so long, from the last word about it.
+EXTERNAL_S = 300.0
+
 
 @dataclass(slots=True)
 class Nominated:
@@ -17,6 +20,7 @@ class Nominated:
         node: its name.
         until: the moment after which it is not believed any more.
         reserved: it drains by itself; else pods were evicted.
+        external: somebody else makes room there (``rte defrag --apply``; KEP-5278).
         victims: UIDs of the pods whose end is waited for.
         missing: CPUs that its zones still lacked when it last came nearer (reserved).
     """
@@ -24,6 +28,7 @@ class Nominated:
     node: str
     until: float
     reserved: bool = False
+    external: bool = False
     victims: frozenset[str] = frozenset()
     missing: int = 0
 

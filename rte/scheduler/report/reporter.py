@@ -5,29 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import OrderedDict
+from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.kube import retry
 from rte.kube.client import STRATEGIC_PATCH
 from rte.kube.lease import micro_time
 from rte.kube.resources import EVENTS, PODS, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
+    from typing import TypeAlias
 
     from rte.kube.client import Client
     from rte.model.gang import GangKey
     from rte.scheduler.framework.objects import PodView
+
+    #: What is said of whom: UID, or path; and which part of the status.
+    _Key: TypeAlias = tuple[str, str]
+
+    #: Path and body of a patch.
+    _State: TypeAlias = tuple[str, Mapping[str, Any]]
 
 logger = logging.getLogger(__name__)
 
 #: Writes per second in the long run, and how many may be made at once after a quiet time.
 _RATE, _BURST = 200.0, 400.0
 
-#: Writes that wait; beyond it the oldest are dropped: binds matter more than what is told of them.
-_MOST_WAITING = 20_000
+#: Writes on their way at a time.
+_AT_ONCE = 8
+
+#: Events that wait; beyond it the oldest are dropped: binds matter more than what is told of them.
+_MOST_EVENTS = 20_000
+
+#: A state that could not be written is tried again after this.
+_AGAIN_S = 1.0
 
 
 #: PodGroups by the condition that says whether they were scheduled: of Kubernetes 1.37, of 1.36.
@@ -56,9 +70,10 @@ REASONS = {
 
 
 class Reporter:
-    """Writes events and conditions, a limited number each second; failures are logged.
+    """Writes states (of pods, of groups) and events, a limited number each second.
 
-    Of several conditions of one pod only the latest is written.
+    States come first, for controllers act upon them. Of several states of one object only the
+    latest is written. It is tried again until the API server answers; an event is not.
 
     Args:
         client: the API server.
@@ -72,24 +87,44 @@ class Reporter:
         self._instance = socket.gethostname()
         self._clock = clock
         self._number = 0
-        self._waiting: OrderedDict[str, tuple[str, str, Any]] = OrderedDict()
+        self._states: dict[_Key, _State] = {}
+        self._writing: set[_Key] = set()
+        self._events: deque[Mapping[str, Any]] = deque(maxlen=_MOST_EVENTS)
         self._some = asyncio.Event()
 
     async def run(self) -> None:
         """Write what waits, until cancelled."""
         allowance, at = _BURST, self._clock()
-        while True:
-            await self._some.wait()
-            while self._waiting:
+        slots = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._some.wait()
+                await slots.acquire()
                 now = self._clock()
                 allowance, at = min(_BURST, allowance + (now - at) * _RATE), now
                 if allowance < 1:
                     await asyncio.sleep((1 - allowance) / _RATE)
-                    continue
-                allowance -= 1
-                _, (method, path, body) = self._waiting.popitem(last=False)
-                await self._write(method, path, body)
-            self._some.clear()
+                work = self._next()
+                if work is None:
+                    slots.release()
+                    self._some.clear()
+                else:
+                    allowance -= 1
+                    group.create_task(work).add_done_callback(lambda _: slots.release())
+
+    def _next(self) -> Coroutine[None, None, None] | None:
+        """The next write; None: nothing waits but for what is on its way."""
+        for key in self._states:
+            if key not in self._writing:
+                self._writing.add(key)
+                return self._write_state(key, self._states.pop(key))
+        return self._write_event(self._events.popleft()) if self._events else None
+
+    def bound(self, pod: PodView) -> None:
+        """The pod is about to be bound: what was to be said of its waiting is not true any more."""
+        key = (pod.uid, "conditions")
+        self._states.pop(key, None)
+        self._writing.discard(key)
 
     def unschedulable(self, pod: PodView, message: str, reason: str = "FailedScheduling") -> None:
         """The pod fits nowhere at present: a condition (where it says something new), an event."""
@@ -127,7 +162,8 @@ class Reporter:
             "reportingController": self._controller,
             "reportingInstance": self._instance,
         }
-        self._put(str(self._number), "POST", EVENTS.path(namespace=pod.namespace), body)
+        self._events.append(body)
+        self._some.set()
 
     def nominate(self, pod: PodView, node: str) -> None:
         """Say where the pod waits for room (``status.nominatedNodeName``)."""
@@ -137,8 +173,7 @@ class Reporter:
         """Say on a PodGroup whether it was scheduled; of several only the latest is written."""
         condition = _condition(kind, status, reason, message)
         path = POD_GROUPS[kind].path(gang.name, gang.namespace, "status")
-        self._waiting.pop(path, None)
-        self._put(path, "PATCH", path, {"status": {"conditions": [condition]}})
+        self._put((path, kind), path, {"status": {"conditions": [condition]}})
 
     async def preempted(self, pod: PodView, preemptor: PodView) -> None:
         """Say on a victim why it is evicted, before it is, in kube-scheduler's words."""
@@ -153,29 +188,41 @@ class Reporter:
         """
         condition = _condition("DisruptionTarget", "True", reason, message)
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-        await self._write("PATCH", PODS.path(pod.name, pod.namespace, "status"), body)
+        await self._patch(PODS.path(pod.name, pod.namespace, "status"), body)
 
     def _status(self, pod: PodView, status: Mapping[str, Any]) -> None:
         body = {"metadata": {"uid": pod.uid}, "status": status}
-        key = f"{pod.uid}/{','.join(status)}"
-        self._waiting.pop(key, None)
-        self._put(key, "PATCH", PODS.path(pod.name, pod.namespace, "status"), body)
+        key = (pod.uid, ",".join(status))
+        self._put(key, PODS.path(pod.name, pod.namespace, "status"), body)
 
-    def _put(self, key: str, method: str, path: str, body: Mapping[str, Any]) -> None:
-        self._waiting[key] = (method, path, body)
-        if len(self._waiting) > _MOST_WAITING:
-            self._waiting.popitem(last=False)
+    def _put(self, key: _Key, path: str, body: Mapping[str, Any]) -> None:
+        self._states[key] = (path, body)
         self._some.set()
 
-    async def _write(self, method: str, path: str, body: Mapping[str, Any]) -> None:
+    async def _write_state(self, key: _Key, state: _State) -> None:
+        if await self._patch(*state):
+            await asyncio.sleep(_AGAIN_S)
+            if key in self._writing:
+                self._states.setdefault(key, state)
+        self._writing.discard(key)
+        if self._states:
+            self._some.set()
+
+    async def _patch(self, path: str, body: Mapping[str, Any]) -> bool:
+        """Whether it should be tried again."""
         try:
-            if method == "POST":
-                await self._client.create(path, body)
-            else:
-                # By the key of each condition: those of others stay.
-                await self._client.patch(path, body, kind=STRATEGIC_PATCH)
+            # By the key of each condition: those of others stay.
+            await self._client.patch(path, body, kind=STRATEGIC_PATCH)
         except errors.KubeError as error:
-            logger.debug("%s %s was not written: %s", method, path, error)
+            logger.debug("the status of %s was not written: %s", path, error)
+            return retry.is_transient(error)
+        return False
+
+    async def _write_event(self, body: Mapping[str, Any]) -> None:
+        try:
+            await self._client.create(EVENTS.path(namespace=body["metadata"]["namespace"]), body)
+        except errors.KubeError as error:
+            logger.debug("an event was not written: %s", error)
 
 
 def _condition(

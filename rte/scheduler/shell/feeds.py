@@ -28,6 +28,7 @@ from rte.kube.watch import read_event, watch
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
+from rte.scheduler.kueue.messages import TEMPLATES
 from rte.scheduler.loop.messages import Gone, Listed, Seen
 from rte.scheduler.shell import kueue
 
@@ -88,7 +89,14 @@ _DECIDED = ("device-claims", "pods")
 
 #: Served by some clusters only: that one is missing is no news.
 _MAY_BE_ABSENT = frozenset(
-    {"slices", "device-claims", "device-classes", "device-taint-rules", *GANGS}
+    {
+        "slices",
+        "device-claims",
+        "device-classes",
+        "device-taint-rules",
+        TEMPLATES,
+        *GANGS,
+    }
 )
 
 #: Items of a list that are taken in before others get a turn.

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rte import errors
 from rte.kube.client import APPLY
-from rte.kube.resources import Resource
+from rte.kube.resources import CLAIM_TEMPLATES, Resource
 from rte.scheduler.kueue.machine import TURN, Admissions
 from rte.scheduler.kueue.messages import (
     CHECKS,
     FLAVORS,
+    TEMPLATES,
     WORKLOADS,
     Activate,
     Happened,
@@ -44,6 +45,7 @@ COLLECTIONS: Final = {
     WORKLOADS: Resource(_GROUP, _VERSION, "workloads", namespaced=True),
     CHECKS: Resource(_GROUP, _VERSION, "admissionchecks"),
     FLAVORS: Resource(_GROUP, _VERSION, "resourceflavors"),
+    TEMPLATES: CLAIM_TEMPLATES,
 }
 
 #: Owns what we write (server-side apply).

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         PlanMoves,
         Release,
         Seen,
+        Solve,
         TakeBack,
         Telling,
     )
@@ -140,6 +141,9 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
+        #: Binds of one gang that are under way; and when a decision of several steps began.
+        self._together: set[asyncio.Task[Bound]] = set()
+        self._began = 0.0
         self.feeds = Feeds(
             client,
             self._told,
@@ -252,29 +256,44 @@ class Scheduler:
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
                 began = time.perf_counter()
-                together = self._turn()
-                took = time.perf_counter() - began
-                if len(together) > 1:
+                self._turn()
+                now = time.perf_counter()
+                if self._together:
                     # A decision between the binds of a gang would hold up the last of them, while
                     # the pods that are bound begin to run.
-                    await asyncio.wait(together, timeout=_TOGETHER_S)
-                elif began + took > turn_ends:
+                    await asyncio.wait(self._together, timeout=_TOGETHER_S)
+                    self._together = set()
+                elif now > turn_ends:
                     # Requests take many steps of the loop: after a long one they get more than one.
-                    await asyncio.sleep(took * _REST if took > _LONG_S else 0)
+                    await asyncio.sleep((now - began) * _REST if now - began > _LONG_S else 0)
                 else:
                     continue
                 turn_ends = time.perf_counter() + _TURN_S
 
-    def _turn(self) -> list[asyncio.Task[Bound]]:
-        """Decide; the binds that follow from it."""
-        started = time.perf_counter()
-        effects = self.machine.handle(messages.Turn(), self._clock())
-        took = time.perf_counter() - started
+    def _turn(self) -> None:
+        """Decide about one more pod, or go on with a decision that was begun."""
+        began = self._began if self.machine.is_in_the_middle else time.perf_counter()
+        self._step(messages.Turn(), began)
+
+    async def _solve(self, effect: Solve, began: float) -> None:
+        """What a decision that began then has asked is found out in a thread."""
+        found = await asyncio.to_thread(effect.question.find_out)
+        self._step(messages.Solved(effect.number, found), began)
+        self._wake.set()
+
+    def _step(self, event: Event, began: float) -> None:
+        """A step of a decision that began then."""
+        effects = self.machine.handle(event, self._clock())
+        took = time.perf_counter() - began
+        if self.machine.is_in_the_middle:
+            self._began = began
         for effect in effects:
-            if isinstance(effect, Measured) and effect.metric == "attempts":
-                self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
+            match effect:
+                case Measured(metric="attempts"):
+                    self.metrics.attempt_seconds.labels(*effect.labels).observe(took)
+                case messages.Solve():
+                    self.spawn(self._solve(effect, began))
         self._carry_out(effects)
-        return [self._binds[each.pod.uid] for each in effects if isinstance(each, messages.Bind)]
 
     def _arm(self) -> None:
         """The machine is told when its next deadline is due."""
@@ -295,10 +314,13 @@ class Scheduler:
     # --- effects ---
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
+        binds = []
         for effect in effects:
             match effect:
                 case messages.Bind():
-                    self._binds[effect.pod.uid] = self._start(self._bind(effect))
+                    self.reporter.bound(effect.pod)
+                    task = self._binds[effect.pod.uid] = self._start(self._bind(effect))
+                    binds.append(task)
                 case messages.TakeBack():
                     self.spawn(self._take_back(effect))
                 case messages.Evict() | messages.Move() | messages.Release():
@@ -309,8 +331,12 @@ class Scheduler:
                     self.spawn(self._reread(effect.node))
                 case messages.Compare():
                     self._compare(effect)
+                case messages.Solve():
+                    pass  # see _step
                 case _:
                     self._tell(effect)
+        if len(binds) > 1:
+            self._together.update(binds)
         self._arm()
 
     def _tell(self, effect: Telling) -> None:

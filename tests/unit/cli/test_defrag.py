@@ -67,6 +67,12 @@ def test_budgets_labels_and_annotations_keep_pods_where_they_are(write, capsys):
     assert main([*words, write("with.yaml", [*objects, budget])]) == 0
     moves = json.loads(capsys.readouterr().out)["moves"]
     assert "default/a-1" not in {move["pod"] for move in moves}
+    budget["spec"]["selector"] = {}
+    words = ["defrag", "-f", pod, "--bare-pods", "--from"]
+    assert main([*words, write("none.yaml", [*objects, budget])]) == 1
+    text = "no moves of 4 pods open a place (4 of them are held by disruption budgets)"
+    assert text in capsys.readouterr().out
+    words = ["defrag", "-f", pod, "--bare-pods", "-o", "json", "--from"]
     assert main([*words, write("all.yaml", objects), "-l", "app=a-0"]) == 1
     capsys.readouterr()
     for item in objects:
@@ -194,3 +200,34 @@ async def test_a_pod_that_nobody_creates_again_is_told(tmp_path, capsys):
             assert await asyncio.to_thread(main, [*words, "--timeout", "1"]) == 1
             out = capsys.readouterr()
             assert "was evicted, and no pod in its place was ready" in out.err
+
+
+async def test_what_was_kept_is_free_again_when_no_further_plan_is_known(tmp_path, capsys):
+    """The room that was made is taken by somebody who does not ask for it."""
+    async with Town(tmp_path) as town:
+        await town.node("a")
+        await town.node("b")
+        async with town.scheduler():
+            for name, cpus, node in (("p0", "5", "a"), ("p1", "3", "a"), ("p2", "8", "b")):
+                town.pod(name, cpus, owner="owner" if name == "p1" else "", node_name=node)
+                await until(lambda name=name: town.phase(name) == "Running")
+            town.pod("large", "8", schedulerName="other")
+
+            async def take_it() -> None:
+                await until(lambda: "p1" not in {p["metadata"]["name"] for p in town.pods()}, 30)
+                town.pod("p1-2", "8", owner="owner", node_name="a")
+                await until(lambda: town.phase("p1-2") == "Running", 30)
+
+            taking = asyncio.create_task(take_it())
+            words = ["defrag", "large", "--apply", "--kubeconfig", str(tmp_path / "kubeconfig")]
+            assert await asyncio.to_thread(main, [*words, "--timeout", "30"]) == 1
+            await taking
+            assert "after that no further plan is known" in capsys.readouterr().out
+            large = next(p for p in town.pods() if p["metadata"]["name"] == "large")
+            assert "nominatedNodeName" not in large["status"]
+
+
+def test_a_pod_that_has_its_place_needs_no_plan(write, capsys):
+    files = write("all.yaml", node_objects("a", (5, 3)))
+    assert main(["defrag", "a-0", "--from", files]) == 0
+    assert capsys.readouterr().out == "default/a-0 has its place already\n"

@@ -116,6 +116,9 @@ def test_nodes_without_a_report_are_not_counted(write, capsys):
     [
         (["--count", "0"], "give 1 or more"),
         (["--empty", "--after", "full=empty"], "leave --after out"),
+        (["--min-count", "2"], "give 1 to 1, the number of pods"),
+        (["--count", "3", "--min-count", "4"], "give 1 to 3"),
+        (["--count", "3", "--min-count", "0"], "give 1 to 3"),
         (["--after", "full"], "no =WHAT follows"),
         (["--after", "nobody=empty"], "there is no node 'nobody'"),
         (["--after", "full=default/nobody"], "there is no pod default/nobody on full"),

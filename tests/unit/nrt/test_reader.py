@@ -180,7 +180,6 @@ def test_a_foreign_exporters_object_is_no_problem() -> None:
     assert decoded.state is None
     assert decoded.problems == ()
     assert decoded.fingerprint == "pfp0v001abc"
-    assert decoded.fingerprint_method is nrt.Method.ALL
 
 
 @pytest.mark.parametrize("obj", [{}, {"metadata": {}}, {"metadata": {"name": ""}}, [], None, 3])

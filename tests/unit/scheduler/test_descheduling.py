@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte.placement.joint.defrag import plan_moves
-from rte.scheduler.loop import descheduling, messages
-from rte.scheduler.loop.descheduling import LABEL
+from rte.scheduler.loop import messages
+from rte.scheduler.loop.room import descheduling
+from rte.scheduler.loop.room.descheduling import LABEL
 from tests.unit.scheduler.desk import Desk
 from tests.unit.scheduler.town import Town, until
 

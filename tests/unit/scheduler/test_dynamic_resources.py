@@ -180,6 +180,27 @@ def test_a_pod_shares_what_another_has(site: Site) -> None:
     assert consumers(site.objects["device-claims", "default/shared"]) == ["a", "b"]
 
 
+def test_pods_share_a_device_by_capacity_until_it_is_used_up(site: Site) -> None:
+    memory = {"value": "80Gi", "requestPolicy": {"default": "10Gi"}}
+    site.gpus("n", 0, capacity={"memory": memory}, allowMultipleAllocations=True)
+    for name in "abc":
+        made = claim(name, uid=f"u-{name}")
+        made["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {
+            "requests": {"memory": "30Gi"}
+        }
+        site.put("device-claims", f"default/{name}", made)
+        site.user(name, wish="none", guaranteed=False)
+    results = [
+        site.objects["device-claims", f"default/{name}"]["status"]["allocation"]["devices"][
+            "results"
+        ][0]
+        for name in "ab"
+    ]
+    assert [one["consumedCapacity"] for one in results] == [{"memory": str(30 << 30)}] * 2
+    assert results[0]["shareID"] != results[1]["shareID"]
+    assert "1 node(s) without free devices" in site.waits("uid-c")
+
+
 def test_devices_come_back_with_the_claim(site: Site) -> None:
     site.gpus("n", 0)
     site.claim("p")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
 
 from rte import errors
+from rte.placement.joint.gang import place_together
 from rte.scheduler.front import fit
+from rte.scheduler.loop.gangs import desk as desks
 from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.report import shapes
 from rte.scheduler.report.metrics import SchedulerMetrics
@@ -81,6 +84,8 @@ async def test_nodes_without_an_exact_report_are_told() -> None:
         ({"pods": [pod_object()], "count": True}, "count"),
         ({"pods": [pod_object()], "topologyKey": 1}, "topologyKey"),
         ({"pods": [pod_object(), pod_object()], "count": 2}, "one pod"),
+        ({"pods": [pod_object()], "minCount": 2}, "minCount 2: of 1 pods"),
+        ({"pods": [pod_object()], "count": 2, "minCount": 3}, "minCount 3: of 2 pods"),
         ({"metadata": {}, "spec": {"containers": 1}}, "bad pod"),
         ({"spec": None}, "pod"),
         ({"pods": [{"metadata": {"name": {}}, "spec": {}}]}, ""),
@@ -133,3 +138,42 @@ def test_a_file_of_shapes_that_holds_none_is_a_usage_error(tmp_path: Path, text:
     file.write_text(text)
     with pytest.raises(errors.UsageError, match="--fit-shapes"):
         shapes.read_shapes(file)
+
+
+async def test_two_pods_of_one_name_are_no_question() -> None:
+    """Each place is told by the name of its pod."""
+    status, told = await ask(world(1), {"pods": [pod_object("a", "7"), pod_object("a", "8")]})
+    assert (status, told["error"]) == (400, "two pods are named default/a")
+
+
+async def test_long_questions_leave_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world(1)
+    running = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def long(*_: object, **__: object) -> Any:
+        # Only the loop can set this: were the question answered there, that would never be.
+        asyncio.run_coroutine_threadsafe(_set(running), loop).result(30)
+        return place_together([], [])
+
+    monkeypatch.setattr(desks, "place_together", long)
+    status, _ = await ask(made, {"pods": [pod_object("a", "7")], "count": 1})
+    assert status == 200
+    assert running.is_set()
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+async def test_questions_at_the_same_time_are_all_answered() -> None:
+    app = Application()
+    app.add_routes(fit.routes(_Running(world())))  # type: ignore[arg-type]
+
+    async def told(client: Any, count: int) -> str:
+        body = {"pods": [pod_object(cpu="4")], "count": count}
+        return str((await (await client.post("/fit", json=body)).json())["verdict"])
+
+    async with TestClient(TestServer(app)) as client:
+        found = await asyncio.gather(*(told(client, count) for count in range(1, 13)))
+    assert found == ["fits"] * 6 + ["does not fit"] * 6

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rte import placement
 from rte.scheduler.loop import messages
+from rte.scheduler.loop.gangs import decide
 from rte.scheduler.loop.messages import Bound, Outcome
 from tests.depth import scaled
 from tests.unit.scheduler.build import machine, state
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
     from random import Random
 
     from rte.model.gang import GangKey
+    from rte.scheduler.loop.gangs.decide import Asking
+
+T = TypeVar("T")
 
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 COLLECTIONS = ("pods", "nodes", "reports", "podgroups")
+
+#: Nodes that are read in one turn for a gang; one at a time in this weather.
+_AT_ONCE = decide.NODES_AT_ONCE
 
 #: Seconds after which a gang in part is released.
 GANG_TIMEOUT_S = 60.0
@@ -96,6 +103,7 @@ class Weather(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        decide.NODES_AT_ONCE = 1
         self.desk = Storm(reserve_after=30.0, gang_timeout=GANG_TIMEOUT_S)
         self.number = 0
         self.gangs: dict[str, int] = {}
@@ -321,6 +329,22 @@ class Weather(RuleBasedStateMachine):
         else:
             self.desk.evict(effect)
 
+    @rule()
+    def the_solver_takes_its_time(self) -> None:
+        self.desk.solves = False
+
+    @precondition(lambda self: not self.desk.solves)
+    @rule()
+    def the_solver_answers(self) -> None:
+        self.desk.solves = True
+        self.desk.handle(messages.Tick())
+
+    @rule(turns=st.sampled_from([1, 2, 10_000]))
+    def there_is_time_for(self, turns: int) -> None:
+        """Decisions: few between events, or as many as there are."""
+        self.desk.turns = turns
+        self.desk.handle(messages.Tick())
+
     @rule(seconds=st.sampled_from([0.2, 2.0, 15.0, 70.0]))
     def wait(self, seconds: float) -> None:
         self.desk.pass_time(seconds)
@@ -347,10 +371,11 @@ class Weather(RuleBasedStateMachine):
     @rule(rng=st.randoms(use_true_random=False))
     def kill_the_scheduler(self, rng: Random) -> None:
         """Some of the binds that were under way have come through."""
+        came_through = [effect for effect in self.desk.binds if rng.random() < 0.5]
         self.kills += 1
-        for effect in self.desk.binds:
+        for effect in came_through:
             obj = self.desk.objects.get(("pods", effect.pod.uid))
-            if obj is not None and not obj["spec"].get("nodeName") and rng.random() < 0.5:
+            if obj is not None and not obj["spec"].get("nodeName"):
                 spec = {**obj["spec"], "nodeName": effect.node}
                 self.desk.put("pods", effect.pod.uid, {**obj, "spec": spec})
         for backlog in self.desk.backlog.values():
@@ -388,12 +413,17 @@ class Weather(RuleBasedStateMachine):
             assert uid in machine.cluster.assumed or uid in machine.cluster.pods or self.desk.binds
 
     def teardown(self) -> None:
-        self.storm_passes()
+        try:
+            self.storm_passes()
+        finally:
+            decide.NODES_AT_ONCE = _AT_ONCE
 
     @rule()
     def storm_passes(self) -> None:
         """Everything arrives, every kubelet meets its pods and tells; then all must be well."""
         desk = self.desk
+        desk.solves, desk.turns = True, 10_000
+        desk.handle(messages.Tick())
         for _ in range(60):
             desk.calm()
             while desk.binds:
@@ -433,7 +463,7 @@ class Weather(RuleBasedStateMachine):
         waiting = [record.pod for record in machine.queue]
         for pod in waiting:
             if pod.gang is not None:
-                assert not machine._gangs.decide(pod), pod.name
+                assert not concluded(machine._gangs.decide(pod, desk.now)), pod.name
                 continue
             problem = machine.cycle.problem(pod).reason
             around = machine.cycle.around(pod)
@@ -457,6 +487,16 @@ class Weather(RuleBasedStateMachine):
             if due or not self.kills:
                 # Of who is gone before a restart nothing is known after it.
                 assert not bound or len(bound) >= count or name in self.whole, (name, bound)
+
+
+def concluded(steps: Asking[T]) -> T:
+    """What is decided, when each question is answered at once."""
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(question.find_out() if question else None)
+    except StopIteration as end:
+        return end.value
 
 
 Weather.TestCase.settings = settings(max_examples=scaled(30), stateful_step_count=50, deadline=None)

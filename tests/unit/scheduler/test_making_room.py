@@ -6,6 +6,8 @@ from typing import Any
 
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Evicted, Nominate
+from rte.scheduler.loop.room.plans import plan_on
+from rte.scheduler.queue.waiting import EXTERNAL_S
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -108,6 +110,88 @@ def test_a_better_place_elsewhere_is_taken_and_the_promise_given_back() -> None:
     assert desk.machine.cluster.nominations == {}
 
 
+def nominate(desk: Desk, uid: str, node: str) -> None:
+    """Somebody else says where room is being made for the pod (``rte defrag --apply``)."""
+    desk.change(uid, nominatedNodeName=node)
+
+
+def test_room_that_somebody_else_makes_is_kept_from_the_eviction_to_the_bind() -> None:
+    """The pod is known already when it is nominated, and nothing on the node ends yet."""
+    desk = desk_with("a", preempts=False)
+    moved = [desk.pod("first", "3"), desk.pod("second", "3")]
+    desk.run_all()
+    waiting = desk.pod("waiting", "6")
+    nominate(desk, waiting, "a")
+    desk.report("a")
+    assert desk.machine.cluster.nominations == {waiting: "a"}
+    thief = desk.pod("thief", "3")
+    for uid in moved:
+        desk.begin_to_end(uid)
+        desk.end(uid)
+        assert desk.where(thief) == ""
+    assert desk.where(waiting) == "a"
+
+
+def test_who_is_more_important_is_not_kept_away_by_a_nomination() -> None:
+    desk = desk_with("a", preempts=False)
+    moved = desk.pod("moved", "6")
+    desk.run_all()
+    nominate(desk, desk.pod("waiting", "6"), "a")
+    desk.begin_to_end(moved)
+    urgent = desk.pod("urgent", "6", priority=10)
+    desk.end(moved)
+    assert desk.where(urgent) == "a"
+
+
+def test_a_nomination_of_others_is_withdrawn_by_them_or_moves() -> None:
+    desk = desk_with("a", "b", preempts=False)
+    desk.pod("one", "6"), desk.pod("two", "6")
+    desk.run_all()
+    waiting = desk.pod("waiting", "6")
+    for node, found in (("a", {waiting: "a"}), ("b", {waiting: "b"}), ("", {}), ("gone", {})):
+        nominate(desk, waiting, node)
+        assert desk.machine.cluster.nominations == found
+
+
+def test_a_nomination_of_others_does_not_last_for_ever() -> None:
+    desk = desk_with("a", preempts=False)
+    desk.pod("stays", "6")
+    desk.run_all()
+    waiting = desk.pod("waiting", "6")
+    nominate(desk, waiting, "a")
+    desk.pass_time(EXTERNAL_S - 1)
+    assert desk.machine.cluster.nominations == {waiting: "a"}
+    desk.pass_time(2)
+    assert desk.machine.cluster.nominations == {}
+    assert nominated(desk) == [""]
+
+
+def test_a_nomination_of_others_ends_where_even_an_empty_node_would_not_do() -> None:
+    desk = desk_with("a", preempts=False)
+    desk.pod("stays", "6")
+    desk.run_all()
+    waiting = desk.pod("waiting", "6", **DISK)
+    nominate(desk, waiting, "a")
+    desk.label("a", disk="hdd")
+    assert desk.machine.cluster.nominations == {}
+
+
+def test_our_own_plan_comes_before_a_nomination_of_others() -> None:
+    desk = desk_with("a", "b")
+    low = desk.pod("low", "6")
+    desk.run_all()
+    (where,) = (desk.where(low),)
+    other = {"a": "b", "b": "a"}[where]
+    desk.pod("full", "6", priority=100)
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10)
+    assert desk.machine.cluster.nominations == {high: where}
+    nominate(desk, high, other)
+    assert desk.machine.cluster.nominations == {high: where}
+    desk.end(low)
+    assert desk.where(high) == where
+
+
 def test_a_successor_takes_up_the_nominations_of_the_one_before_it() -> None:
     desk = desk_with("a")
     low = desk.pod("low", "6")
@@ -118,6 +202,17 @@ def test_a_successor_takes_up_the_nominations_of_the_one_before_it() -> None:
     assert desk.machine.cluster.nominations == {high: "a"}
     desk.end(low)
     assert desk.where(high) == "a"
+
+
+def test_a_restart_forgets_no_nomination_of_others() -> None:
+    desk = desk_with("a", preempts=False)
+    desk.pod("moved", "6")
+    desk.run_all()
+    waiting = desk.pod("waiting", "6")
+    nominate(desk, waiting, "a")
+    desk.restart()
+    desk.report("a")
+    assert desk.machine.cluster.nominations == {waiting: "a"}
 
 
 def test_our_own_evictions_count_before_the_budget_says_so() -> None:
@@ -154,7 +249,9 @@ def test_pods_that_the_budget_has_counted_already_violate_it_no_more() -> None:
         "status": {"disruptionsAllowed": 0, "disruptedPods": {"db": "2026-01-01T00:00:00Z"}},
     }
     desk.put("budgets", "default/db", budget)
-    plan = desk.machine.cycle.plan_on(
+    plan = plan_on(
+        desk.machine.cycle,
+        desk.machine.cluster,
         desk.view(desk.pod("high", "6", priority=10, preemptionPolicy="Never")),
         desk.machine.cluster.nodes["a"],
     )
@@ -255,3 +352,42 @@ def test_nothing_of_a_promise_is_left_when_the_pod_is_gone() -> None:
     assert not any(entry.nominated for entry in desk.machine.cluster.nodes.values())
     assert list(desk.machine.queue) == []
     assert any(isinstance(effect, messages.Post) for effect in desk.effects)
+
+
+def test_who_is_being_evicted_for_one_pod_makes_room_for_the_next_as_well() -> None:
+    """Before the API shows the first eviction nobody else is evicted for what it leaves over."""
+    desk = Desk()
+    desk.node("a", bare=True, allocatable={"cpu": "8"})
+    for name in ("low", "other"):
+        desk.pod(name, "4", guaranteed=False, priority=1)
+    desk.answers = False
+    desk.pod("first", "3", guaranteed=False, priority=10)
+    desk.pod("second", "1", guaranteed=False, priority=10)
+    assert [len(eviction.victims) for eviction in desk.evictions] == [1]
+    assert set(desk.machine.cluster.nominations) == {"uid-first", "uid-second"}
+
+
+def test_two_pods_that_need_room_have_each_victim_evicted_once() -> None:
+    desk = Desk()
+    desk.node("a", bare=True, allocatable={"cpu": "8"})
+    for name in ("low", "other"):
+        desk.pod(name, "4", guaranteed=False, priority=1)
+    desk.answers = False
+    for name in ("first", "second"):
+        desk.pod(name, "4", guaranteed=False, priority=10)
+    evicted = [victim.name for eviction in desk.evictions for victim in eviction.victims]
+    assert sorted(evicted) == ["low", "other"]
+    assert set(desk.machine.cluster.nominations) == {"uid-first", "uid-second"}
+
+
+def test_an_eviction_that_failed_leaves_no_room_to_count_on() -> None:
+    desk = Desk()
+    desk.node("a", bare=True, allocatable={"cpu": "4"})
+    desk.pod("low", "4", guaranteed=False, priority=1)
+    desk.answers = False
+    desk.pod("first", "3", guaranteed=False, priority=10)
+    (eviction,) = desk.evictions
+    entry = desk.machine.cluster.nodes["a"]
+    assert entry.leaving == {"uid-low"}
+    desk.handle(Evicted(eviction.pod.uid, (), complete=False))
+    assert entry.leaving == frozenset()

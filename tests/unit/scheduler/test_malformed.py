@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from rte import errors, nrt
 from rte.scheduler.framework import node, objects
+from rte.scheduler.loop.reservation import is_possible
+from rte.scheduler.loop.room.plans import plan_on
 from rte.scheduler.plugins import koordinator
 from tests.depth import scaled
 from tests.unit.scheduler.build import World, pod_object, state
@@ -260,8 +262,9 @@ def test_malformed_pods(rng: random.Random) -> None:
         assert sum(counts.values()) == 3
         decision = world.cycle.decide(pod)
         assert decision.node is None or counts[""] > 0 or decision.status.uncertain
-        assert world.cycle.is_possible(pod, world.cluster.nodes["a"]) in (True, False)
-        assert world.cycle.plan_on(pod, world.cluster.nodes["a"]) is None or pod.priority
+        assert is_possible(world.cycle, pod, world.cluster.nodes["a"]) in (True, False)
+        plan = plan_on(world.cycle, world.cluster, pod, world.cluster.nodes["a"])
+        assert plan is None or pod.priority
     world.cluster.remove_pod(view.uid, 0.0)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins.default_preemption import Plan
 from tests.unit.scheduler.build import World, pod_object, state
 
@@ -53,8 +54,8 @@ def test_pod_level_resources_are_charged_and_counted_when_room_is_made() -> None
     world.pod(guaranteed=False, cpu="1", node_name="a")
     high = world.pod(guaranteed=False, cpu="1", resources=stanza, priority=10)
     assert world.why(high) == {"Insufficient cpu": 1}
-    plans = [plan for plan in world.cycle.plans(high) if isinstance(plan, Plan)]
-    assert [plan.victims for plan in plans] == [(low,)]
+    found = [plan for plan in plans(world.cycle, world.cluster, high) if isinstance(plan, Plan)]
+    assert [plan.victims for plan in found] == [(low,)]
 
 
 def test_an_infeasible_resize_counts_as_if_it_had_not_been_asked_for() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rte.k8s.selectors import parse_selector
 from rte.scheduler.framework.budgets import Budget
 from rte.scheduler.loop import reservation
+from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins import default_preemption as preemption
 from tests.unit.scheduler.build import World, machine, state
 
@@ -30,8 +31,10 @@ def running(
 
 def best(world: World, pod: PodView, *budgets: Budget) -> preemption.Plan | None:
     world.cluster.budgets = {str(number): budget for number, budget in enumerate(budgets)}
-    plans = [plan for plan in world.cycle.plans(pod) if isinstance(plan, preemption.Plan)]
-    return min(plans, key=lambda plan: plan.cost, default=None)
+    found = [
+        plan for plan in plans(world.cycle, world.cluster, pod) if isinstance(plan, preemption.Plan)
+    ]
+    return min(found, key=lambda plan: plan.cost, default=None)
 
 
 def test_victims_are_those_whose_zone_is_needed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -14,8 +15,10 @@ import pytest
 from rte import errors
 from rte.k8s.selectors import parse_text
 from rte.kube.client import STRATEGIC_PATCH
-from rte.scheduler.loop import making_room, messages
+from rte.scheduler.loop import messages
+from rte.scheduler.loop.gangs.decide import Question
 from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.room import making_room
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
 from rte.scheduler.shell.binder import Binder
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from pathlib import Path
 
+    from rte.placement.joint.gang import Answer
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.messages import Bound, Effect, Event
     from rte.scheduler.shell.service import Scheduler
@@ -97,6 +101,31 @@ async def test_nothing_is_decided_while_the_pods_of_a_gang_are_bound(
         await until(lambda: all(each["status"]["phase"] == "Running" for each in town.pods()))
     assert max(map(len, together)) == 3
     assert all(len({name[0] for name in names}) == 1 for names in together)
+
+
+async def test_while_the_solver_works_everything_else_goes_on(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solve, begun, goes_on = Question.solve, threading.Event(), threading.Event()
+
+    def when_it_may(question: Question) -> Answer:
+        begun.set()
+        goes_on.wait(timeout=60.0)
+        return solve(question)
+
+    monkeypatch.setattr(Question, "solve", when_it_may)
+    gang = "gang.scheduling.koordinator.sh"
+    marks = {f"{gang}/name": "x", f"{gang}/min-available": "2"}
+    await town.node("a", "2x16")
+    async with town.scheduler() as scheduler:
+        for number in range(2):
+            town.pod(f"x-{number}", "2", annotations=marks)
+        await until(begun.is_set)
+        patch(town, "nodes", "a", {"metadata": {"labels": {"told": "meanwhile"}}})
+        await until(lambda: "told" in scheduler.cluster.nodes["a"].info.labels)
+        assert not town.where("x-0")
+        goes_on.set()
+        await until(lambda: all(each["status"]["phase"] == "Running" for each in town.pods()))
 
 
 async def test_long_decisions_leave_requests_their_time(

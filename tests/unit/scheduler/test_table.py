@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.scheduler.cache.table import Screened, Table
 from rte.scheduler.framework.room import ZoneBound
-from rte.scheduler.loop import cycle
+from rte.scheduler.loop import candidates
 from tests.depth import scaled
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
@@ -211,7 +211,7 @@ def test_rows_come_in_the_order_of_their_keys_the_first_of_equal_ones_first(
 
 def test_many_nodes_are_decided_by_the_screen_in_best_fit_order() -> None:
     world = World()
-    for number in range(cycle.ENOUGH + 4):
+    for number in range(candidates.ENOUGH + 4):
         world.node(f"n{number}")
     held = world.pod(cpu="4", node_name="n3")
     world.admit(held, "n3")

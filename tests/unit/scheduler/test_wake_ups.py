@@ -106,6 +106,22 @@ def test_spread_pods_wake_when_the_minimum_rises(desk: Desk) -> None:
     assert desk.where(pinned) == "a"
 
 
+def test_a_pod_that_was_woken_for_one_node_hears_what_happens_before_its_turn() -> None:
+    desk = Desk()
+    for name in "ab":
+        desk.node(name, bare=True, labels={"zone": name}, allocatable={"cpu": "6"})
+    some = {"labels": {"app": "x"}, "topologySpreadConstraints": spread(), "guaranteed": False}
+    full = desk.pod("full", "6", node_name="a")
+    first = desk.pod("first", "1", **some)
+    assert desk.where(first) == "b"
+    large = desk.pod("large", "5", priority=10, preemptionPolicy="Never", **some)
+    small = desk.pod("small", "2", **some)
+    assert desk.where(large) == desk.where(small) == ""
+    # Both are woken for the node that becomes empty; the first of them raises the minimum.
+    desk.end(full)
+    assert (desk.where(large), desk.where(small)) == ("a", "b")
+
+
 def test_spread_pods_wake_when_a_counted_pod_begins_to_end(desk: Desk) -> None:
     rules = {"labels": {"app": "x"}, "topologySpreadConstraints": spread()}
     counted = desk.pod("one", node_name="a", **rules, **SOME)

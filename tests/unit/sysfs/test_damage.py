@@ -143,4 +143,4 @@ def check_consistent(found: machine.Machine) -> None:
         if cpu.online:
             assert not cpu.siblings & ~found.online
     for device in found.pci:
-        assert device.zone is None or device.zone in found.zone_by_id
+        assert device.zone is None or device.zone in {zone.id for zone in found.zones}

@@ -6,12 +6,14 @@ kept with the device.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rte.placement.dra.cel import library, tree, values
+from rte.placement.dra.cel.rewriting import NotInKubernetesError
 from rte.placement.dra.objects import Attribute
 from rte.placement.dra.verdict import Reason, Refusal
 
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 _MAX_LENGTH = 10 * 1024
 #: Answers that are kept with a device; most clusters have fewer different selectors.
 _MAX_KEPT = 32
+#: ``has(device.driver)``, which is true, and before it literals of text, where it is none. The
+#: library knows the fields of ``device`` as variables, of which nothing can be asked.
+_FIELD_TEST = re.compile(
+    r'''("""[\s\S]*?"""|\'{3}[\s\S]*?\'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')'''
+    r"|\bhas\s*\(\s*device\s*\.\s*(?:driver|allowMultipleAllocations|attributes|capacity)\s*\)"
+)
 #: What an attribute may be, by the check of a derived attribute.
 _DERIVED = ("bool", "int", "string", "dyn", "kubernetes.semver", "list")
 
@@ -137,12 +145,15 @@ def _compiled(expression: str) -> tuple[str, _Program] | str:
         return f"longer than {_MAX_LENGTH} bytes"
     check, run = library.environments()
     try:
-        checked = check.compile(expression)
-        rewritten, texts = tree.rewrite(checked.serialize())
-        program = run.deserialize(rewritten)
-    except (RuntimeError, tree.NotInKubernetesError) as error:
+        checked = check.compile(_FIELD_TEST.sub(lambda found: found[1] or "true", expression))
+        rewritten = tree.rewrite(checked.serialize())
+        program = run.deserialize(rewritten.data)
+    except (RuntimeError, NotInKubernetesError) as error:
         return _first_line(error)
-    return str(checked.return_type()), _Program(expression, program, texts)
+    for function, text in rewritten.checked:
+        if not library.understands(function, text):
+            return f"invalid {function} argument {_shown(text)}"
+    return str(checked.return_type()), _Program(expression, program, rewritten.texts)
 
 
 def _compile(expression: str, *, derived: bool) -> _Program:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qs
 
 from rte.model.quantity import NANO
 from rte.placement.dra.cel import values
@@ -191,7 +190,7 @@ def _urls() -> Iterable[Function]:
         return "" if found is None else str(found)
 
     def query(value: Any) -> dict[str, list[str]]:
-        return parse_qs(values.url_part(value).query, keep_blank_values=True)
+        return values.query_of(values.url_part(value).query)
 
     yield Function("url", "string_to_url", ("string",), "URL", values.url_of)
     yield Function("isURL", "is_url_string", ("string",), "bool", _works(values.url_of))
@@ -242,7 +241,7 @@ def _lists() -> Iterable[Function]:
     yield Function(".max", "list_max", ("list",), "dyn", lambda found: max(_of_one_type(found)))
     yield Function(".includes", "list_includes", ("dyn", "dyn"), "bool", includes)
     yield Function(".slice", "list_slice", ("list", "int", "int"), "list", cut)
-    yield Function(".flatten", "list_flatten", ("list",), "list", flatten)
+    yield Function(".flatten", "list_flatten", ("lists",), "list", flatten)
     yield Function(".flatten", "list_flatten_int", ("list", "int"), "list", flatten)
     yield Function(".distinct", "list_distinct", ("list",), "list", distinct)
     yield Function(
@@ -252,8 +251,8 @@ def _lists() -> Iterable[Function]:
 
 
 def _range(end: int) -> list[int]:
-    if end > 10_000:
-        raise ValueError("range too long")
+    if not 0 <= end <= 10_000:
+        raise ValueError("range negative or too long")
     return list(range(end))
 
 

@@ -7,6 +7,7 @@ text) and *evaluated* with those that the library can carry (:mod:`~rte.placemen
 from __future__ import annotations
 
 import itertools
+import json
 from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -68,11 +69,21 @@ def environments() -> tuple[cel.Env, cel.Env]:
     return check, run
 
 
+def understands(function: str, text: str) -> bool:
+    """Whether ``duration``, ``timestamp`` or ``matches`` can do something with a text."""
+    _, run = environments()
+    literal = json.dumps(text, ensure_ascii=False)
+    call = f'"".matches({literal})' if function == "matches" else f"{function}({literal})"
+    name: str = run.compile(call).eval(data={}).type().name()
+    return name != "ERROR"
+
+
 def _declare(library: Any, functions: Iterable[Function]) -> list[Any]:
     """The functions with Kubernetes' types, not to be run."""
     types = library.Type
     known = {name: types.AbstractType(f"kubernetes.{name}") for name in _ABSTRACT}
     known |= {"list": types.List(types.DYN), "map": types.Map(types.DYN, types.DYN)}
+    known["lists"] = types.List(known["list"])
     by_name: dict[str, list[Any]] = defaultdict(list)
     for function in functions:
         by_name[function.name.removeprefix(".")].append(
@@ -90,6 +101,7 @@ def _implement(library: Any, functions: Iterable[Function]) -> list[Any]:
     """The functions with the library's types: one overload for all that share them."""
     types = library.Type
     known = dict.fromkeys(_ABSTRACT, types.BYTES) | {"list": types.LIST, "map": types.MAP}
+    known["lists"] = types.LIST
     by_name: dict[str, list[Any]] = defaultdict(list)
     seen = set()
     for function in functions:

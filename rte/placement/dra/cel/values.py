@@ -216,6 +216,7 @@ def contains(outer: _Network, inner: _Network | _Address) -> bool:
 
 # --- URLs ----------------------------------------------------------------------------------------
 
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:.*|/.*)", re.DOTALL)
 
 
@@ -239,3 +240,13 @@ def url_hostname(value: Any) -> str:
     """The host without port and brackets, in the case in which it was written."""
     host = url_part(value).netloc.rpartition("@")[2]
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def query_of(text: str) -> dict[str, list[str]]:
+    """The values of each key of a query; pairs that are none are left out (``url.ParseQuery``)."""
+    found: dict[str, list[str]] = {}
+    for pair in text.split("&"):
+        key, _, value = pair.partition("=")
+        if pair and ";" not in pair and not _BAD_ESCAPE.search(pair):
+            found.setdefault(urls.unquote_plus(key), []).append(urls.unquote_plus(value))
+    return found

@@ -80,6 +80,20 @@ def integer(fields: Fields, number: int) -> int:
     return next((v for _, _, v in each(fields, number) if isinstance(v, int)), 0)
 
 
+def integers(fields: Fields, number: int) -> list[int]:
+    """All integers of a repeated field, packed or not."""
+    found = []
+    for _, _, value in each(fields, number):
+        if isinstance(value, int):
+            found.append(value)
+            continue
+        place = 0
+        while place < len(value):
+            one, place = _varint(value, place)
+            found.append(one)
+    return found
+
+
 def content(value: int | bytes) -> bytes:
     """The value of a field that holds a message or text."""
     if isinstance(value, int):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 PREFIX = "feature.node.kubernetes.io/"
 GROUP = "NHD_GROUP"
 MAINTENANCE = "sigproc.viasat.io/maintenance"
-TAINT = "sigproc.viasat.io/nhd_scheduler"
 VLAN, GATEWAY, RESERVED_PAGES = "DATA_PLANE_VLAN", "DATA_DEFAULT_GW", "RES_HUGEPAGES_GB"
 
 _SOCKETS = f"{PREFIX}nfd-extras-cpu.numSockets"

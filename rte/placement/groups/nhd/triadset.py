@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NHD_SCHEDULER = "nhd-scheduler"
-GROUPS, CONFIG_TYPE = "sigproc.viasat.io/nhd_groups", "sigproc.viasat.io/cfg_type"
+GROUPS = "sigproc.viasat.io/nhd_groups"
 #: What NHD wrote into pods; it means nothing to a new one.
 _WRITTEN = "sigproc.viasat.io/"
 

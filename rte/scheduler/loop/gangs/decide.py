@@ -9,18 +9,19 @@ kube-scheduler does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import STEPS, Answer, Verdict, place_together
+from rte.placement.joint.node import Member
 from rte.scheduler.loop.cycle import Decision
-from rte.scheduler.loop.gangs.ground import members_of
+from rte.scheduler.loop.gangs.ground import allowance, members_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from rte.placement.joint.fit import Missing
-    from rte.placement.joint.node import Member, Node
+    from rte.placement.joint.node import Node
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 
 Places: TypeAlias = "list[tuple[PodView, Decision]]"
 
+T = TypeVar("T")
+
+#: A decision that goes on whenever a question of it is answered; None: it asks nothing, and others
+#: may have a turn. Meanwhile the cluster may change.
+Asking: TypeAlias = "Generator[Question | None, Found | None, T]"
+
+#: Nodes that are read until others may have a turn.
+NODES_AT_ONCE = 100
+
+#: Admissions that a question about one node may cost, which is answered at once.
+_STEPS_ON_ONE = 500
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
@@ -38,12 +51,14 @@ class Attempt:
     Attributes:
         places: of enough pods; empty: there are none.
         wanted: what was asked for.
-        answer: of the solver; None where it was not asked.
+        answer: of the solver.
+        missing: a pod without a place, and what it lacks, as far as that was found out.
     """
 
     places: Places
     wanted: Wanted
-    answer: Answer | None
+    answer: Answer
+    missing: tuple[PodView, Missing] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +71,7 @@ class Question:
         members: the pods as the solver sees them.
         ahead: so many of the pods, the first, were let start before.
         steps: admissions that may be predicted.
+        explains: what a pod without a place lacks is to be found out as well.
     """
 
     wanted: Wanted
@@ -63,9 +79,10 @@ class Question:
     members: Sequence[Member]
     ahead: int = 0
     steps: int = STEPS
+    explains: bool = True
 
     def solve(self) -> Answer:
-        """The long part of a decision: it leaves the cluster alone."""
+        """Places for enough of the pods."""
         return place_together(
             self.nodes,
             self.members,
@@ -75,7 +92,7 @@ class Question:
         )
 
     def missing(self, answer: Answer) -> tuple[PodView, Missing] | None:
-        """A pod without a place, and what the nearest node lacks for it; likewise long."""
+        """A pod without a place, and what the nearest node lacks for it."""
         for pod, member in zip(self.wanted.pods, self.members, strict=True):
             if pod.uid not in answer.places:
                 found = FitTable(self.nodes).count(member).missing
@@ -83,14 +100,18 @@ class Question:
         return None
 
     def find_out(self) -> Found:
-        """Both; pods that were let start before and have lost their room are in nobody's way."""
+        """Both: the long part of a decision, which leaves the cluster alone.
+
+        Pods that were let start before and have lost their room are in nobody's way.
+        """
         answer = self.solve()
         if answer.verdict is Verdict.FITS:
             return Found(question=self, answer=answer)
         rest = self._feasible()
         if rest is not self:
             return rest.find_out()
-        return Found(question=self, answer=answer, missing=self.missing(answer))
+        missing = self.missing(answer) if self.explains else None
+        return Found(question=self, answer=answer, missing=missing)
 
     def _feasible(self) -> Question:
         """This question without those of the first pods that are proven to find no place alone."""
@@ -146,15 +167,47 @@ class Decider:
         self._cluster, self._cycle, self._ground = cluster, cycle, ground
         self._reserve, self._unreserve = reserve, unreserve
 
-    def decide(self, wanted: Wanted) -> Attempt:
-        """Places for at least as many pods as are needed, or none."""
-        return self.conclude(wanted, self.question(wanted).solve())
+    def question(
+        self,
+        wanted: Wanted,
+        own: Sequence[PodView] = (),
+        vacate: Callable[[NodeEntry], frozenset[str]] | None = None,
+    ) -> Asking[Question]:
+        """What has to be found out.
 
-    def question(self, wanted: Wanted) -> Question:
-        """What has to be found out."""
-        nodes = [node for node in self._ground.nodes(wanted.pods[0]) if _is_of(node, wanted)]
-        members = members_of(self._cluster, self._cycle, wanted.pods)
-        return Question(wanted=wanted, nodes=nodes, members=members)
+        Nodes that change while the others are read are left out.
+
+        Args:
+            wanted: pods that need places.
+            own: pods, beside those, of which promises are in nobody's way.
+            vacate: UIDs of pods of a node that are looked at as if they had ended.
+        """
+        sequence = self._cluster.sequence
+        heads = {id(pod.shape): pod for pod in wanted.pods}
+        tests = {key: allowance(self._cycle, pod) for key, pod in heads.items()}
+        allowed: dict[int, list[str]] = {key: [] for key in heads}
+        nodes = []
+        for number, entry in enumerate(list(self._cluster.nodes.values()), 1):
+            if number % NODES_AT_ONCE == 0:
+                yield None
+            if entry.changed > sequence or not _is_of(entry, wanted):
+                continue
+            ended = vacate(entry) if vacate else frozenset()
+            node = self._ground.node(entry, (*wanted.pods, *own), ended)
+            if node is not None:
+                nodes.append(node)
+                for key, allows in tests.items():
+                    if allows(entry):
+                        allowed[key].append(entry.name)
+        names = {key: frozenset(found) for key, found in allowed.items()}
+        return Question(
+            wanted=wanted,
+            nodes=sorted(nodes, key=lambda node: node.name),
+            members=[
+                Member(pod=pod.shape.as_pod(pod.uid), nodes=names[id(pod.shape)])
+                for pod in wanted.pods
+            ],
+        )
 
     def conclude(self, wanted: Wanted, answer: Answer) -> Attempt:
         """What follows from an answer; the cluster may have changed since it was asked for."""
@@ -163,28 +216,30 @@ class Decider:
             places = self._try_in_turn(wanted, self._where(answer))
         if not places and (answer.verdict is Verdict.FITS or not self._ground.is_exact()):
             places = self._greedily(wanted)
+        if not places and answer.verdict is Verdict.FITS:
+            places = self._try_in_turn(wanted, self._where(answer, settles=True))
         return Attempt(places=places, wanted=wanted, answer=answer)
 
-    def solve(self, wanted: Wanted, nodes: Sequence[Node]) -> Answer:
-        """What the solver says of these nodes."""
-        members = members_of(self._cluster, self._cycle, wanted.pods)
-        return Question(wanted=wanted, nodes=nodes, members=members).solve()
-
     def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
-        """Whether one node takes all these pods."""
+        """Whether one node takes all these pods; no, where that is hard to tell."""
         members = members_of(self._cluster, self._cycle, pods)
-        return place_together([node], members).verdict is Verdict.FITS
+        return place_together([node], members, steps=_STEPS_ON_ONE).verdict is Verdict.FITS
 
-    def _where(self, answer: Answer) -> Callable[[PodView], Decision | None]:
+    def _where(
+        self, answer: Answer, *, settles: bool = False
+    ) -> Callable[[PodView], Decision | None]:
         def choose(pod: PodView) -> Decision | None:
             entry = self._cluster.nodes.get(answer.places.get(pod.uid, ""))
-            return self._check(pod, entry) if entry is not None else None
+            return self._check(pod, entry, settles=settles) if entry is not None else None
 
         return choose
 
-    def _check(self, pod: PodView, entry: NodeEntry) -> Decision | None:
+    def _check(self, pod: PodView, entry: NodeEntry, *, settles: bool = False) -> Decision | None:
+        """``settles``: it goes there even if that is second best."""
         status = self._cycle.check(entry, pod, self._cycle.around(pod))
-        return None if status.reason else Decision(node=entry.name, status=status)
+        if status.reason and not (settles and status.second_best):
+            return None
+        return Decision(node=entry.name, status=status)
 
     def _greedily(self, wanted: Wanted) -> Places:
         entries = self._ground.entries(wanted.pods)
@@ -221,6 +276,7 @@ class Decider:
         mark = len(cluster.events)
         done: Places = []
         held: list[Any] = []
+        cluster.devices.at_once = frozenset(pod.uid for pod in wanted.pods)
         try:
             for left, pod in zip(range(len(wanted.pods), 0, -1), wanted.pods, strict=True):
                 if len(done) + left < wanted.need:
@@ -238,6 +294,7 @@ class Decider:
                 cluster.assume(pod.uid, entry.name, written)
             return done if len(done) >= wanted.need else []
         finally:
+            cluster.devices.at_once = frozenset()
             for taken in reversed(held):
                 self._unreserve(taken)
             for pod, _ in reversed(done):
@@ -246,5 +303,26 @@ class Decider:
             del cluster.events[mark:]
 
 
-def _is_of(node: Node, wanted: Wanted) -> bool:
-    return not wanted.value or node.labels.get(wanted.topology_key) == wanted.value
+def ask(question: Question) -> Asking[Found]:
+    """What is found out."""
+    found = yield question
+    if found is None:
+        raise ValueError("the question was not answered")
+    return found
+
+
+def at_once(steps: Asking[T]) -> T:
+    """What comes of steps that ask nothing; nobody else has a turn."""
+    try:
+        while next(steps) is None:
+            pass
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    raise ValueError("a question has to be answered first")
+
+
+def _is_of(entry: NodeEntry, wanted: Wanted) -> bool:
+    return not wanted.value or (
+        entry.info is not None and entry.info.labels.get(wanted.topology_key) == wanted.value
+    )

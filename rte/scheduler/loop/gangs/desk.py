@@ -9,7 +9,7 @@ from rte import errors
 from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import place_together
 from rte.scheduler.cache.cluster import Backlog
-from rte.scheduler.loop.gangs.ground import members_of, node_of, problem_of
+from rte.scheduler.loop.gangs.ground import member_of, node_of, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,34 +45,34 @@ class FitDesk:
         Raises:
             errors.UsageError: the pod can be placed nowhere, whatever the nodes.
         """
-        (member,) = self._members([pod])
+        member = self.member(pod)
         self._refresh()
         return partial(self._table.count, member)
 
-    def place(
-        self, pods: Sequence[PodView], *, min_count: int | None = None, topology_key: str = ""
-    ) -> Answer:
-        """Whether so many of the pods fit together.
-
-        Raises:
-            errors.UsageError: a pod can be placed nowhere, whatever the nodes.
-        """
-        members = self._members(pods)
+    def placing(
+        self, members: Sequence[Member], *, min_count: int | None = None, topology_key: str = ""
+    ) -> Callable[[], Answer]:
+        """Whether so many of the pods fit together; what is returned is the long part, as above."""
         self._refresh()
         nodes = sorted(self._nodes.values(), key=lambda node: node.name)
-        return place_together(nodes, members, min_count=min_count, topology_key=topology_key)
+        together = partial(place_together, min_count=min_count, topology_key=topology_key)
+        return partial(together, nodes, list(members))
 
     def left_out(self) -> int:
         """Nodes whose zones are not known exactly: they are not counted."""
         self._refresh()
         return sum(1 for e in self._cluster.nodes.values() if e.info) - len(self._nodes)
 
-    def _members(self, pods: Sequence[PodView]) -> list[Member]:
-        for pod in pods:
-            problem = problem_of(self._cycle, pod)
-            if problem:
-                raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
-        return members_of(self._cluster, self._cycle, pods)
+    def member(self, pod: PodView) -> Member:
+        """The pod as the solver sees it; that takes some time for each shape.
+
+        Raises:
+            errors.UsageError: the pod can be placed nowhere, whatever the nodes.
+        """
+        problem = problem_of(self._cycle, pod)
+        if problem:
+            raise errors.UsageError(f"{pod.key} cannot be placed anywhere: {problem}")
+        return member_of(self._cluster, self._cycle, pod)
 
     def catch_up(self, most: int | None = None) -> int:
         """Read so many of the nodes that have changed, None: all; how many are left."""

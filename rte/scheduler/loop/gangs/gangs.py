@@ -7,13 +7,15 @@ part, is completed first of all; if that is not possible for a time, its other p
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rte.placement.joint.gang import Verdict
 from rte.scheduler.framework.events import ANY, Kind
 from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
-from rte.scheduler.loop.gangs.decide import Decider
+from rte.scheduler.loop.gangs.decide import Decider, ask, at_once
 from rte.scheduler.loop.gangs.ground import Ground, problem_of
 from rte.scheduler.loop.gangs.room import GangRoom
 from rte.scheduler.loop.messages import GroupCondition, Release
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rte.model.gang import GangKey
+    from rte.placement.joint.gang import Answer
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Attempt, Found, Places, Question
+    from rte.scheduler.loop.gangs.decide import Asking, Attempt, Found, Places, Question
     from rte.scheduler.loop.gangs.unit import Tally
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.queue.group import Group
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 
 #: Admissions that may be predicted where nobody waits for the answer.
 _STEPS = 30_000
+
+#: What the pods of a gang lack is found out anew after so long at the earliest: it takes as long as
+#: a decision.
+_EXPLAIN_S = 5.0
 
 #: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
 HELPED_BY = ANY
@@ -95,6 +102,8 @@ class Gangs:
             reserve_after=options.reserve_after,
         )
         self._attempts: dict[GangKey, Attempt] = {}
+        self._explained: dict[GangKey, float] = {}
+        self._overtaken: set[GangKey] = set()
         self._in_part: dict[GangKey, float] = {}
         self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
@@ -179,23 +188,58 @@ class Gangs:
                     return group
         return None
 
-    def decide(self, pod: PodView) -> Places:
-        """Places for the gang of the pod, and for all that are placed with it."""
-        if pod.gang is None:
+    def goes_first(self, pod: PodView) -> bool:
+        """Whether nothing else is decided until the gang of the pod is.
+
+        One that has waited before is looked at beside the decisions about others, or gangs that
+        are hard to place would hold up everybody; not when these took the places found for it.
+        """
+        key = pod.gang
+        return key not in self._attempts or key in self._overtaken or key in self._in_part
+
+    def decide(self, pod: PodView, now: float) -> Asking[Places | None]:
+        """Places for the gang of the pod, and for all that are placed with it; None: what was asked
+        has been overtaken by what happened since.
+        """
+        key = pod.gang
+        if key is None:
             return []
-        tallies = self._tallies(units.unit_of(self._cluster, pod.gang))
-        if isinstance(tallies, str):
-            return []
-        before = self._set_aside(pod.uid for each in tallies for pod in each.waiting)
-        for wanted in units.wanted(self._cluster, tallies):
-            attempt = self._decider.decide(wanted)
+        for number, asked in enumerate(self._wanted(key)):
+            sequence = self._cluster.sequence
+            question = yield from self._decider.question(asked, list(self._partners(pod)))
+            known = key in self._attempts and now - self._explained[key] < _EXPLAIN_S
+            found = yield from ask(replace(question, explains=not known))
+            wanted = next(iter(self._wanted(key)[number:]), None)
+            if wanted is None or not wanted.is_like(asked):
+                return None
+            stands = self._stands(found.answer, sequence)
+            with self._set_aside(key):
+                attempt = self._decider.conclude(wanted, found.answer)
+            self._overtaken.discard(key)
+            if not attempt.places and not stands:
+                self._overtaken.add(key)
+                return None
             if attempt.places:
-                self._attempts.pop(pod.gang, None)
-                self.room.placed(pod.gang)
+                self._attempts.pop(key, None)
+                self.room.placed(key)
                 return attempt.places
-            self._attempts[pod.gang] = attempt
-        self._take_up(before)
+            if not known:
+                self._explained[key] = now
+            missing = self._attempts[key].missing if known else found.missing
+            self._attempts[key] = replace(attempt, missing=missing)
         return []
+
+    def _stands(self, answer: Answer, sequence: int) -> bool:
+        """Whether the nodes of the places are as they were when that was asked."""
+        entries = map(self._cluster.nodes.get, set(answer.places.values()))
+        return answer.verdict is not Verdict.FITS or all(
+            entry is not None and entry.changed <= sequence for entry in entries
+        )
+
+    def _wanted(self, key: GangKey) -> list[units.Wanted]:
+        """What may be asked of the solver for the gang, the most first; nothing, for now."""
+        tallies = self._tallies(units.unit_of(self._cluster, key))
+        return [] if isinstance(tallies, str) else units.wanted(self._cluster, tallies)
 
     def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
         """What has to be found out about pods that do not exist yet, were they a gang, beside those
@@ -208,7 +252,8 @@ class Gangs:
                 return f"{pod.key} can be placed nowhere: {problem}"
         before = [pod for pod in ahead if not problems[id(pod.shape)]]
         everybody = (*before, *pods)
-        question = self._decider.question(units.Wanted(pods=everybody, need=len(everybody)))
+        wanted = units.Wanted(pods=everybody, need=len(everybody))
+        question = at_once(self._decider.question(wanted))
         return replace(question, ahead=len(before), steps=_STEPS)
 
     def rehearsed(self, found: Found) -> str:
@@ -222,7 +267,7 @@ class Gangs:
                 del known[pod.uid]
         return "" if attempt.places else words.unrehearsed(found, self._cycle)
 
-    def refused(self, pod: PodView, now: float) -> list[Effect]:
+    def refused(self, pod: PodView, now: float) -> Asking[list[Effect]]:
         """The gang of the pod fits nowhere: room may be made for it."""
         attempt = self._attempts.get(pod.gang) if pod.gang else None
         tallies = self._tallies(units.unit_of(self._cluster, pod.gang)) if pod.gang else ""
@@ -231,7 +276,12 @@ class Gangs:
         if not any(each.need for each in tallies):
             # Extra pods make do with the room that there is.
             return []
-        return self.room.refused(pod.gang, attempt.wanted, now)
+        return (yield from self.room.refused(pod.gang, attempt.wanted, now))
+
+    def reserving(self, now: float) -> Asking[list[Effect]] | None:
+        """Nodes are reserved for a gang that has waited long; None: there is none."""
+        key = self.room.due(now)
+        return self.room.reserve(key, now) if key is not None else None
 
     def _tallies(self, unit: Iterable[GangKey]) -> list[Tally] | str:
         """How the gangs of a unit stand; a text where they cannot be placed yet."""
@@ -245,22 +295,25 @@ class Gangs:
             found.append(count)
         return found if any(each.waiting for each in found) else "no pod of the gang waits"
 
-    def _set_aside(self, uids: Iterable[str]) -> list[tuple[str, str, bool]]:
-        """What was promised to these pods does not stand in their own way."""
-        cluster, promised = self._cluster, []
+    @contextmanager
+    def _set_aside(self, key: GangKey) -> Iterator[None]:
+        """Meanwhile what was promised to pods of the unit does not stand in their own way."""
+        cluster = self._cluster
         mark = len(cluster.events)
-        for uid in uids:
-            node = cluster.nominations.get(uid)
-            if node is not None:
-                nomination = cluster.nodes[node].nominated[uid]
-                promised.append((uid, node, nomination.reserved))
-                cluster.unnominate(uid)
-        del cluster.events[mark:]
-        return promised
-
-    def _take_up(self, promised: Iterable[tuple[str, str, bool]]) -> None:
-        for uid, node, reserved in promised:
-            self._cluster.nominate(uid, node, reserved=reserved)
+        promised = []
+        for unit in units.unit_of(cluster, key):
+            for uid in cluster.gangs.pods.get(unit, ()):
+                node = cluster.nominations.get(uid)
+                if node is not None:
+                    promised.append((uid, node, cluster.nodes[node].nominated[uid].reserved))
+                    cluster.unnominate(uid)
+        try:
+            yield
+        finally:
+            for uid, node, reserved in promised:
+                cluster.nominate(uid, node, reserved=reserved)
+            # Nothing has happened that others should hear of.
+            del cluster.events[mark:]
 
     def helps(self, event: ClusterEvent, pod: PodView) -> bool | None:
         """Whether an event can help the gang of the pod; None: look at all nodes."""
@@ -300,8 +353,7 @@ class Gangs:
         attempt = self._attempts.get(pod.gang)
         if attempt is None:
             return f"gang {words.names(unit)} has not been tried yet"
-        nodes = self._ground.nodes(pod)
-        return words.unplaced(unit, attempt, nodes, self._cluster, self._cycle)
+        return words.unplaced(unit, attempt, self._cluster)
 
     def told(self, pod: PodView, text: str) -> list[Effect]:
         """Users are told why a pod waits: its PodGroup says so as well."""
@@ -336,7 +388,8 @@ class Gangs:
 
     def second(self, now: float) -> list[Effect]:
         """Release gangs that have been in part for too long; to be called each second."""
-        effects = self.room.second(now)
+        self.room.second(now)
+        effects: list[Effect] = []
         for key, since in list(self._in_part.items()):
             count = units.tally(self._cluster, key)
             if isinstance(count, str) or not count.is_in_part:
@@ -355,6 +408,8 @@ class Gangs:
         self._ground.forget()
         known = self._cluster.gangs.pods
         self._attempts = {key: kept for key, kept in self._attempts.items() if key in known}
+        self._overtaken &= known.keys()
+        self._explained = {key: at for key, at in self._explained.items() if key in self._attempts}
 
 
 def _release(count: Tally) -> list[Effect]:

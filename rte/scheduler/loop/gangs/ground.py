@@ -9,11 +9,12 @@ from rte.placement.joint.node import Member, Node
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.status import Status
     from rte.scheduler.loop.cycle import Cycle
 
 
@@ -60,28 +61,31 @@ class Ground:
         self._cluster = cluster
         self._known: dict[str, tuple[int, Node | None]] = {}
 
-    def nodes(
-        self, pod: PodView, vacate: Callable[[NodeEntry], frozenset[str]] | None = None
-    ) -> list[Node]:
-        """The nodes, with what was promised there to others that are not less important.
+    def node(
+        self,
+        entry: NodeEntry,
+        pods: Sequence[PodView],
+        ended: frozenset[str] = frozenset(),
+    ) -> Node | None:
+        """One node, with what was promised there to others that are not less important; None: it is
+        no place for them.
 
         Args:
-            pod: of the gang.
-            vacate: UIDs of pods of a node that are looked at as if they had ended.
+            entry: of the node.
+            pods: that are placed together; what was promised to them is in nobody's way.
+            ended: UIDs of pods of the node that are looked at as if they had ended.
         """
-        return self.nodes_of(self._cluster.nodes.values(), pod, vacate)
-
-    def nodes_of(
-        self,
-        entries: Iterable[NodeEntry],
-        pod: PodView,
-        vacate: Callable[[NodeEntry], frozenset[str]] | None = None,
-    ) -> list[Node]:
-        """Likewise some of the nodes."""
-        found = (
-            self._node(entry, pod, vacate(entry) if vacate else frozenset()) for entry in entries
-        )
-        return sorted((node for node in found if node), key=lambda node: node.name)
+        if entry.held_off:
+            return None
+        own = {pod.uid for pod in pods} if entry.nominated else frozenset()
+        ahead = [pod for pod in entry.ahead_of(pods[0]) if pod.uid not in own]
+        if not ahead and not ended:
+            known = self._known.get(entry.name)
+            if known is None or known[0] != entry.changed:
+                known = self._known[entry.name] = entry.changed, _with_endings(entry)
+            return known[1]
+        twin = entry.without(ended) if ended else entry
+        return _with_endings(twin.beside(ahead) if ahead else twin)
 
     def is_exact(self) -> bool:
         """Whether the zones of all nodes are known exactly."""
@@ -99,18 +103,6 @@ class Ground:
             return entries
         known = [entry for entry in entries if entry.report is not None]
         return known or entries
-
-    def _node(self, entry: NodeEntry, pod: PodView, ended: frozenset[str]) -> Node | None:
-        if entry.held_off:
-            return None
-        ahead = entry.ahead_of(pod)
-        if not ahead and not ended:
-            known = self._known.get(entry.name)
-            if known is None or known[0] != entry.changed:
-                known = self._known[entry.name] = entry.changed, _with_endings(entry)
-            return known[1]
-        twin = entry.without(ended) if ended else entry
-        return _with_endings(twin.beside(ahead) if ahead else twin)
 
     def forget(self) -> None:
         """Drop nodes that are gone."""
@@ -131,19 +123,27 @@ def problem_of(cycle: Cycle, pod: PodView) -> str:
 
 
 def allowed_nodes(cluster: Cluster, cycle: Cycle, pod: PodView) -> frozenset[str]:
-    """Names of the nodes that all rules but zones and totals allow.
+    """Names of the nodes that all rules but zones and totals allow, if only as second best.
 
     Rules between pods (affinity, spread, host ports) are those against the pods that run now.
     """
+    allows = allowance(cycle, pod)
+    return frozenset(name for name, entry in cluster.nodes.items() if allows(entry))
+
+
+def allowance(cycle: Cycle, pod: PodView) -> Callable[[NodeEntry], bool]:
+    """Whether all rules but zones and totals allow a node that has not changed since."""
     if problem_of(cycle, pod):
-        return frozenset()
+        return lambda _: False
     around = cycle.around(pod)
-    return frozenset(
-        name
-        for name, entry in cluster.nodes.items()
-        if cycle.profile.allows(pod.shape, entry)
-        and not cycle.profile.refused_around(around, pod, entry).reason
+    return lambda entry: (
+        cycle.profile.allows(pod.shape, entry)
+        and _may_do(cycle.profile.refused_around(around, pod, entry))
     )
+
+
+def _may_do(refusal: Status) -> bool:
+    return not refusal.reason or refusal.second_best
 
 
 def member_of(cluster: Cluster, cycle: Cycle, pod: PodView) -> Member:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from rte.placement.joint.gang import Verdict
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs import words
+from rte.scheduler.loop.gangs.decide import ask
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.plugins import default_preemption
-from rte.scheduler.queue.waiting import Nominated
+from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop.gangs.decide import Decider
+    from rte.scheduler.loop.gangs.decide import Asking, Decider
     from rte.scheduler.loop.gangs.ground import Ground
     from rte.scheduler.loop.gangs.unit import Wanted
     from rte.scheduler.loop.messages import Effect, Evicted
     from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.waiting import Waiting
 
 #: Seconds beyond its grace period that a victim may take to end.
 _LATE_S = 10.0
@@ -48,11 +50,13 @@ class _Promise:
         places: UID -> node, of its pods.
         until: the moment after which it is given up.
         reserved: the nodes drain by themselves; else ``victims`` are waited for.
+        external: somebody else makes the room.
     """
 
     places: Mapping[str, str]
     until: float
     reserved: bool
+    external: bool = False
     victims: frozenset[str] = frozenset()
 
 
@@ -104,7 +108,7 @@ class GangRoom:
         self._waiting.pop(key, None)
         self._withdraw(key)
 
-    def refused(self, key: GangKey, wanted: Wanted, now: float) -> list[Effect]:
+    def refused(self, key: GangKey, wanted: Wanted, now: float) -> Asking[list[Effect]]:
         """Enough pods are there, and too few fit: whom to evict for them, if that helps."""
         waits = self._waiting.setdefault(key, _Waits(wanted, now))
         waits.wanted = wanted
@@ -120,7 +124,10 @@ class GangRoom:
         priority = min(pod.priority for pod in wanted.pods)
         effects: list[Effect] = [Measured("preemption_attempts")]
         for going in (_leaving, self._unprotected(priority), self._lower(priority)):
-            answer = self._solve(wanted, going)
+            question = yield from self._decider.question(wanted, vacate=going)
+            answer = (yield from ask(question)).answer
+            if not all(pod.uid in self._queue for pod in wanted.pods):
+                return effects
             if answer.verdict is Verdict.FITS:
                 return effects + self._evict(key, wanted, answer, going, now)
         return effects
@@ -155,14 +162,6 @@ class GangRoom:
 
         return going
 
-    def _solve(self, wanted: Wanted, going: Callable[[NodeEntry], frozenset[str]]) -> Answer:
-        nodes = [
-            node
-            for node in self._ground.nodes(wanted.pods[0], going)
-            if not wanted.value or node.labels.get(wanted.topology_key) == wanted.value
-        ]
-        return self._decider.solve(wanted, nodes)
-
     def _evict(
         self,
         key: GangKey,
@@ -174,10 +173,14 @@ class GangRoom:
         victims: dict[str, PodView] = {}
         leaving: set[str] = set()
         for name in dict.fromkeys(answer.places.values()):
-            entry = self._cluster.nodes[name]
+            entry = self._cluster.nodes.get(name)
             members = [pod for pod in wanted.pods if answer.places.get(pod.uid) == name]
+            could_go = going(entry) - entry.leaving if entry is not None else frozenset()
+            if entry is None or not self._takes(entry, members, could_go):
+                # It has changed since that was asked; nobody is evicted in vain.
+                return []
             leaving |= entry.leaving
-            for uid in self._needed(entry, members, going(entry) - entry.leaving):
+            for uid in self._needed(entry, members, could_go):
                 for each in self._cluster.gangs.companions(entry.pods[uid]):
                     victims[each.uid] = each
         uids = frozenset(victims) | leaving
@@ -203,9 +206,7 @@ class GangRoom:
         return going
 
     def _takes(self, entry: NodeEntry, members: Sequence[PodView], going: frozenset[str]) -> bool:
-        (node,) = self._ground.nodes_of([entry], members[0], lambda _: going | entry.leaving) or (
-            None,
-        )
+        node = self._ground.node(entry, members, going | entry.leaving)
         return node is not None and self._decider.fits_on(node, members)
 
     def evicted(self, key: GangKey, event: Evicted, now: float) -> float | None:
@@ -219,8 +220,8 @@ class GangRoom:
 
     # --- reservations ----------------------------------------------------------------------------
 
-    def second(self, now: float) -> list[Effect]:
-        """Give up promises whose time is over, and reserve for who has waited long."""
+    def second(self, now: float) -> None:
+        """Give up promises whose time is over; to be called each second."""
         for key, promise in list(self._promises.items()):
             if not any(uid in self._queue for uid in promise.places):
                 self._withdraw(key)
@@ -229,26 +230,34 @@ class GangRoom:
                 waits = self._waiting.get(key)
                 if waits is not None and promise.reserved:
                     waits.since, waits.turns = now, waits.turns + 1
-                elif waits is not None:
+                elif waits is not None and not promise.external:
                     waits.preempt_after = now + _AVOID_S
                 for uid in promise.places:
                     self._queue.rouse(uid)
         for key in [key for key in self._waiting if not self._cluster.gangs.pods.get(key)]:
             del self._waiting[key]
+
+    def due(self, now: float) -> GangKey | None:
+        """The gang for which nodes are to be reserved; one at a time."""
         if not self._reserve_after or any(each.reserved for each in self._promises.values()):
-            return []
+            return None
         due = [
             (waits.turns, waits.since, key)
             for key, waits in self._waiting.items()
             if key not in self._promises and now - waits.since >= self._reserve_after
         ]
-        return self._reserve(min(due)[2], now) if due else []
+        return min(due)[2] if due else None
 
-    def _reserve(self, key: GangKey, now: float) -> list[Effect]:
-        waits = self._waiting[key]
+    def reserve(self, key: GangKey, now: float) -> Asking[list[Effect]]:
+        """Reserve nodes that drain by themselves."""
+        waits = self._waiting.get(key)
+        if waits is None:
+            return []
+        question = yield from self._decider.question(waits.wanted, vacate=_passing)
+        answer = (yield from ask(question)).answer
         pods = [pod for pod in waits.wanted.pods if pod.uid in self._queue]
-        answer = self._solve(waits.wanted, _passing) if pods else None
-        if answer is None or answer.verdict is not Verdict.FITS:
+        stands = self._cluster.nodes.keys() >= set(answer.places.values())
+        if not pods or not stands or answer.verdict is not Verdict.FITS:
             # Whoever gets nothing now comes again after those who have not had a look yet.
             waits.since, waits.turns = now, waits.turns + 1
             return []
@@ -271,12 +280,36 @@ class GangRoom:
             if record is None:
                 continue
             record.nominated = Nominated(
-                node, promise.until, reserved=promise.reserved, victims=promise.victims
+                node,
+                promise.until,
+                reserved=promise.reserved,
+                external=promise.external,
+                victims=promise.victims,
             )
             self._cluster.nominate(uid, node, reserved=promise.reserved)
-            if not promise.reserved:
+            if not promise.reserved and not promise.external:
                 effects.append(Nominate(record.pod, node))
         return effects
+
+    def renominated(self, record: Waiting, now: float) -> list[Effect]:
+        """A pod's nomination in the API has changed, by us or by somebody else (KEP-5278).
+
+        Our own plans come before those of others.
+        """
+        key, uid, node = record.pod.gang, record.pod.uid, record.pod.nominated
+        promise = self._promises.get(key) if key else None
+        if key is None or (promise is not None and not promise.external):
+            return []
+        places = dict(promise.places) if promise is not None else {}
+        places.pop(uid, None)
+        entry = self._cluster.nodes.get(node)
+        if entry is not None and entry.info is not None:
+            places[uid] = node
+        self._withdraw(key)
+        if not places:
+            return []
+        self._promise(key, _Promise(places, now + EXTERNAL_S, reserved=False, external=True))
+        return []
 
     def _withdraw(self, key: GangKey) -> None:
         promise = self._promises.pop(key, None)

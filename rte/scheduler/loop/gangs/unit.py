@@ -151,6 +151,14 @@ class Wanted:
     topology_key: str = ""
     value: str = ""
 
+    def is_like(self, other: Wanted) -> bool:
+        """Whether an answer about the one is an answer about the other."""
+        return self._terms() == other._terms()
+
+    def _terms(self) -> tuple[object, ...]:
+        pods = tuple((pod.uid, pod.shape.key) for pod in self.pods)
+        return pods, self.need, self.topology_key, self.value
+
 
 def wanted(cluster: Cluster, tallies: Sequence[Tally]) -> list[Wanted]:
     """What may be asked of the solver for these gangs, the most first."""

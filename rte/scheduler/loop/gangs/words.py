@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import Verdict
 from rte.placement.joint.wording import missing_words
-from rte.scheduler.loop.gangs.ground import member_of
 from rte.scheduler.loop.verdicts import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rte.model.gang import GangKey
-    from rte.placement.joint.node import Node
+    from rte.placement.joint.fit import Missing
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
@@ -37,17 +35,11 @@ def lacking(count: Tally) -> str:
     )
 
 
-def unplaced(
-    unit: Sequence[GangKey],
-    attempt: Attempt,
-    nodes: Sequence[Node],
-    cluster: Cluster,
-    cycle: Cycle,
-) -> str:
+def unplaced(unit: Sequence[GangKey], attempt: Attempt, cluster: Cluster) -> str:
     """Too few of the gang's pods find a place."""
     wanted, answer = attempt.wanted, attempt.answer
     head = f"{wanted.need} pods of gang {names(unit)} need a place at once"
-    if answer is None or answer.verdict is Verdict.FITS:
+    if answer.verdict is Verdict.FITS:
         return f"{head}: rules between its pods leave fewer than that"
     if answer.verdict is Verdict.CUT_OFF:
         text = f"{head}: {len(answer.places)} were found when the search was cut off"
@@ -56,8 +48,7 @@ def unplaced(
     for short in answer.shortages[:2]:
         text += f"; of {len(short.pods)} like {_named(cluster, short.pods[0])} at most "
         text += f"{short.places} find a place"
-    missing = _missing(wanted.pods, attempt, nodes, cluster, cycle)
-    return f"{text}; {missing}" if missing else text
+    return text + _one_more(attempt.missing)
 
 
 def unrehearsed(found: Found, cycle: Cycle) -> str:
@@ -66,7 +57,7 @@ def unrehearsed(found: Found, cycle: Cycle) -> str:
     before = f", {ahead} of them let start before," if ahead else ""
     head = f"of {len(pods)} pods{before}"
     if answer.verdict is Verdict.FITS:
-        return f"{head} fewer find a place at once: rules between them"
+        return f"{head} fewer find a place at once: rules between them, or their devices"
     text = f"{head} {len(answer.places)} find a place at once"
     placed = {id(pod.shape) for pod in pods if pod.uid in answer.places}
     nowhere = next((pod for pod in pods[ahead:] if id(pod.shape) not in placed), None)
@@ -76,28 +67,11 @@ def unrehearsed(found: Found, cycle: Cycle) -> str:
         text += f"; {nowhere.key}: {explain(nowhere, cycle)[0].rstrip('.')}"
     elif answer.blame:
         text += f"; to blame: {answer.blame}"
-    if found.missing is None:
-        return text
-    pod, missing = found.missing
-    return f"{text}; one more like {pod.key}: {missing_words(missing)}"
+    return text + _one_more(found.missing)
 
 
-def _missing(
-    pods: Sequence[PodView],
-    attempt: Attempt,
-    nodes: Sequence[Node],
-    cluster: Cluster,
-    cycle: Cycle,
-) -> str:
-    """What the nearest zone lacks for one pod more than were placed."""
-    answer = attempt.answer
-    placed = answer.places if answer else {}
-    left = [pod for pod in pods if pod.uid not in placed]
-    if not left:
-        return ""
-    member = member_of(cluster, cycle, left[0])
-    short = FitTable(nodes).count(member).missing
-    return f"one more like {left[0].key}: {missing_words(short)}" if short else ""
+def _one_more(missing: tuple[PodView, Missing] | None) -> str:
+    return f"; one more like {missing[0].key}: {missing_words(missing[1])}" if missing else ""
 
 
 def _named(cluster: Cluster, uid: str) -> str:

@@ -97,11 +97,6 @@ def too_large(wanted: int, current: int) -> status.StatusError:
     )
 
 
-def text_key(key: Key) -> str:
-    """The order of objects in a list."""
-    return f"{key[0]}/{key[1]}" if key[0] else key[1]
-
-
 def make_token(revision: int, last: str) -> str:
     """A continue token: the revision of the list and the last object that was shown."""
     body = {"v": "meta.k8s.io/v1", "rv": revision, "start": last + "\0"}

@@ -8,6 +8,7 @@ Values handed out are shared: treat them as read-only.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -52,7 +53,7 @@ INDEXED = ("metadata.name", "spec.nodeName")
 class Watch:
     """An asynchronous iterator of (type, object); ends when :meth:`stop` is called."""
 
-    #: A watcher that lags this far behind is cut off, as the real server does.
+    #: A watcher that lags so many changes behind is cut off, as the real server does.
     LIMIT = 20_000
 
     def __init__(self, store: Store, resource: str, selection: Selection) -> None:
@@ -61,6 +62,7 @@ class Watch:
         self.selection = selection
         self.revision = store.revision
         self._events: deque[tuple[str, Obj]] = deque()
+        self._most = self.LIMIT
         self._wake = asyncio.Event()
         self._stopped = False
 
@@ -70,15 +72,20 @@ class Watch:
         old = change.previous is not None and self.selection.matches(change.key, change.previous)
         self.revision = change.revision
         if new:
-            self.push("MODIFIED" if old else "ADDED", change.object)
+            self._push("MODIFIED" if old else "ADDED", change.object)
         elif old and change.kind == "DELETED":
-            self.push("DELETED", change.object)
+            self._push("DELETED", change.object)
         elif old and change.previous is not None:
-            self.push("DELETED", stamped(change.previous, change.revision))
+            self._push("DELETED", stamped(change.previous, change.revision))
 
-    def push(self, kind: str, obj: Obj) -> None:
-        """Queue one event."""
-        if len(self._events) >= self.LIMIT:
+    def begin_with(self, objects: Iterable[Obj]) -> None:
+        """Queue what exists already; however much it is, the watcher does not lag for it."""
+        self._events.extend(("ADDED", obj) for obj in objects)
+        self._most += len(self._events)
+        self._wake.set()
+
+    def _push(self, kind: str, obj: Obj) -> None:
+        if len(self._events) >= self._most:
             self.stop()
             return
         self._events.append((kind, obj))
@@ -142,6 +149,7 @@ class Store:
         self._history: deque[Change] = deque()
         self._limit = history
         self._objects: dict[str, dict[Key, Obj]] = {}
+        self._keys: dict[str, list[Key]] = {}
         self._watches: dict[str, dict[tuple[str, str] | None, dict[Watch, None]]] = {}
 
     def get(self, resource: str, key: Key) -> Obj | None:
@@ -152,29 +160,49 @@ class Store:
         """How many objects of a resource there are."""
         return len(self._objects.get(resource, ()))
 
-    def items(self, resource: str, revision: int | None = None) -> list[tuple[Key, Obj]]:
-        """All objects in key order, now or as they were at ``revision``.
+    def items(
+        self, resource: str, revision: int | None = None, *, namespace: str = "", after: str = ""
+    ) -> list[tuple[Key, Obj]]:
+        """Objects in key order, now or as they were at ``revision``.
+
+        Args:
+            resource: whose objects.
+            revision: None: now.
+            namespace: of this one only; empty: of all.
+            after: those behind this key (see :func:`text_key`) only.
 
         Raises:
             status.StatusError: 410, the revision has been compacted.
         """
         table = self._objects.get(resource, {})
-        if revision is not None and revision < self.revision:
-            if revision < self.compacted:
-                raise status.expired(
-                    f"The provided continue parameter is too old: {revision} ({self.compacted})"
-                )
-            table = dict(table)
-            for change in reversed(self._history):
-                if change.revision <= revision:
-                    break
-                if change.resource != resource:
-                    continue
-                if change.previous is None:
-                    table.pop(change.key, None)
-                else:
-                    table[change.key] = change.previous
-        return sorted(table.items(), key=_order)
+        keys = self._keys.get(resource, [])
+        past = {} if revision is None else self._past(resource, revision)
+        if gone := past.keys() - table.keys():
+            keys = sorted([*keys, *gone], key=text_key)
+        begin = bisect_right(keys, after, key=text_key)
+        end = len(keys)
+        if namespace:
+            # In a text "0" comes right behind "/".
+            begin = max(begin, bisect_left(keys, f"{namespace}/", key=text_key))
+            end = bisect_left(keys, f"{namespace}0", key=text_key)
+        if not past:
+            return [(key, table[key]) for key in keys[begin:end]]
+        rows = ((key, past[key] if key in past else table[key]) for key in keys[begin:end])
+        return [(key, obj) for key, obj in rows if obj is not None]
+
+    def _past(self, resource: str, revision: int) -> dict[Key, Obj | None]:
+        """What was other than now at ``revision``; None: it did not exist."""
+        if revision < self.compacted:
+            raise status.expired(
+                f"The provided continue parameter is too old: {revision} ({self.compacted})"
+            )
+        out: dict[Key, Obj | None] = {}
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            if change.resource == resource:
+                out[change.key] = change.previous
+        return out
 
     def put(self, resource: str, key: Key, obj: Obj) -> Obj:
         """Create or replace; returns the object with its new resourceVersion."""
@@ -182,6 +210,8 @@ class Store:
         self.revision += 1
         obj = stamped(obj, self.revision)
         self._objects.setdefault(resource, {})[key] = obj
+        if previous is None:
+            insort(self._keys.setdefault(resource, []), key, key=text_key)
         kind = "ADDED" if previous is None else "MODIFIED"
         self._commit(Change(self.revision, kind, resource, key, obj, previous))
         return obj
@@ -189,6 +219,8 @@ class Store:
     def delete(self, resource: str, key: Key, last: Obj | None = None) -> Obj:
         """Remove; returns the object as it was (or ``last``) with the revision of the deletion."""
         previous = self._objects[resource].pop(key)
+        keys = self._keys[resource]
+        del keys[bisect_left(keys, text_key(key), key=text_key)]
         self.revision += 1
         obj = stamped(last or previous, self.revision)
         self._commit(Change(self.revision, "DELETED", resource, key, obj, previous))
@@ -250,9 +282,9 @@ class Store:
                 watch.offer(change)
 
 
-def _order(item: tuple[Key, Obj]) -> str:
-    namespace, name = item[0]
-    return f"{namespace}/{name}" if namespace else name
+def text_key(key: Key) -> str:
+    """A key as text, by which the objects of a list are ordered."""
+    return f"{key[0]}/{key[1]}" if key[0] else key[1]
 
 
 def field_text(obj: Obj, path: str) -> str:

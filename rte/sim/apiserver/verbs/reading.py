@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rte.sim.apiserver import status
 from rte.sim.apiserver.storage import query as queries
 from rte.sim.apiserver.storage.query import Page, Query
+from rte.sim.apiserver.storage.store import text_key
 from rte.sim.apiserver.verbs import bodies
 
 if TYPE_CHECKING:
@@ -37,17 +38,15 @@ def list_page(state: State, kind: Resource, query: Query | None = None) -> Page:
     remaining: int | None = None
     token = ""
     limit = max(0, query.limit)
-    rows = state.store.items(kind.table, revision)
+    rows = state.store.items(kind.table, revision, namespace=query.namespace, after=start)
     shown = state.store.revision if revision is None else revision
     for index, (key, obj) in enumerate(rows):
-        if start and queries.text_key(key) <= start:
-            continue
         if not query.matches(key, obj):
             continue
         if limit and len(found) == limit:
-            token = queries.make_token(shown, queries.text_key(last))
+            token = queries.make_token(shown, text_key(last))
             if not query.labels and not query.fields:
-                remaining = sum(1 for k, o in rows[index:] if query.matches(k, o))
+                remaining = len(rows) - index
             break
         found.append(bodies.shown(kind, obj))
         last = key
@@ -80,8 +79,7 @@ def watch(
     query = query or Query()
     if initial or query.version in ("", "0"):
         watch = state.store.watch(kind.table, query, None)
-        for key, obj in state.store.items(kind.table):
-            if query.matches(key, obj):
-                watch.push("ADDED", obj)
+        rows = state.store.items(kind.table, namespace=query.namespace)
+        watch.begin_with(obj for key, obj in rows if query.matches(key, obj))
         return watch
     return state.store.watch(kind.table, query, queries.parse_version(query.version))

@@ -115,7 +115,9 @@ def test_required_waits_for_certainty() -> None:
 def test_an_unknown_zone_is_not_in_the_zone() -> None:
     mystery = slice_of([gpu("mystery")], name="x", pool="x")
 
-    assert aligned(ZONE_1, Wish.REQUIRED, 1, slices=(mystery,)).verdict.reason is Reason.NOT_ALIGNED
+    refused = aligned(ZONE_1, Wish.REQUIRED, 1, slices=(mystery,))
+    assert refused.verdict.reason is Reason.NOT_ALIGNED
+    assert f"is not known: the driver publishes no {NUMA}" in refused.reason
     answer = aligned(ZONE_1, Wish.PREFERRED, 5, slices=(EIGHT, mystery))
     assert devices_of(answer.verdict)[4] == "mystery"
     assert answer.alignment is Alignment.UNKNOWN

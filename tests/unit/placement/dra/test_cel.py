@@ -43,6 +43,18 @@ def answer(expression: str) -> bool | Reason:
         return refusal.reason
 
 
+#: Each side of a comparison is a comparison.
+NESTED, SUMS = "true", "1"
+for _ in range(15):
+    NESTED = f'({NESTED} ? dyn(1) : dyn("a")) == 1'
+    SUMS = f'quantity("1").add({SUMS}).compareTo(quantity("1"))'
+#: Lists of 2^40 numbers.
+DOUBLED = "v40.size() > 0"
+for number in range(40, 0, -1):
+    DOUBLED = f"cel.bind(v{number}, v{number - 1} + v{number - 1}, {DOUBLED})"
+DOUBLED = f"cel.bind(v0, [1], {DOUBLED})"
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -79,11 +91,42 @@ def answer(expression: str) -> bool | Reason:
         ('semver("1.2").major() == 1', Reason.CEL_RUNTIME),
         ('semver("v1.02", true).minor() == 2', True),
         ('isSemver("1.2")', False),
+        # What is no version is none: an error where the version is asked, no equality where not.
+        (f'{OWN}.driverVersion != "580.105.8"', True),
+        (f"{OWN}.driverVersion == {OWN}.model", Reason.CEL_RUNTIME),
+        (f"{OWN}.model == {OWN}.driverVersion", False),
+        (f"{OWN}.driverVersion == {OWN}.driverVersion", True),
+        (f"{OWN}.driverVersion == null", False),
+        (f"{SIZE}.memory == {OWN}.index", Reason.CEL_RUNTIME),
+        (f'!({OWN}.driverVersion in ["580.105.8"])', Reason.CEL_RUNTIME),
+        (f'{OWN}.driverVersion in [semver("580.105.8")]', True),
+        (f"{OWN}.absent in []", False),
+        # A sum of quantities is equal to others, but others are not equal to it.
+        (f'{SIZE}.memory.add(quantity("0")) == {SIZE}.memory', True),
+        (f'{SIZE}.memory == {SIZE}.memory.add(quantity("0"))', Reason.CEL_RUNTIME),
+        (f'{SIZE}.memory != {SIZE}.memory.add(quantity("0"))', True),
         # Types.
         (f"{OWN}.index == 3.0", True),
         (f'{OWN}.index == "3"', False),
         (f"{OWN}.model", Reason.CEL_RUNTIME),
         ('[1, "a"].size() == 2', Reason.CEL_COMPILE),
+        (f"{OWN}.index in [3, {OWN}.index]", Reason.CEL_COMPILE),
+        (f"{OWN}.index in [{OWN}.model, {OWN}.index]", True),
+        ("[?optional.of(1), 2].size() == 2", True),
+        ('{"a": 1, "b": dyn(2)}.size() == 2', Reason.CEL_COMPILE),
+        ("""'%s %d'.format(["a", 1]) == "a 1\"""", True),
+        ("[1].flatten() == [1]", Reason.CEL_COMPILE),
+        (f"[[1], [2]].flatten() == [1, 2] && {OWN}.zones.flatten() == [1, 2]", True),
+        # Literals that no function can read, whether they would be read or not.
+        ('true || duration("soon") > duration("1m")', Reason.CEL_COMPILE),
+        ('true || timestamp("now") > timestamp("2026-01-01T00:00:00Z")', Reason.CEL_COMPILE),
+        (f'true || {OWN}.model.matches("(")', Reason.CEL_COMPILE),
+        (f'{OWN}.model.matches("^H\\\\d+$")', True),
+        # Fields of the device are always there.
+        ("has(device.driver) && has( device . attributes ) && has(device.capacity)", True),
+        ("has(device.allowMultipleAllocations)", True),
+        ("'has(device.driver)' == 'true'", False),
+        ("has(device.fans)", Reason.CEL_COMPILE),
         ("device.fans == 2", Reason.CEL_COMPILE),
         ('"abc".reverse() == "cba"', Reason.CEL_COMPILE),
         # Lists and libraries.
@@ -94,9 +137,14 @@ def answer(expression: str) -> bool | Reason:
         ('cidr("10.0.0.0/8").containsIP("10.1.2.3") && ip("::1").isLoopback()', True),
         ('isIP("::ffff:1.2.3.4")', False),
         ('url("https://a.example:80/b?c=1").getPort() == "80"', True),
+        ('url("/a?b=1&c=2;d=3&e=%zz").getQuery() == {"b": ["1"]}', True),
+        ("lists.range(-1).isSorted()", Reason.CEL_RUNTIME),
         (f"cel.bind(own, {OWN}, own.index + 1 == 4)", True),
         # What goes on for ever does not.
         (FOREVER, Reason.CEL_RUNTIME),
+        (NESTED, Reason.CEL_COMPILE),
+        (DOUBLED, Reason.CEL_COMPILE),
+        (f"{SUMS} == 1", Reason.CEL_COMPILE),
         ("true" + " " * 10_240, Reason.CEL_COMPILE),
         ("", Reason.CEL_COMPILE),
         ("(" * 500 + "true" + ")" * 500, Reason.CEL_COMPILE),

@@ -99,3 +99,17 @@ def test_a_new_class_is_seen() -> None:
     assert set(fleet.fitting([claim_of(request())])) == {"n0"}
     fleet.remove_class("gpu")
     assert not fleet.fitting([claim_of(request())])
+
+
+def test_claims_that_ask_for_other_amounts_have_other_answers() -> None:
+    fleet = Fleet()
+    fleet.put_class(class_of())
+    fleet.put_node(NODES[0])
+    fleet.put_slice(slice_of([{**gpu("a"), "capacity": {"memory": {"value": "80Gi"}}}]))
+
+    def fits(memory: str) -> set[str]:
+        asked = request(capacity={"requests": {"memory": memory}})
+        return set(fleet.fitting([claim_of(asked)]))
+
+    assert fits("80Gi") == {"n0"}
+    assert not fits("81Gi")

@@ -13,6 +13,10 @@ from tests.unit.placement import build
 from tests.unit.placement.build import GPU, pool, simple
 
 
+def walk_of(state, pods, steps=1_000):
+    return ZoneWalk(state, pods, Budget(steps))
+
+
 @settings(max_examples=scaled(120), deadline=None)
 @given(used=build.used_nodes(), pods=st.lists(build.pods(), min_size=1, max_size=3))
 def test_a_walk_says_what_all_orders_say(used, pods):
@@ -22,14 +26,14 @@ def test_a_walk_says_what_all_orders_say(used, pods):
     if any(orders.refusal((kind,)) for kind in range(len(pods))):
         return
     bundle = tuple(range(len(pods)))
-    told = ZoneWalk(state, pods).admits(bundle)
+    told = walk_of(state, pods).admits(bundle)
     if told is not None:
         assert told == (orders.refusal(bundle) is None)
 
 
 def test_what_one_order_spoils_is_not_admitted():
     # 3 CPUs beside 4 leave room for 8; 4 beside 3 do as well; 8 and then both do not.
-    walk = ZoneWalk(build.node(), [simple("a", 5), simple("b", 4), simple("c", 8)])
+    walk = walk_of(build.node(), [simple("a", 5), simple("b", 4), simple("c", 8)])
     assert walk.admits((0, 1))
     assert walk.admits((1, 2))
     assert walk.admits((0, 1, 2)) is False
@@ -37,11 +41,11 @@ def test_what_one_order_spoils_is_not_admitted():
 
 def test_devices_without_a_zone_and_spreading_pods_are_left_to_predictions():
     loose = build.node(devices={GPU: pool(None, None)})
-    assert ZoneWalk(loose, [simple("a", gpus=2)]).admits((0, 0)) is None
+    assert walk_of(loose, [simple("a", gpus=2)]).admits((0, 0)) is None
     spread = build.node(policy="best-effort")
-    assert ZoneWalk(spread, [simple("a", 5)]).admits((0, 0)) is True
-    assert ZoneWalk(spread, [simple("a", 5)]).admits((0, 0, 0)) is None
-    assert ZoneWalk(build.node(policy="none"), [simple("a", 1)]).admits((0,)) is None
+    assert walk_of(spread, [simple("a", 5)]).admits((0, 0)) is True
+    assert walk_of(spread, [simple("a", 5)]).admits((0, 0, 0)) is None
+    assert walk_of(build.node(policy="none"), [simple("a", 1)]).admits((0,)) is None
 
 
 @settings(max_examples=scaled(300), deadline=None)

@@ -442,19 +442,6 @@ def test_an_unknown_numa_policy_is_named():
         read(numa={"numaTopologyPolicy": "None"})
 
 
-def test_the_kubelets_full_pcpus_only_is_stronger_than_a_label():
-    assert (
-        kpod.node_bind_policy("SpreadByPCPUs", "static", {"full-pcpus-only": "true"})
-        == k.FULL_PCPUS
-    )
-    assert (
-        kpod.node_bind_policy("SpreadByPCPUs", "none", {"full-pcpus-only": "true"})
-        == k.SPREAD_BY_PCPUS
-    )
-    assert kpod.node_bind_policy("FullPCPUsOnly", "none", {}) == k.FULL_PCPUS
-    assert kpod.node_bind_policy("", "static", {}) == ""
-
-
 def test_a_pod_level_limit_bounds_the_burst():
     pools = {0: bits.parse_list("0-3")}
     pod = Pod(uid="u", qos=QOS.BURSTABLE, containers=(), pod_requests={}, pod_limits={"cpu": 4000})

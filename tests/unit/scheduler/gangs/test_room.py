@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rte.scheduler.loop import messages
+from rte.scheduler.queue.waiting import EXTERNAL_S
 from tests.unit.scheduler.gangs.build import Square
 
 
@@ -47,6 +48,41 @@ def test_the_room_that_was_made_is_kept_for_the_whole_gang() -> None:
     assert not desk.where(rival)
     desk.end(low[1])
     assert desk.placed(uids) == 2
+
+
+def test_room_that_somebody_else_makes_is_kept_for_the_gang() -> None:
+    """As ``rte defrag --apply`` does it: each pod of the gang is nominated."""
+    desk = Square(1, preempts=False)
+    moved = [desk.pod(f"moved{n}", cpu) for n, cpu in enumerate("78")]
+    desk.run_all()
+    desk.group("g", 2)
+    uids = desk.members("g", ["7", "8"])
+    for uid in uids:
+        desk.change(uid, nominatedNodeName="n0")
+    assert desk.machine.cluster.nominations == dict.fromkeys(uids, "n0")
+    rival = desk.pod("rival", "2")
+    for uid in moved:
+        desk.end(uid)
+        assert not desk.where(rival)
+    assert desk.placed(uids) == 2
+    assert desk.machine.cluster.nominations == {}
+
+
+def test_room_that_somebody_else_makes_for_a_gang_is_withdrawn_or_lapses() -> None:
+    desk = Square(2, preempts=False)
+    for number in range(4):
+        desk.pod(f"stays{number}", "7")
+    desk.run_all()
+    desk.group("g", 2)
+    uids = desk.members("g", ["7", "8"])
+    for uid in uids:
+        desk.change(uid, nominatedNodeName="n0")
+    desk.change(uids[0], nominatedNodeName="n1")
+    assert desk.machine.cluster.nominations == {uids[0]: "n1", uids[1]: "n0"}
+    desk.change(uids[0], nominatedNodeName=None)
+    assert desk.machine.cluster.nominations == {uids[1]: "n0"}
+    desk.pass_time(EXTERNAL_S + 2)
+    assert desk.machine.cluster.nominations == {}
 
 
 def test_victims_that_do_not_end_are_not_waited_for_for_ever() -> None:

@@ -10,6 +10,7 @@ from rte.scheduler.kueue.machine import Admissions
 from rte.scheduler.kueue.messages import (
     CHECKS,
     FLAVORS,
+    TEMPLATES,
     WORKLOADS,
     Activate,
     Happened,
@@ -63,7 +64,8 @@ class Quota:
         self.asked: list[Solve] = []
         self.answers = True
         self.loses_checks = False
-        self.first_listed = (CHECKS, FLAVORS, WORKLOADS)
+        self.templates: dict[str, dict[str, Any]] = {}
+        self.first_listed = (CHECKS, FLAVORS, TEMPLATES, WORKLOADS)
         self.writes = True
         self.effects: list[Effect] = []
         self.requeue: dict[str, float] = {}
@@ -80,7 +82,12 @@ class Quota:
         self.desk.restart()
         # It asks the scheduler that it runs beside.
         self.machine._scheduler = self.desk.machine
-        tables = {CHECKS: self.checks, FLAVORS: self.flavors, WORKLOADS: self.workloads}
+        tables = {
+            CHECKS: self.checks,
+            FLAVORS: self.flavors,
+            TEMPLATES: self.templates,
+            WORKLOADS: self.workloads,
+        }
         for collection in self.first_listed:
             table = tables[collection]
             for obj in table.values():
@@ -96,6 +103,12 @@ class Quota:
 
     def flavor(self, name: str, **spec: Any) -> None:
         self._put(FLAVORS, self.flavors, name, {"metadata": {"name": name}, "spec": spec})
+
+    def template(self, claim: dict[str, Any]) -> None:
+        """From it such claims are made."""
+        metadata = claim["metadata"]
+        body = {"metadata": metadata, "spec": {"spec": claim["spec"]}}
+        self._put(TEMPLATES, self.templates, f"default/{metadata['name']}", body)
 
     def workload(
         self,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rte.scheduler.kueue import machine as machines
 from rte.scheduler.kueue.messages import CHECKS, FLAVORS, WORKLOADS, Judge
 from rte.scheduler.loop.messages import Bound, Leading, Outcome
+from tests.unit.scheduler import gpus
 from tests.unit.scheduler.build import state
 from tests.unit.scheduler.kueue.quota import CHECK, Quota, pod_set
 
@@ -452,3 +455,74 @@ def test_the_more_important_one_goes_first() -> None:
     made.settle()
     assert made.state(high)["state"] == "Ready"
     assert made.state(low)["state"] == "Pending"
+
+
+# --- devices of DRA: two GPUs on each of n0's zones ---
+
+
+def quota_with_gpus(*zones: int, **options: float) -> Quota:
+    made = quota(**options)
+    made.desk.put("device-classes", "gpu", gpus.gpu_class())
+    made.desk.put("slices", "n0-gpus", gpus.slice_of("n0", zones or (0, 0, 1, 1)))
+    return made
+
+
+def with_gpu(template: str = "gpu", **options: Any) -> dict[str, Any]:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return pod_set(resourceClaims=claims, **options)
+
+
+def test_claims_that_templates_will_make_are_judged_before_they_exist() -> None:
+    made = quota_with_gpus(hold_s=0.0)
+    made.template(gpus.claim("gpu"))
+    three = made.workload("three", with_gpu(count=3, cpu="2"))
+    made.settle()
+    assert made.state(three)["state"] == "Ready"
+    assert made.desk.machine.cluster.devices.claims == {}
+    # One GPU is left beside those that are promised.
+    two = made.workload("two", with_gpu(count=2, cpu="1"))
+    made.settle()
+    assert made.conditions(two) == {"Evicted"}
+    one = made.workload("one", with_gpu(count=1, cpu="1"))
+    made.settle()
+    assert made.state(one)["state"] == "Ready"
+
+
+@pytest.mark.parametrize(("zone", "state"), [(0, "Ready"), (1, "Pending")])
+def test_devices_have_to_be_beside_the_cpus_where_that_is_required(zone: int, state: str) -> None:
+    """The kubelet gives CPUs of zone 0 first."""
+    made = quota_with_gpus(zone, zone, hold_s=0.0)
+    made.template(gpus.claim("gpu"))
+    required = with_gpu()
+    required["template"]["metadata"]["annotations"] = {gpus.ALIGNMENT: "required"}
+    key = made.workload("w", required)
+    made.settle()
+    assert made.state(key)["state"] == state
+
+
+def test_a_template_that_is_missing_is_named_and_waited_for() -> None:
+    made = quota_with_gpus()
+    key = made.workload("w", with_gpu("big"))
+    made.settle()
+    assert made.state(key)["state"] == "Pending"
+    assert "ResourceClaimTemplate default/big is not there" in made.state(key)["message"]
+    made.pass_time(6.0)
+    made.template(gpus.claim("big", 5))
+    made.pass_time(1.0)
+    assert made.state(key)["state"] == "Pending"
+    assert "device" in made.state(key)["message"]
+    made.template(gpus.claim("big", 2))
+    made.pass_time(1.0)
+    assert made.state(key)["state"] == "Ready"
+
+
+def test_promised_devices_are_known_after_a_restart() -> None:
+    made = quota_with_gpus(hold_s=0.0)
+    made.template(gpus.claim("gpu", 3))
+    first = made.workload("first", with_gpu())
+    made.settle()
+    assert made.state(first)["state"] == "Ready"
+    made.restart()
+    second = made.workload("second", with_gpu())
+    made.settle()
+    assert made.conditions(second) == {"Evicted"}

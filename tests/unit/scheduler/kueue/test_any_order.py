@@ -105,10 +105,10 @@ class Admission(RuleBasedStateMachine):
                 if "Finished" in quota.conditions(key):
                     continue
                 found = machines.pods.pods_of(
-                    machines.objects.read_workload(body), {}, quota.desk.machine.cluster.shapes
+                    machines.objects.read_workload(body), {}, {}, quota.desk.machine.cluster.shapes
                 )
                 assert isinstance(found, list)
-                ahead = quota.machine._promises.left()
+                ahead = [each.pod for each in quota.machine._promises.left()]
                 question = quota.desk.machine.rehearse(ahead, [each.pod for each in found])
                 assert not isinstance(question, str)
                 assert quota.desk.machine.rehearsed(question.find_out()), key

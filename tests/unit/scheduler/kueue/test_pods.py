@@ -41,7 +41,7 @@ def assigned(**assignment: Any) -> dict[str, Any]:
 
 
 def pods(obj: dict[str, Any]) -> list[Promised]:
-    found = pods_of(read_workload(obj), flavors(), Shapes())
+    found = pods_of(read_workload(obj), flavors(), {}, Shapes())
     assert not isinstance(found, str), found
     return found
 
@@ -120,7 +120,7 @@ def test_a_topology_assignment_says_where_how_many_go() -> None:
 )
 def test_an_assignment_that_contradicts_itself_is_waited_for(part: dict[str, Any]) -> None:
     given = assigned(topologyAssignment={"levels": ["rack"], "slices": [part]})
-    found = pods_of(read_workload(workload(pod_set(count=3), admission=given)), {}, Shapes())
+    found = pods_of(read_workload(workload(pod_set(count=3), admission=given)), {}, {}, Shapes())
     assert isinstance(found, str)
     assert "topologyAssignment" in found
 
@@ -139,7 +139,7 @@ def test_gates_are_gone_when_the_pods_are_placed() -> None:
 
 
 def test_more_pods_than_can_be_judged_are_told() -> None:
-    found = pods_of(read_workload(workload(pod_set(count=MOST_PODS + 1))), {}, Shapes())
+    found = pods_of(read_workload(workload(pod_set(count=MOST_PODS + 1))), {}, {}, Shapes())
     assert found == f"it has more than {MOST_PODS} pods"
 
 

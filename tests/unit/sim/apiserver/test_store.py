@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rte.sim.apiserver import Query
 from rte.sim.apiserver.status import StatusError
-from rte.sim.apiserver.storage.store import Obj, Store
+from rte.sim.apiserver.storage.store import Obj, Store, Watch, text_key
 
 _WRITES = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["put", "del"])), max_size=30)
 
@@ -39,6 +39,30 @@ def test_a_list_at_an_old_revision_shows_what_was_there(writes: list[tuple[str, 
     tables = play(store, writes)
     for offset, table in enumerate(tables):
         assert {k[1]: o for k, o in store.items("things", first + offset)} == table
+
+
+_KEYS = st.tuples(st.sampled_from(["", "a", "a-b", "b"]), st.sampled_from(["a", "b-", "b.c"]))
+
+
+@given(st.lists(_KEYS, max_size=30), st.integers(0, 30), st.sampled_from(["", "a", "b"]), _KEYS)
+def test_a_part_of_a_list_is_the_whole_cut(
+    writes: list[tuple[str, str]], back: int, namespace: str, after: tuple[str, str]
+) -> None:
+    store = Store()
+    for key in writes:
+        if store.get("things", key) is None:
+            store.put("things", key, obj(key[1]))
+        else:
+            store.delete("things", key)
+    revision = max(1, store.revision - back)
+    whole = store.items("things", revision)
+    assert [text_key(key) for key, _ in whole] == sorted(text_key(key) for key, _ in whole)
+    start = text_key(after)
+    assert store.items("things", revision, namespace=namespace, after=start) == [
+        (key, one)
+        for key, one in whole
+        if text_key(key) > start and (not namespace or key[0] == namespace)
+    ]
 
 
 @given(_WRITES, st.integers(0, 30))
@@ -94,3 +118,12 @@ async def test_a_stopped_watch_ends_the_iteration_after_what_is_queued() -> None
     store.put("things", ("", "b"), obj("b"))
     assert [o["metadata"]["name"] async for _, o in watch] == ["a"]
     assert store.watches() == []
+
+
+async def test_only_changes_count_as_lag() -> None:
+    store = Store()
+    watch = store.watch("things", Query(), None)
+    watch.begin_with(obj(str(number)) for number in range(Watch.LIMIT + 1))
+    store.put("things", ("", "a"), obj("a"))
+    assert not watch.stopped
+    assert len(watch.pending()) == Watch.LIMIT + 2

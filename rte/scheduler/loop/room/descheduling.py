@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.joint.gang import Verdict
-from rte.scheduler.loop import moves
 from rte.scheduler.loop.gangs.ground import member_of, snapshot
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import Move, PlanMoves, Post
+from rte.scheduler.loop.room import moves
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.making_room import MakingRoom
     from rte.scheduler.loop.messages import Effect, Moved, Planned
+    from rte.scheduler.loop.room.making_room import MakingRoom
     from rte.scheduler.queue.queue import Queue
     from rte.scheduler.queue.waiting import Waiting
 

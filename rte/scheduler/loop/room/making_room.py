@@ -13,8 +13,9 @@ from rte.scheduler.framework.node import NodeEntry
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import Evict, Nominate, Post
+from rte.scheduler.loop.room import plans
 from rte.scheduler.plugins import default_preemption
-from rte.scheduler.queue.waiting import Nominated
+from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ class MakingRoom:
         if record is None or not self._may(record, now):
             return []
         avoid = frozenset(name for name, until in record.avoid.items() if until > now)
-        plans = self._cycle.plans(record.pod, avoid)
-        self._search = _Search(record, plans, self._cluster.sequence)
+        found = plans.plans(self._cycle, self._cluster, record.pod, avoid)
+        self._search = _Search(record, found, self._cluster.sequence)
         return [Measured("preemption_attempts")]
 
     def _may(self, record: Waiting, now: float) -> bool:
@@ -172,7 +173,8 @@ class MakingRoom:
         return self._carry_out(record, plan, now)
 
     def _plan_again(self, pod: PodView, entry: NodeEntry) -> Plan | None:
-        return self._cycle.plan_on(pod, entry, around=self._cycle.around(pod))
+        around = self._cycle.around(pod)
+        return plans.plan_on(self._cycle, self._cluster, pod, entry, around=around)
 
     def _carry_out(self, record: Waiting, plan: Plan, now: float) -> list[Effect]:
         uids = frozenset(victim.uid for victim in plan.victims) | plan.leaving
@@ -223,7 +225,9 @@ class MakingRoom:
     def _promise(self, record: Waiting, nominated: Nominated) -> None:
         record.nominated = nominated
         uid = record.pod.uid
-        self._cluster.nominate(uid, nominated.node, reserved=nominated.reserved)
+        self._cluster.nominate(
+            uid, nominated.node, reserved=nominated.reserved, victims=nominated.victims
+        )
         self._regroup(record)
 
     def _regroup(self, record: Waiting) -> None:
@@ -243,8 +247,22 @@ class MakingRoom:
             return []
         return [Nominate(record.pod, "")]
 
+    def renominated(self, record: Waiting, now: float) -> list[Effect]:
+        """The pod's nomination in the API has changed, by us or by somebody else (KEP-5278).
+
+        Our own plans come before those of others.
+        """
+        node, nominated = record.pod.nominated, record.nominated
+        if nominated is not None and not nominated.external:
+            return []
+        entry = self._cluster.nodes.get(node)
+        if entry is not None and entry.info is not None:
+            self._promise(record, Nominated(node, now + EXTERNAL_S, external=True))
+            return []
+        return self.end(record) if nominated is not None else []
+
     def recover(self, record: Waiting, now: float) -> None:
-        """Take up the nomination that the replica before us has written."""
+        """Take up the nomination that the replica before us, or somebody else, has written."""
         pod = record.pod
         entry = self._cluster.nodes.get(pod.nominated)
         if record.nominated is not None or entry is None or entry.info is None:
@@ -252,7 +270,10 @@ class MakingRoom:
         if is_gang(record.key):
             # Its room is planned as a whole.
             return
-        leaving = frozenset(entry.leaving)
+        leaving = entry.leaving
+        if not leaving:
+            self.renominated(record, now)
+            return
         graces = [entry.pods[uid].grace_s for uid in leaving]
         until = now + max(graces, default=0) + _LATE_S
         self._promise(record, Nominated(pod.nominated, until, victims=leaving))
@@ -268,7 +289,11 @@ class MakingRoom:
         if nominated.reserved:
             return self._review_reservation(record, nominated, now)
         late = now >= nominated.until
-        after = entry.without(nominated.victims | entry.leaving)
+        going = nominated.victims | entry.leaving
+        if nominated.external:
+            # Whom others evict there, and when, is not known.
+            going = frozenset(uid for uid, pod in entry.pods.items() if not pod.mirror)
+        after = entry.without(going)
         ahead = entry.ahead_of(record.pod)
         status = self._cycle.check_node(after.beside(ahead) if ahead else after, record.pod.shape)
         if status.reason and not status.waits:
@@ -338,7 +363,7 @@ class MakingRoom:
         self, record: Waiting, nominated: Nominated, now: float
     ) -> list[Effect]:
         entry = self._cluster.nodes[nominated.node]
-        if not self._cycle.is_possible(record.pod, entry):
+        if not reservation.is_possible(self._cycle, record.pod, entry):
             return self._lapse(record, now)
         missing = reservation.missing(record.pod, entry, self._cycle)
         if missing < nominated.missing:

@@ -1,0 +1,149 @@
+"""The nodes that a decision looks at, and in which order (pure).
+
+A screen over all nodes at once gives an order by what all rules prefer. A pod that was refused by
+every node is remembered as such, so only nodes that have changed since are looked at again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rte.scheduler.cache.cluster import Backlog
+from rte.scheduler.cache.table import Table
+from rte.scheduler.framework.plugin import Candidate, RowScore
+from rte.scheduler.framework.status import SUCCESS
+from rte.scheduler.plugins import node_resources_fit
+from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
+from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from rte.scheduler.plugins.taint_toleration import TaintToleration
+from rte.scheduler.plugins.zone_room import ZoneRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.columns import Rows
+    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Score
+    from rte.scheduler.framework.profile import Around, Profile
+    from rte.scheduler.framework.shape import Shape
+
+#: Preferences that the order of the screen has in it.
+_IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
+
+#: Nodes that take the pod, out of which the best is chosen.
+ENOUGH = 4
+
+#: So many nodes are checked without a screen.
+_FEW = 4
+
+#: Of more nodes than these the columns tell sooner which have room.
+_MANY = 8
+
+
+class Candidates:
+    """Chooses among the nodes of one cluster; keeps the columns.
+
+    Attributes:
+        table: what is known of all nodes, in columns.
+    """
+
+    def __init__(self, cluster: Cluster, profile: Profile) -> None:
+        self._cluster, self._profile = cluster, profile
+        self.table = Table(cluster.columns)
+        self._backlog = Backlog(cluster)
+
+    def catch_up(self, most: int | None = None) -> int:
+        """Load so many of the nodes that have changed, None: all; how many are left.
+
+        A decision over all nodes loads them itself. After a first list they are all of them, and
+        that would take long.
+        """
+        known = self._cluster.nodes
+        self.table.refresh(known[name] for name in self._backlog.take(most) if name in known)
+        return len(self._backlog)
+
+    def changed(
+        self, pod: PodView, seen: int, helped: Collection[str], refused_by: set[str]
+    ) -> list[NodeEntry] | None:
+        """Nodes that are worth a look, the latest first; None: all. Who refuses the rest is added.
+
+        Of the many that an event wakes few get what it has freed: the others cost little more than
+        this.
+        """
+        if seen < 0:
+            return None
+        changed = self._cluster.changed_since(seen)
+        known = {entry.name for entry in changed}
+        others = (self._cluster.nodes.get(name) for name in helped if name not in known)
+        changed += [entry for entry in others if entry is not None]
+        changed = [entry for entry in changed if entry.info is not None]
+        if len(changed) <= _MANY:
+            return [e for e in changed if not self._is_too_small(pod.shape, e, refused_by)]
+        self.catch_up()
+        roomy = self.table.roomy(pod.shape, [entry.row for entry in changed])
+        refused_by |= roomy.dropped
+        left = set(roomy.rows.tolist())
+        return [entry for entry in changed if entry.row in left or entry.held_off]
+
+    def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
+        """Whether the node refuses the pod by amounts alone; by which rule is added."""
+        if entry.held_off:
+            return False
+        if not node_resources_fit.left(entry).holds(shape.needs):
+            refused_by.add(NodeResourcesFit.name)
+        elif not entry.zone_bound().lets(shape.needs):
+            refused_by.add(NodeResourceTopology.name)
+        else:
+            return False
+        return True
+
+    def ordered(
+        self, pod: PodView, around: Around, changed: list[NodeEntry] | None, refused_by: set[str]
+    ) -> tuple[Iterable[NodeEntry], int]:
+        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
+        cluster = self._cluster
+        if changed is not None and len(changed) <= _FEW:
+            return changed, ENOUGH
+        self.catch_up()
+        screened = self.table.screen(pod.shape, self._profile.refusals(around))
+        if changed is not None:
+            screened = screened.among([entry.row for entry in changed])
+        refused_by |= screened.dropped
+        concerned = [
+            plugin
+            for plugin in self._profile.preferences(pod, cluster)
+            if plugin.name not in _IN_THE_KEYS
+        ]
+        asked = [plugin for plugin in concerned if not plugin.exact]
+        preference = self._preference(pod, screened.rows, asked) if asked else None
+        entries = (cluster.rows[row] for row in screened.best_first(preference))
+        # The keys of an ordinary pod are its scores: the first that takes it is the best.
+        decided = bool(concerned) and all(plugin.decides for plugin in concerned)
+        enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
+        return entries, enough
+
+    def _preference(
+        self, pod: PodView, rows: Rows, asked: Sequence[Score]
+    ) -> NDArray[np.float64] | None:
+        """What these rules, and taints, prefer among the rows; None: nothing."""
+        decided = all(plugin.decides for plugin in asked)
+        if len(rows) <= (1 if decided else ENOUGH):
+            return None
+        total = np.zeros(len(rows))
+        taints = (p for p in self._profile.scores if p.name == TaintToleration.name and not decided)
+        for plugin in (*asked, *taints):
+            if isinstance(plugin, RowScore):
+                part = plugin.score_rows(pod, rows, self._cluster)
+            else:
+                candidates = [Candidate(self._cluster.rows[row], SUCCESS) for row in rows.tolist()]
+                scores = plugin.score(pod, candidates, self._cluster)
+                part = None if scores is None else np.asarray(scores)
+            if part is not None:
+                total += plugin.weight * part
+        return total if total.any() else None

@@ -1,0 +1,1 @@
+"""Room for pods that fit nowhere: evictions, nominations, moves."""

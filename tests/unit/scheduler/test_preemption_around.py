@@ -1,0 +1,134 @@
+"""Preemption for rules between pods: who stands against the pod leaves, and nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rte.scheduler.loop.room.plans import plans
+from rte.scheduler.plugins.default_preemption import Plan
+from tests.unit.scheduler.build import World, pod_object
+
+HOST = "kubernetes.io/hostname"
+SMALL: dict[str, Any] = {"guaranteed": False, "cpu": "100m"}
+
+
+def apart(app: str, key: str = HOST) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def beside(app: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOST}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(app: str) -> list[dict[str, Any]]:
+    selector = {"matchLabels": {"app": app}}
+    return [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+         "labelSelector": selector}
+    ]  # fmt: skip
+
+
+def world_of(**nodes: dict[str, Any]) -> World:
+    world = World()
+    for name, options in nodes.items():
+        labels = {HOST: name, **options.pop("labels", {})}
+        world.node(name, bare=True, labels=labels, **options)
+    return world
+
+
+def victims(world: World, pod: Any) -> dict[str, set[str]]:
+    """Node -> names of those who would be evicted there."""
+    found = plans(world.cycle, world.cluster, pod)
+    return {
+        plan.node: {victim.name for victim in plan.victims}
+        for plan in found
+        if isinstance(plan, Plan)
+    }
+
+
+def test_who_the_pod_wants_to_be_apart_from_is_evicted() -> None:
+    world = world_of(a={})
+    world.pod(name="l", labels={"app": "l"}, node_name="a", **SMALL)
+    world.pod(name="other", node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity=apart("l"), **SMALL)
+    assert world.why(high) == {"node(s) didn't match pod anti-affinity rules": 1}
+    assert victims(world, high) == {"a": {"l"}}
+
+
+def test_who_wants_to_be_apart_from_the_pod_is_evicted() -> None:
+    world = world_of(a={})
+    world.pod(name="l", affinity=apart("h"), node_name="a", **SMALL)
+    world.pod(name="other", affinity=apart("x"), node_name="a", **SMALL)
+    high = world.pod(priority=10, labels={"app": "h"}, **SMALL)
+    assert world.why(high) == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
+    assert victims(world, high) == {"a": {"l"}}
+
+
+def test_those_of_other_nodes_of_the_domain_are_not_evicted() -> None:
+    zone = {"labels": {"zone": "1"}}
+    world = world_of(a=dict(zone), b=dict(zone))
+    world.pod(name="l", labels={"app": "l"}, node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity=apart("l", "zone"), **SMALL)
+    assert victims(world, high) == {"a": {"l"}}
+    world.pod(name="m", labels={"app": "l"}, node_name="b", **SMALL)
+    assert victims(world, high) == {}
+
+
+@pytest.mark.parametrize("priority", [10, 11])
+def test_who_is_as_important_stays(priority: int) -> None:
+    world = world_of(a={})
+    world.pod(name="l", labels={"app": "l"}, node_name="a", priority=priority, **SMALL)
+    world.pod(name="low", node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity=apart("l"), **SMALL)
+    assert victims(world, high) == {}
+
+
+def test_nobody_is_evicted_where_something_else_is_in_the_way_as_well() -> None:
+    world = world_of(a={})
+    world.pod(name="l", labels={"app": "l"}, node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity={**apart("l"), **beside("nobody")}, **SMALL)
+    assert victims(world, high) == {}
+
+
+def test_company_does_not_come_by_evictions() -> None:
+    world = world_of(a={})
+    world.pod(name="l", labels={"app": "l"}, node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity=beside("x"), **SMALL)
+    assert victims(world, high) == {}
+
+
+def test_room_and_distance_are_made_together() -> None:
+    world = world_of(a={"allocatable": {"cpu": "4"}})
+    world.pod(name="l", labels={"app": "l"}, node_name="a", **SMALL)
+    world.pod(name="large", node_name="a", guaranteed=False, cpu="3")
+    world.pod(name="other", node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity=apart("l"), guaranteed=False, cpu="3")
+    assert victims(world, high) == {"a": {"l", "large"}}
+
+
+def test_those_who_make_a_domain_too_full_are_evicted_as_many_as_needed() -> None:
+    world = world_of(
+        a={"labels": {"zone": "1"}},
+        b={"labels": {"zone": "2"}, "allocatable": {"cpu": "50m"}},
+    )
+    for number in range(2):
+        world.pod(name=f"s{number}", labels={"app": "s"}, node_name="a", **SMALL)
+    high = world.pod(
+        priority=10, labels={"app": "s"}, topologySpreadConstraints=spread("s"), **SMALL
+    )
+    assert victims(world, high).keys() == {"a"}
+    assert len(victims(world, high)["a"]) == 2
+
+
+def test_who_is_ending_already_is_waited_for() -> None:
+    world = world_of(a={})
+    ending = pod_object("l", labels={"app": "l"}, node_name="a", **SMALL)
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.pod(ending)
+    world.pod(name="low", labels={"app": "x"}, node_name="a", **SMALL)
+    high = world.pod(priority=10, affinity=apart("l"), **SMALL)
+    assert victims(world, high) == {"a": set()}
