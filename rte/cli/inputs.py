@@ -56,17 +56,31 @@ def _loader() -> Any:
 def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
     if document is None:
         return
-    if not isinstance(document, dict) or "kind" not in document:
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise errors.UsageError(f"{file} holds something that is no Kubernetes object (no kind)")
     items = document.get("items")
     if isinstance(items, list):
-        kind = str(document["kind"]).removesuffix("List")
+        kind = document["kind"].removesuffix("List")
         for item in items:
             if not isinstance(item, dict):
                 raise errors.UsageError(f"{file}: an item of the list is not an object")
             yield from _unfold({"kind": kind, **item}, file)
         return
+    _check(document, file)
     yield document
+
+
+def _check(document: dict[str, Any], file: Path) -> None:
+    """What every object is made of, before anybody looks into it."""
+    metadata = document.get("metadata") or {}
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    title = f"{file}: {document['kind']} {name if isinstance(name, str) else '?'}"
+    for key in ("metadata", "spec", "status"):
+        if not isinstance(document.get(key), dict | None):
+            raise errors.UsageError(f"{title}: {key} is no object")
+    for key in ("name", "namespace", "uid"):
+        if not isinstance(metadata.get(key), str | None):
+            raise errors.UsageError(f"{title}: metadata.{key} is no text")
 
 
 def build_cluster(items: Iterable[dict[str, Any]], now: float = 0.0) -> tuple[Cluster, list[str]]:

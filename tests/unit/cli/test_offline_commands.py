@@ -164,6 +164,43 @@ def test_what_is_wrong_with_a_file_is_said_where(content, told, tmp_path, capsys
     assert line.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        "{kind: Node}", "{kind: Node, metadata: x}", "{kind: Node, metadata: [a]}",
+        "{kind: Node, metadata: {name: a, labels: x}}", "{kind: Pod, spec: {nodeName: a}}",
+        "{kind: Pod, metadata: x, spec: {nodeName: a}}",
+        "{kind: Pod, metadata: {name: p}, spec: x}",
+        "{kind: Pod, metadata: {name: p, uid: [a]}, spec: {nodeName: a}}",
+        "{kind: Pod, metadata: {name: p}, spec: {nodeName: a}, status: 7}",
+        "{kind: NodeResourceTopology, metadata: x}", "{kind: ResourceClaim, metadata: x}",
+        "{kind: [a]}", "{kind: {a: b}}", "{kind: NodeList, items: [{metadata: x}]}",
+        "{kind: List, items: [{kind: 3}]}", "{kind: PodDisruptionBudget, metadata: 3}",
+        "{kind: ResourceSlice, spec: x}", "{kind: Namespace, metadata: {name: {}}}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "--all", "--from", "{odd}"], ["explain", "x", "--from", "{odd}"],
+        ["fit", "-f", "{pod}", "--from", "{odd}"], ["defrag", "--from", "{odd}"],
+        ["simulate", "-f", "{odd}", "-f", "{pod}", "--machine", "2x8"], ["topology", "{odd}"],
+        ["simulate", "-f", "{pod}", "--machine", "{odd}"],
+    ],
+)  # fmt: skip
+def test_what_is_no_object_of_its_kind_ends_no_command_with_a_traceback(
+    arguments, document, tmp_path, capsys
+):
+    odd, fine = tmp_path / "odd.yaml", tmp_path / "pod.yaml"
+    odd.write_text(document)
+    fine.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}")
+    code = main([word.format(odd=odd, pod=fine) for word in arguments])
+    told = capsys.readouterr().err
+    assert code in (0, 1, 2)
+    if code == 2:
+        assert told.count("\n") == 1
+
+
 @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_files_of_windows_are_read(prefix, end, tmp_path, capsys):
