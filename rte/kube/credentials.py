@@ -163,7 +163,8 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
             ca_data=_ca_data(cluster),
         )
     except OSError as error:
-        raise errors.KubeError(f"cannot read the kubeconfig {path}: {error.strerror}") from None
+        why = errors.why_unreadable(error)
+        raise errors.KubeError(f"cannot read the kubeconfig {path}: {why}") from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise errors.KubeError(
             f"the kubeconfig {path} is not usable: {' '.join(str(error).split())}"
