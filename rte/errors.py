@@ -29,6 +29,13 @@ def meant(word: str, names: Iterable[str]) -> str:
     return f", did you mean {close[0]}?" if close else ""
 
 
+def why_unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file could not be read, without its name and the number of the error."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not {error.encoding.upper()} text"
+    return error.strerror or str(error)
+
+
 class UsageError(RteError):
     """A flag, variable, file key or argument is wrong (exit code 2)."""
 

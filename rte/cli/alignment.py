@@ -11,6 +11,7 @@ from rte import errors, nrt
 from rte.model import bits
 from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, decode, truth
 from rte.placement.dra.alignment import Alignment
+from rte.scheduler.framework import objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,10 +59,7 @@ def observe(items: Iterable[dict[str, Any]]) -> tuple[list[Row], list[str]]:
     reports = {
         one.name: one for one in _read(by_kind["NodeResourceTopology"], nrt.decode, problems)
     }
-    labels = {
-        str(item["metadata"]["name"]): item["metadata"].get("labels") or {}
-        for item in by_kind["Node"]
-    }
+    labels = {one.name: one.labels for one in _read(by_kind["Node"], objects.read_node, problems)}
     pods = {uid: pod for pod in by_kind["Pod"] if (uid := _uid_if_running(pod))}
     rows = []
     for uid, own in sorted(_claims_by_pod(claims).items()):
@@ -139,7 +137,8 @@ def _claims_by_pod(claims: Iterable[ResourceClaim]) -> dict[str, list[ResourceCl
 def _uid_if_running(pod: dict[str, Any]) -> str | None:
     bound = (pod.get("spec") or {}).get("nodeName")
     phase = (pod.get("status") or {}).get("phase")
-    return pod["metadata"].get("uid") if bound and phase not in ("Succeeded", "Failed") else None
+    uid = (pod.get("metadata") or {}).get("uid")
+    return uid if bound and phase not in ("Succeeded", "Failed") else None
 
 
 def _read(items: Iterable[dict[str, Any]], read: Any, problems: list[str]) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.cli.texts import read_text
 from rte.placement.groups import explain
 from rte.placement.groups.nhd import labels, replay, triad, triadset
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
@@ -82,18 +83,6 @@ def run(args: argparse.Namespace) -> int:
     if args.form == "replay":
         return _replay(args.file, args.output, args.groups_policy)
     return _triad_sets(args.file, args.scheduler_name, nhd_config=args.nhd_config)
-
-
-def read_text(file: Path) -> str:
-    """A file's text; ``-`` is standard input.
-
-    Raises:
-        errors.UsageError: it cannot be read.
-    """
-    try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.UsageError(f"cannot read {file}: {error}") from error
 
 
 def _triad(file: Path, *, fields: bool) -> int:

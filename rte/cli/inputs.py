@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from rte import errors
+from rte.cli.texts import read_text
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node as node_entry
 from rte.scheduler.framework import objects
@@ -29,18 +29,24 @@ def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
     """
     out: list[dict[str, Any]] = []
     for file in files:
+        text = read_text(file)
         try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
             documents = list(yaml.load_all(text, Loader=_loader()))
-        except (OSError, UnicodeDecodeError) as error:
-            raise errors.UsageError(f"cannot read {file}: {error}") from error
         except yaml.YAMLError as error:
-            raise errors.UsageError(
-                f"{file} is not YAML: {' '.join(str(error).split())}"
-            ) from error
+            raise errors.UsageError(f"{file} is not YAML: {_fault(error, text)}") from error
         for document in documents:
             out.extend(_unfold(document, file))
     return out
+
+
+def _fault(error: yaml.YAMLError, text: str) -> str:
+    """What the parser stumbled over, and where."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())
+    if text[mark.index : mark.index + 1] == "\t":
+        problem = "a tab, and YAML is indented with spaces"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
 def _loader() -> Any:
@@ -50,17 +56,31 @@ def _loader() -> Any:
 def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
     if document is None:
         return
-    if not isinstance(document, dict) or "kind" not in document:
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise errors.UsageError(f"{file} holds something that is no Kubernetes object (no kind)")
     items = document.get("items")
     if isinstance(items, list):
-        kind = str(document["kind"]).removesuffix("List")
+        kind = document["kind"].removesuffix("List")
         for item in items:
             if not isinstance(item, dict):
                 raise errors.UsageError(f"{file}: an item of the list is not an object")
             yield from _unfold({"kind": kind, **item}, file)
         return
+    _check(document, file)
     yield document
+
+
+def _check(document: dict[str, Any], file: Path) -> None:
+    """What every object is made of, before anybody looks into it."""
+    metadata = document.get("metadata") or {}
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    title = f"{file}: {document['kind']} {name if isinstance(name, str) else '?'}"
+    for key in ("metadata", "spec", "status"):
+        if not isinstance(document.get(key), dict | None):
+            raise errors.UsageError(f"{title}: {key} is no object")
+    for key in ("name", "namespace", "uid"):
+        if not isinstance(metadata.get(key), str | None):
+            raise errors.UsageError(f"{title}: metadata.{key} is no text")
 
 
 def build_cluster(items: Iterable[dict[str, Any]], now: float = 0.0) -> tuple[Cluster, list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.cli.imports import read_text
+from rte.cli.texts import read_text
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.record import parse_record
@@ -51,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
     try:
         args.out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise errors.UsageError(f"cannot write {args.out}: {error}") from error
+        raise errors.UsageError(f"cannot write {args.out}: {error.strerror}") from error
     return 0

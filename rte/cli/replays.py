@@ -29,7 +29,7 @@ def show(path: Path, output: str) -> int:
         lines = path.read_text(encoding="utf-8").split("\n")
         files = [cases.decode(line) for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise errors.UsageError(f"cannot read {path}: {error}") from None
+        raise errors.UsageError(f"cannot read {path}: {errors.why_unreadable(error)}") from None
     except errors.ParseError as error:
         raise errors.UsageError(f"{path} is not a case of the drift alarm: {error}") from None
     if not files:

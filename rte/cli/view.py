@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rte import config
 from rte.cli import live
+from rte.kube import resources
 from rte.view.follow import Follower
 from rte.view.serve import serve
 from rte.view.source import Source
@@ -43,13 +44,18 @@ async def _serve(args: argparse.Namespace) -> None:
     namespace = config.load("view", vars(args), os.environ).scheduler.agent_namespace
     host = args.listen.rpartition(":")[0] or "localhost"
 
-    def started(port: int) -> None:
-        print(f"http://{host}:{port}/view  (Ctrl-C ends)", file=sys.stderr, flush=True)
-
+    port = loop.create_future()
     async with live.connect(args) as client:
         follower = Follower(client, namespace)
         source = Source(follower)
-        work = (follower.run(), source.run(), serve(args.listen, source, started=started))
+
+        async def follow() -> None:
+            # Watches would try again for ever: whether there is a cluster at all is asked first.
+            await client.get(resources.NODES.path(), limit="1")
+            print(f"http://{host}:{await port}/view  (Ctrl-C ends)", file=sys.stderr, flush=True)
+            await follower.run()
+
+        work = (follow(), source.run(), serve(args.listen, source, started=port.set_result))
         tasks = [asyncio.create_task(each) for each in (*work, stop.wait())]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:

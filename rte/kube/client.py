@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -175,14 +177,30 @@ class Client:
             response.release()
 
     def _unreachable(self, error: BaseException) -> errors.KubeError:
-        text = " ".join(str(error).split()) or type(error).__name__
         unknown = isinstance(
             error, aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError
         )
         return errors.KubeError(
-            f"no answer from {self.credentials.server}: {text}",
+            f"no answer from {self.credentials.server}: {_cause(error)}",
             reason=UNVERIFIED if unknown else "",
         )
+
+
+def _cause(error: BaseException) -> str:
+    """In words what aiohttp wraps: who asks knows the address, and nobody its objects."""
+    inner: BaseException = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        inner = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        inner = error.os_error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {inner.verify_message.rstrip('.')}"
+    if isinstance(inner, ssl.SSLError):
+        return f"no TLS with it: {(inner.reason or str(inner)).replace('_', ' ').lower()}"
+    if isinstance(inner, OSError) and (inner.errno or 0) > 0:
+        return os.strerror(inner.errno or 0)
+    text = inner.strerror if isinstance(inner, OSError) else None
+    return " ".join((text or str(inner)).split()) or type(error).__name__
 
 
 def _refusal(method: str, path: str, response: Any, data: bytes) -> errors.KubeError:

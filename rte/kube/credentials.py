@@ -40,7 +40,8 @@ class TokenFile:
                 self._token, self._seen = token, seen
         except (OSError, UnicodeDecodeError) as error:
             if not self._token:
-                raise errors.KubeError(f"cannot read the token file {self.path}: {error}") from None
+                why = errors.why_unreadable(error)
+                raise errors.KubeError(f"cannot read the token file {self.path}: {why}") from None
         if not self._token:
             raise errors.KubeError(f"the token file {self.path} is empty")
         return self._token
@@ -162,7 +163,8 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
             ca_data=_ca_data(cluster),
         )
     except OSError as error:
-        raise errors.KubeError(f"cannot read the kubeconfig {path}: {error}") from None
+        why = errors.why_unreadable(error)
+        raise errors.KubeError(f"cannot read the kubeconfig {path}: {why}") from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise errors.KubeError(
             f"the kubeconfig {path} is not usable: {' '.join(str(error).split())}"
@@ -204,7 +206,9 @@ def _named(config: Mapping[str, Any], group: str, kind: str, name: object) -> di
     for item in config.get(group) or ():
         if item.get("name") == name:
             return dict(item[kind])
-    raise KeyError(f"no {kind} named {name!r}")
+    if name is None:
+        raise ValueError(f"it names no {'current-' * (kind == 'context')}{kind}")
+    raise ValueError(f"it has no {kind} named {name!r}")
 
 
 def _kubeconfig_token(folder: Path, user: Mapping[str, Any]) -> Callable[[], str]:

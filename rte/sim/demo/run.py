@@ -87,7 +87,8 @@ async def _until_stopped(
     await cluster.served()
     observer = Observer(cluster, beside)
     cluster.remark = lambda: view.remark(observer.beside())
-    show = _screen if console.is_terminal else _lines
+    # A terminal that cannot move its cursor would stay empty.
+    show = _screen if console.is_terminal and not console.is_dumb_terminal else _lines
     failures = [each.failed() for each in (cluster, beside) if each is not None]
     work = (pods, show(console, observer, _commands(cluster), stop), *failures, stop.wait())
     tasks = [asyncio.ensure_future(coroutine) for coroutine in work]

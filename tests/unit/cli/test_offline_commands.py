@@ -143,6 +143,77 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments, words, capsys, tmp_p
     assert any(word in error for word in words.split("|"))
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"kind: Pod\nmetadata:\n\tname: a\n",
+         "is not YAML: line 3, column 1: a tab, and YAML is indented with spaces"),
+        (b"kind: a: b", "is not YAML: line 1, column 8: "),
+        ("kind: Pod".encode("utf-16"), "it is not UTF-8 text"),
+        (None, ": No such file or directory\n"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_where(content, told, tmp_path, capsys):
+    path = tmp_path / "a.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["simulate", "-f", str(path), "--machine", "2x8"]) == 2
+    line = capsys.readouterr().err
+    assert told in line
+    assert "Errno" not in line
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "{kind: Node}", "{kind: Node, metadata: x}", "{kind: Node, metadata: [a]}",
+        "{kind: Node, metadata: {name: a, labels: x}}", "{kind: Pod, spec: {nodeName: a}}",
+        "{kind: Pod, metadata: x, spec: {nodeName: a}}",
+        "{kind: Pod, metadata: {name: p}, spec: x}",
+        "{kind: Pod, metadata: {name: p, uid: [a]}, spec: {nodeName: a}}",
+        "{kind: Pod, metadata: {name: p}, spec: {nodeName: a}, status: 7}",
+        "{kind: NodeResourceTopology, metadata: x}", "{kind: ResourceClaim, metadata: x}",
+        "{kind: [a]}", "{kind: {a: b}}", "{kind: NodeList, items: [{metadata: x}]}",
+        "{kind: List, items: [{kind: 3}]}", "{kind: PodDisruptionBudget, metadata: 3}",
+        "{kind: ResourceSlice, spec: x}", "{kind: Namespace, metadata: {name: {}}}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "--all", "--from", "{odd}"], ["explain", "x", "--from", "{odd}"],
+        ["fit", "-f", "{pod}", "--from", "{odd}"], ["defrag", "--from", "{odd}"],
+        ["simulate", "-f", "{odd}", "-f", "{pod}", "--machine", "2x8"], ["topology", "{odd}"],
+        ["simulate", "-f", "{pod}", "--machine", "{odd}"],
+    ],
+)  # fmt: skip
+def test_what_is_no_object_of_its_kind_ends_no_command_with_a_traceback(
+    arguments, document, tmp_path, capsys
+):
+    odd, fine = tmp_path / "odd.yaml", tmp_path / "pod.yaml"
+    odd.write_text(document)
+    fine.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}")
+    code = main([word.format(odd=odd, pod=fine) for word in arguments])
+    told = capsys.readouterr().err
+    assert code in (0, 1, 2)
+    if code == 2:
+        assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_files_of_windows_are_read(prefix, end, tmp_path, capsys):
+    lines = [
+        b"apiVersion: v1", b"kind: Pod", b"metadata: {name: p}", b"spec:", b"  containers:",
+        b"  - {name: c, image: i, resources: {limits: {cpu: 2, memory: 1Gi}}}", b"",
+    ]  # fmt: skip
+    path = tmp_path / "a.yaml"
+    path.write_bytes(prefix + end.join(lines))
+    assert main(["simulate", "-f", str(path), "--machine", "2x8"]) == 0
+    assert "1 of 1 pods placed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["{", "- 1\n- 2", "just text", "\x00"])
 def test_a_file_that_holds_no_objects_is_named(text, tmp_path, capsys):
     path = tmp_path / "bad.yaml"

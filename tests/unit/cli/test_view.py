@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from rte.cli import main
 from rte.sim import demo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 
@@ -42,19 +45,40 @@ async def test_a_running_cluster_is_served_and_left_as_it_is() -> None:
             assert await process.wait() == 0
 
 
-def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
+def kubeconfig(folder: Path, port: int) -> str:
+    """Of a server at this port."""
+    path = folder / "kubeconfig"
+    path.write_text(
         json.dumps(
             {
-                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
                 "users": [{"name": "u", "user": {}}],
                 "current-context": "c",
             }
         )
     )
-    for words in (["--listen", "here"], ["--listen", "203.0.113.1:80"]):
-        assert main(["view", "--kubeconfig", str(kubeconfig), *words]) == 2
-        # Watches may have told before that this server is not there.
-        assert capsys.readouterr().err.splitlines()[-1].startswith("rte view: ")
+    return str(path)
+
+
+def test_an_address_that_is_none_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for address in ("here", "203.0.113.1:80", f"127.0.0.1:{port}"):
+            words = ["--kubeconfig", kubeconfig(tmp_path, port), "--listen", address]
+            assert main(["view", *words]) == 2
+            line = capsys.readouterr().err
+            assert line.startswith("rte view: ")
+            assert line.count("\n") == 1
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["--kubeconfig", kubeconfig(tmp_path, 1), "--listen", "127.0.0.1:0"]
+    assert main(["view", *words]) == 1
+    assert capsys.readouterr().err == (
+        "rte view: no answer from http://127.0.0.1:1: Connection refused\n"
+    )

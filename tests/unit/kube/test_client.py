@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from rte.kube.client import Client
 from rte.kube.credentials import Credentials, TokenFile
 from rte.kube.resources import LEASES, NODES, NRTS, PODS
 from rte.sim.apiserver import Server
+from tests.cluster.certs import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,3 +151,40 @@ async def test_a_token_that_is_rotated_during_the_request_is_tried_at_once(tmp_p
         assert await client.get("/x") == {"ok": True}
     await runner.cleanup()
     assert seen == ["Bearer old", "Bearer renewed"]
+
+
+async def told_by(server: str, tls: ssl.SSLContext | None = None) -> str:
+    async with Client(Credentials(server=server, tls=tls), timeout_s=20) as client:
+        with pytest.raises(errors.KubeError) as refused:
+            await client.get(NODES.path())
+    return str(refused.value).removeprefix(f"no answer from {server}: ")
+
+
+async def test_why_a_server_cannot_be_reached_is_told_in_words(server: Server, tmp_path: Path):
+    context = ssl.create_default_context()
+    assert await told_by("https://127.0.0.1:1", context) == "Connection refused"
+    assert "ssl" not in await told_by("https://nowhere.invalid:6443", context)
+    plain = server.url.replace("http:", "https:")
+    assert (await told_by(plain, context)).startswith("no TLS with it: ")
+
+
+async def test_why_a_certificate_does_not_count_is_told_in_words(tmp_path: Path):
+    authority, foreign = Authority(tmp_path / "ca"), Authority(tmp_path / "foreign")
+    authority.create()
+    foreign.create()
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(*authority.issue("server", "server", sans="DNS:example.com"))
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    await (site := web.TCPSite(runner, "127.0.0.1", 0, ssl_context=own)).start()
+    url = f"https://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    not_valid = "its certificate is not valid: "
+    trusting = {
+        each: ssl.create_default_context(cafile=str(each.certificate))
+        for each in (authority, foreign)
+    }
+    told = await told_by(url, trusting[foreign])
+    assert told.startswith(f"{not_valid}self-signed certificate") or "unable to get" in told
+    told = await told_by(url, trusting[authority])
+    assert told.startswith(f"{not_valid}IP address mismatch")
+    await runner.cleanup()

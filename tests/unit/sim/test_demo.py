@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -105,6 +106,24 @@ def test_nothing_is_left_whatever_signal_ends_it(number: str, words: list[str]) 
     tmp_path.rmdir()
     if words != ["--once"]:
         assert "pods were created" in rest
+
+
+def test_a_terminal_that_cannot_draw_gets_lines() -> None:
+    """``TERM=dumb``, as in an editor's shell."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "rte", "demo", "--nodes", "1", "--shape", "1x4"]
+    told = b""
+    with subprocess.Popen(
+        command, env={**os.environ, "TERM": "dumb"}, stdin=theirs, stdout=theirs
+    ) as process:
+        os.close(theirs)
+        while b"/view" not in told:
+            told += os.read(ours, 1000)
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert process.returncode == 0
+    assert told.startswith(b"export KUBECONFIG=")
+    assert b"\x1b" not in told
 
 
 async def test_pods_of_the_default_scheduler_are_served(temp_dir: Path) -> None:
