@@ -15,6 +15,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 Done = subprocess.CompletedProcess[str]
+#: As somebody has it who knows nothing of CI.
+ELSEWHERE = {name: value for name, value in os.environ.items() if name != "RTE_DEPTH"}
 
 
 def _run(*argv: str | Path, cwd: Path = ROOT, shell: bool = False) -> Done:
@@ -22,7 +24,7 @@ def _run(*argv: str | Path, cwd: Path = ROOT, shell: bool = False) -> Done:
         argv[0] if shell else [str(word) for word in argv],
         cwd=cwd,
         shell=shell,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env={**ELSEWHERE, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -238,7 +238,7 @@ _CLUSTER = ("run", "topology", "explain", "fit", "defrag", "simulate", "view")
 #: Variables of others that begin like ours: DPDK's, those of this repository's tests, and what
 #: Kubernetes tells a pod of a Service whose name begins with ``rte-``.
 _FOREIGN = re.compile(
-    r"RTE_(SDK|TARGET|CACHE|SEED|ROUNDS"
+    r"RTE_(SDK|TARGET|CACHE|SEEDS?|ROUNDS|DEPTH|PICTURES"
     r"|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))"
 )
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": Command(
         "show a whole cluster in this process; needs nothing installed",
         "rte demo --nodes 6 --policy restricted",
+        extra="demo",
     ),
     "run": Command(
         "read this node and publish its NodeResourceTopology (the DaemonSet agent)",
@@ -55,6 +56,7 @@ COMMANDS = {
         "place pods onto nodes offline, from files or machines",
         "rte simulate -f pods.yaml --machine '2x32*4' --compare",
         "a pod found no place",
+        extra="demo",
     ),
     "import": Command(
         "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
@@ -75,6 +77,7 @@ COMMANDS = {
     "completion": Command(
         "write a script that completes commands and flags, for bash, zsh or fish",
         "rte completion bash > ~/.local/share/bash-completion/completions/rte",
+        extra="demo",
     ),
 }
 
@@ -85,6 +88,8 @@ _MODULES = {"import": "imports"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = failed (one line on stderr), 2 = usage error."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     wanted = next((word for word in words if not word.startswith("-")), "")
     prog = f"rte {wanted}" if wanted in COMMANDS else "rte"
     try:
@@ -98,6 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except errors.RteError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if wanted not in COMMANDS or missing in ("", "rte"):
+            raise
+        extra = COMMANDS[wanted].extra
+        print(f"{prog}: {missing} is not installed: pip install 'rte[{extra}]'", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

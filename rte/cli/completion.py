@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from rte import cli, errors
+from rte import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,15 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script.
+    """Print the script."""
+    import shtab
 
-    Raises:
-        errors.UsageError: the library that writes it is not installed.
-    """
-    try:
-        import shtab
-    except ModuleNotFoundError:
-        raise errors.UsageError("completion needs shtab: pip install 'rte[demo]'") from None
     parser = _everything()
     for action in _actions(parser):
         name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()

@@ -26,11 +26,13 @@ class Command:
         help: one line.
         example: how it is typed.
         fails: when it exits with 1 although nothing went wrong; empty where it never does.
+        extra: of the package, with all libraries that the command may need.
     """
 
     help: str
     example: str
     fails: str = ""
+    extra: str = "scheduler"
 
     @property
     def described(self) -> dict[str, Any]:

@@ -48,12 +48,20 @@ class Source:
     Args:
         known: the cluster.
         clock: Unix time.
+        remark: a line that is shown beside the counts; empty: none.
     """
 
-    def __init__(self, known: Known, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        known: Known,
+        *,
+        clock: Callable[[], float] = time.time,
+        remark: Callable[[], str] = str,
+    ) -> None:
         self.known = known
         self.history = History()
         self._clock = clock
+        self._remark, self._remarked = remark, ""
         self._nodes: dict[str, dict[str, Any]] = {}
         self._machines: dict[str, dict[str, Any]] = {}
         self._waiting: list[dict[str, Any]] = []
@@ -107,6 +115,10 @@ class Source:
             point = {"at": now, **model.sample(self._nodes.values(), self._waits)}
             self.history.samples.append(point)
             change |= {"at": now, "sample": point}
+        remark = self._remark()
+        if remark != self._remarked:
+            self._remarked = remark
+            change |= {"at": now, "remark": remark}
         if change:
             for listener in tuple(self._listeners):
                 self._tell(listener, change)
@@ -123,6 +135,7 @@ class Source:
             "waits": self._waits,
             "samples": list(self.history.samples),
             "decisions": list(self.history.decisions)[-200:],
+            "remark": self._remarked,
             "live": True,
         }
 

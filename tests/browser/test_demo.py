@@ -10,7 +10,7 @@ import sys
 
 
 def test_the_demos_page_shows_its_pods(open_page, picture) -> None:
-    command = [sys.executable, "-m", "rte", "demo", "--nodes", "4", "--rate", "3"]
+    command = [sys.executable, "-m", "rte", "demo", "--compare", "--nodes", "4", "--rate", "3"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as process:
@@ -31,6 +31,11 @@ def test_the_demos_page_shows_its_pods(open_page, picture) -> None:
             page.wait_for_function(
                 "() => document.querySelectorAll('#decisions li').length > 8", timeout=30_000
             )
+            page.wait_for_function(
+                "() => / [1-9]\\d* running/.test(document.querySelector('#remark').innerText)",
+                timeout=30_000,
+            )
+            assert page.inner_text("#remark").startswith("Plain Kubernetes, with ")
             picture(page, "demo")
             page.click("#decisions summary")
             assert re.search(r"default/\S+ → node-\w, zone \d", page.inner_text("#decisions"))

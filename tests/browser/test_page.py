@@ -226,6 +226,7 @@ def test_changes_are_shown_without_reloading(world, serve_world, open_page) -> N
     page.wait_for_function(
         """() => document.querySelector('article[data-node="a2"]').innerText.includes('23 free')"""
     )
+    assert "2 nodes · 34 of 62 CPUs free" in page.inner_text(".pool >> nth=0")
     served.change(lambda w: wait(w, "late", 3, "later"))
     page.wait_for_function("() => document.querySelector('#waits').textContent === '2'")
     served.change(lambda w: add_node(w, "a3", idle(), pool="alpha"))
@@ -351,7 +352,19 @@ def test_five_thousand_nodes_are_an_overview_by_pool(serve_world, open_page, pic
     print(f"first paint of 5,000 nodes: {took:.0f} ms")
     picture(page, "view-5000")
     page.mouse.move(100, page.locator(".heat canvas").first.bounding_box()["y"] + 5)
+    # What is told of a node is what is known now.
+    name = page.inner_text("#tip").splitlines()[0]
     assert "CPUs free" in page.inner_text("#tip")
+    served.change(lambda w: w.cluster.set_report(name, Report(broken="x"), 0.0))
+    page.wait_for_function(
+        """() => {
+            const canvas = document.querySelector('.heat canvas');
+            const y = canvas.getBoundingClientRect().y + 5;
+            const at = { bubbles: true, clientX: 100, clientY: y };
+            canvas.dispatchEvent(new MouseEvent('mousemove', at));
+            return !document.querySelector('#tip').innerText.includes('CPUs free');
+        }"""
+    )
     page.locator(".heat canvas").first.click(position={"x": 20, "y": 5})
     page.wait_for_selector("#detail:visible")
     page.fill("#q", "node-0007")

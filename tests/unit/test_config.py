@@ -14,6 +14,7 @@ from rte.k8s.selectors import parse_text
 from rte.nrt import Method
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry.logs import Format, Level, LogSettings
+from tests.depth import scaled
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -270,7 +271,7 @@ def test_an_empty_file_says_nothing(file) -> None:
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=1000)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=scaled(1000))
 def test_garbage_in_the_file_is_a_usage_error(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "garbage.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
@@ -282,7 +283,7 @@ def test_garbage_in_the_file_is_a_usage_error(tmp_path: Path, content: str | byt
 
 
 @given(st.sampled_from(config.OPTIONS), st.text(max_size=40))
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 def test_garbage_in_a_variable_is_a_value_or_a_usage_error(option, text: str) -> None:
     try:
         load(environ={option.variable: text})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -85,3 +86,51 @@ def test_the_wheel_is_for_every_system() -> None:
     (inotify,) = (d for d in project["project"]["dependencies"] if d.startswith("asyncinotify"))
     assert inotify.endswith("; sys_platform == 'linux'")
     assert not [*(ROOT / "rte").rglob("*.so"), *(ROOT / "rte").rglob("*.pyx")]
+
+
+#: Modules of the libraries that an extra brings.
+EXTRAS = {"scheduler": {"numpy", "cel_expr_python"}, "demo": {"rich", "shtab"}}
+
+#: Runs commands in turn, without the libraries of any extra.
+BARE = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+sys.meta_path.insert(0, Absent())
+from rte.cli import main
+for words in {lines}:
+    try:
+        code = main(words.split())
+    except SystemExit as exit_:
+        code = exit_.code
+    print(code, flush=True, file=sys.stderr)
+"""
+
+
+def test_a_command_without_its_libraries_says_in_one_line_what_to_install() -> None:
+    lacking = [
+        "demo --once", "simulate -f x --machine 2x8", "completion bash",
+        "scheduler", "explain default/x", "fit -f x", "defrag x", "view", "topology 2x8",
+    ]  # fmt: skip
+    whole = ["help topology", "--help", "help import", "help render", "help nri", "help run"]
+    code = BARE.format(absent=set().union(*EXTRAS.values()), lines=lacking + whole)
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    ).stderr
+    for words in lacking:
+        line, told = told.split("\n2\n", 1)
+        command = words.split()[0]
+        extra = "demo" if command in ("demo", "simulate", "completion") else "scheduler"
+        install = rf"pip install 'rte\[{extra}\]'"
+        assert re.fullmatch(rf"rte {command}: \w+ is not installed: {install}", line), line
+    assert told == "0\n" * len(whole)
+
+
+def test_the_extra_for_people_has_all_that_others_have() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra, modules in EXTRAS.items():
+        lines = [line for line in project["optional-dependencies"][extra] if "rte[" not in line]
+        assert {re.split("[>=]", line)[0].replace("-", "_") for line in lines} == modules
+    assert "rte[scheduler]" in project["optional-dependencies"]["demo"]

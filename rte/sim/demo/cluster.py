@@ -31,7 +31,7 @@ from rte.view.serve import serve
 from rte.view.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class Cluster:
         kubeconfig: for kubectl.
         page: address of the page that shows the zones; empty until it is served.
         by_totals: the scheduler of a plain cluster.
+        remark: what the page says beside its counts.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -104,6 +105,7 @@ class Cluster:
         self.kubeconfig = Path()
         self.page = ""
         self.by_totals = PlainScheduler(self.api)
+        self.remark: Callable[[], str] = str
         self._stack = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
         self._page_ready = asyncio.Event()
@@ -237,7 +239,7 @@ class Cluster:
                     name=f"agent {node.name}",
                 )
             scheduler = Scheduler(client, scheduling)
-            source = Source(scheduler)
+            source = Source(scheduler, remark=self._remarked)
             tasks = [
                 group.create_task(scheduler.run(), name="scheduler"),
                 group.create_task(controllers.run(self.api), name="controllers"),
@@ -247,6 +249,9 @@ class Cluster:
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
+
+    def _remarked(self) -> str:
+        return self.remark()  # given after the page is served
 
     def _viewed(self, port: int) -> None:
         self._page_ready.set()

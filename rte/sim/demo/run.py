@@ -28,6 +28,8 @@ _REFRESH_SECONDS = 0.25
 _KEYS = "↑ ↓ PgUp PgDn Home End scroll  |  q or Ctrl-C ends"
 #: Longest wait for a step of the tour: so much, and more for each node.
 _STEP_SECONDS, _STEP_SECONDS_PER_NODE = 30.0, 2.0
+#: Pods of a tour with a comparison, beside the few that show something each.
+_MOST_FILLING = 60
 
 
 @asynccontextmanager
@@ -84,6 +86,7 @@ async def _until_stopped(
 ) -> None:
     await cluster.served()
     observer = Observer(cluster, beside)
+    cluster.remark = lambda: view.remark(observer.beside())
     show = _screen if console.is_terminal else _lines
     failures = [each.failed() for each in (cluster, beside) if each is not None]
     work = (pods, show(console, observer, _commands(cluster), stop), *failures, stop.wait())
@@ -166,18 +169,9 @@ async def tour(settings: Settings, *, compare: bool = False) -> None:
         )  # fmt: skip
         console.print(view.zone_table(observer.look()))
         pods = _tour_pods(observer.look(), settings.policy)
-        names = ", ".join(pod["metadata"]["name"] for pod in pods if pod.get("kind") != "PodGroup")
-        console.print(f"\nCreating pods: {names}")
-        for pod in pods:
-            workload.make(cluster.api, pod, beside.api if beside else None)
-        names_made = {pod["metadata"]["name"] for pod in pods if pod.get("kind") != "PodGroup"}
-        await _until(
-            cluster, observer,
-            lambda s: all(_is_settled(p) for p in s.pods) and len(s.pods) == len(names_made),
-            "every pod runs, or is told why it fits nowhere",
-        )  # fmt: skip
+        await _place(pods, cluster, beside, observer, console)
         if beside is not None:
-            await _until(beside, observer, _is_beside_settled, "every pod beside has its answer")
+            await _place(_filling(observer.look()), cluster, beside, observer, console)
         last = observer.look()
         for line in view.pod_lines(last):
             console.print(line)
@@ -187,6 +181,28 @@ async def tour(settings: Settings, *, compare: bool = False) -> None:
         for text in view.summary_lines(last):
             console.print(text)
         observer.close()
+
+
+async def _place(
+    objects: Sequence[dict[str, Any]],
+    cluster: Cluster,
+    beside: Cluster | None,
+    observer: Observer,
+    console: Console,
+) -> None:
+    """Create pods and PodGroups, here and beside, until all have their answer."""
+    names = [obj["metadata"]["name"] for obj in objects if obj.get("kind") != "PodGroup"]
+    console.print(f"\nCreating pods: {', '.join(names)}")
+    many = len(observer.look().pods) + len(names)
+    for obj in objects:
+        workload.make(cluster.api, obj, beside.api if beside else None)
+    await _until(
+        cluster, observer,
+        lambda s: len(s.pods) == many and all(_is_settled(p) for p in s.pods),
+        "every pod runs, or is told why it fits nowhere",
+    )  # fmt: skip
+    if beside is not None:
+        await _until(beside, observer, _is_beside_settled, "every pod beside has its answer")
 
 
 def _is_beside_settled(snapshot: Snapshot) -> bool:
@@ -239,6 +255,25 @@ def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
     if any(node.has_groups for node in snapshot.nodes):
         made.append(workload.with_groups(workload.pod("groups-1", {}, 3600), 3))
     return made
+
+
+def _filling(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Pods of more than half a zone, as many as nearly all free CPUs: two zones that hold one
+    each have room for a third by their sum, and neither has.
+    """
+    nodes = [
+        [zone.resources["cpu"] for zone in node.topology.zones]
+        for node in snapshot.nodes
+        if node.topology is not None and not node.has_groups
+    ]
+    cpus = min(max(zone.allocatable for zone in zones) for zones in nodes) // 2000 + 1
+    free = sum(zone.available for zones in nodes for zone in zones) // 1000
+    amounts = {"cpu": str(cpus), "memory": "256Mi"}
+    limits = {"requests": amounts, "limits": amounts}
+    return [
+        workload.pod(f"fill-{number + 1}", limits, 3600)
+        for number in range(min(_MOST_FILLING, free * 9 // 10 // cpus))
+    ]
 
 
 async def _until(

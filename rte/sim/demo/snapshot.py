@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -81,15 +82,34 @@ class NodeView:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """What became of the same pods under plain rules; ``reasons``: of the refusals, by number."""
+    """What became of the same pods under plain rules.
+
+    Attributes:
+        undecided: pods that are not yet admitted or refused, nor known to wait.
+        refusals: name of a pod -> node whose kubelet refused it, and the reason.
+    """
 
     created: int
     bound: int
     running: int
     waiting: int
-    refused: int
     undecided: int
-    reasons: Mapping[str, int]
+    refusals: Mapping[str, tuple[str, str]]
+
+    @property
+    def refused(self) -> int:
+        """Pods that a kubelet refused."""
+        return len(self.refusals)
+
+    @property
+    def counts(self) -> str:
+        """What has become of them, with the reasons of refusals."""
+        reasons = Counter(reason for _, reason in self.refusals.values())
+        told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+        return (
+            f"{self.running} running, {self.waiting} waiting, {self.refused} refused by a kubelet"
+            + (f" ({told})" if told else "")
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +144,7 @@ class Observer:
         self._decoded: dict[str, tuple[str, NodeView]] = {}
         self._events: deque[Event] = deque(maxlen=_EVENTS)
         self._event_watch = self._api.watch("events")
+        self._told_beside = 0
         self._pods = _Counter(cluster)
 
     def close(self) -> None:
@@ -134,8 +155,16 @@ class Observer:
                 counter.close()
 
     def new_events(self) -> list[Event]:
-        """Events since the last call."""
+        """Events since the last call; of a cluster beside, the refusals."""
         fresh = [_event(obj) for kind, obj in self._event_watch.pending() if kind != "DELETED"]
+        if self._beside:
+            told = list(self._beside.refusals().items())
+            now = time.strftime("%H:%M:%S", time.gmtime())
+            fresh += [
+                Event(now, "Warning", "Refused", pod, f"under plain rules, by {node}: {reason}")
+                for pod, (node, reason) in told[self._told_beside :]
+            ]
+            self._told_beside = len(told)
         self._events.extend(fresh)
         return fresh
 
@@ -160,9 +189,13 @@ class Observer:
             events=tuple(self._events),
             created=self._pods.created,
             bound=len(self._pods.bound),
-            refused=sum(self._pods.refusals().values()),
-            beside=self._beside.beside() if self._beside else None,
+            refused=len(self._pods.refusals()),
+            beside=self.beside(),
         )
+
+    def beside(self) -> Beside | None:
+        """The cluster with plain rules, if there is one."""
+        return self._beside.beside() if self._beside else None
 
     def _node(self, name: str) -> NodeView:
         shape = self._cluster.nodes[name].shape
@@ -198,6 +231,7 @@ class _Counter:
         self._watch = cluster.api.watch("pods")
         self.created = 0
         self.bound: set[str] = set()
+        self._refusals: dict[str, tuple[str, str]] = {}
 
     def close(self) -> None:
         """Stop counting."""
@@ -210,25 +244,26 @@ class _Counter:
             if obj["spec"].get("nodeName"):
                 self.bound.add(obj["metadata"]["uid"])
 
-    def refusals(self) -> Counter[str]:
-        """Refusals of all kubelets by reason."""
-        nodes = self._cluster.nodes.values()
-        return Counter(reason for node in nodes for _, reason in node.kubelet.refusals)
+    def refusals(self) -> dict[str, tuple[str, str]]:
+        """Name of a pod -> node and reason, of all kubelets' refusals; the latest last."""
+        for node in self._cluster.nodes.values():
+            for pod, reason in node.kubelet.refusals:
+                self._refusals.setdefault(pod, (node.name, reason))
+        return self._refusals
 
     def beside(self) -> Beside:
         """The present moment of a cluster with plain rules."""
         self.count()
         pods = self._cluster.api.list("pods").items
-        reasons, waiting = self.refusals(), self._cluster.by_totals.waiting
+        waiting = self._cluster.by_totals.waiting
         pending = [pod for pod in pods if pod["status"].get("phase") == "Pending"]
         return Beside(
             created=self.created,
             bound=len(self.bound),
             running=sum(pod["status"].get("phase") == "Running" for pod in pods),
             waiting=sum(not pod["spec"].get("nodeName") for pod in pending),
-            refused=sum(reasons.values()),
             undecided=sum(pod["metadata"]["uid"] not in waiting for pod in pending),
-            reasons=reasons,
+            refusals=dict(self.refusals()),
         )
 
 

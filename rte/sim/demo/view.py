@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.node import CPUInfo
-    from rte.sim.demo.snapshot import NodeView, Snapshot
+    from rte.sim.demo.snapshot import Beside, NodeView, Snapshot
 
 _PALETTE = (
     "#e6194b", "#3cb44b", "#ffe119", "#4363d8", "#f58231", "#b04fd0", "#42d4f4", "#f032e6",
@@ -30,6 +30,8 @@ _WIDE = 120
 #: On so many free lines events get a part.
 _LINES_WITH_EVENTS = 12
 _GIB = 1 << 30
+#: Pods refused under plain rules that the summary names.
+_NAMED = 10
 
 
 def colour(uid: str) -> str:
@@ -106,7 +108,7 @@ def _summary(snapshot: Snapshot) -> Text:
     refused = f"{snapshot.refused} refused by a kubelet"
     return Text.assemble(
         ("rte demo", "bold"),
-        f"  {len(snapshot.nodes)} nodes  {snapshot.created} pods so far: ",
+        f"  {len(snapshot.nodes)} nodes  {snapshot.created} pods: ",
         (f"{snapshot.count('Running')} running", "green"),
         ", ",
         (f"{snapshot.waiting} waiting", "yellow"),
@@ -122,8 +124,8 @@ def _beside_lines(snapshot: Snapshot) -> list[Text]:
     refused = f"{beside.refused} refused by a kubelet"
     return [
         Text.assemble(
-            ("beside ", "bold"),
-            f"  by totals alone {beside.created} pods: ",
+            ("plain Kubernetes", "bold"),
+            f"  {beside.created} pods: ",
             (f"{beside.running} running", "green"),
             ", ",
             (f"{beside.waiting} waiting", "yellow"),
@@ -140,16 +142,28 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
     lines = [f"{told}, {snapshot.refused} refused by a kubelet."]
     beside = snapshot.beside
     if beside is not None:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(beside.reasons.items()))
+        lines[0] = f"rte: {lines[0]}"
         lines.append(
-            f"By plain Kubernetes rules beside it {beside.created} of them: {beside.bound} placed, "
-            f"{beside.waiting} still waiting, {beside.refused} refused by a kubelet"
-            + (f" ({reasons})." if reasons else ".")
+            f"Plain Kubernetes, the same pods on the same machines: {beside.bound} of "
+            f"{beside.created} placed; {beside.counts}."
         )
+        lines += [
+            f"  {pod}: refused by {node} ({reason})"
+            for pod, (node, reason) in list(beside.refusals.items())[:_NAMED]
+        ]
+        if beside.refused > _NAMED:
+            lines.append(f"  and {beside.refused - _NAMED} more")
         left_out = snapshot.created - beside.created
         if left_out:
             lines.append(f"Pods with claims or processing groups were left out there: {left_out}.")
     return lines
+
+
+def remark(beside: Beside | None) -> str:
+    """One line for the page."""
+    if beside is None:
+        return ""
+    return f"Plain Kubernetes, with {beside.created} of these pods: {beside.counts}"
 
 
 def _legend() -> Text:
@@ -240,6 +254,7 @@ _PHASES = {"Running": "green", "Pending": "yellow", "Failed": "red", "Succeeded"
 def pod_lines(snapshot: Snapshot) -> list[Text]:
     """The pods: those that wait first, then those that run, each in the colour of its cells."""
     order = {"Pending": 0, "Failed": 1, "Running": 2, "Succeeded": 3}
+    refusals = snapshot.beside.refusals if snapshot.beside else {}
     lines = [Text(f"  {'pod':<14}{'node':<9}{'zones':<6}exclusive CPUs", style="bold")]
     for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
         what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
@@ -248,6 +263,9 @@ def pod_lines(snapshot: Snapshot) -> list[Text]:
         style = colour(pod.uid) if holds else _PHASES.get(pod.phase, "")
         mark = Text("■ " if holds else "  ", style=style)
         lines.append(mark.append(f"{pod.name:<14}{pod.node:<9}{pod.zones:<6}{what}"))
+        if pod.name in refusals:
+            node, reason = refusals[pod.name]
+            lines.append(Text(f"    ✗ plain Kubernetes: {node} refused it, {reason}", style="red"))
     return lines
 
 
@@ -275,9 +293,12 @@ def event_lines(snapshot: Snapshot, room: int, width: int) -> list[Text]:
 
 def zone_table(snapshot: Snapshot) -> Table:
     """Every NRT, zone by zone."""
-    table = Table(title="NodeResourceTopology objects", title_justify="left", box=None)
-    for name in ("NODE", "POLICY", "ZONE", "CPU free", "MEMORY free", "GPU free", "CPUS of zone"):
+    table = Table(
+        title="NodeResourceTopology objects", title_justify="left", box=None, pad_edge=False
+    )
+    for name in ("NODE", "POLICY", "ZONE", "CPU free", "MEMORY free", "GPU free"):
         table.add_column(name, no_wrap=True)
+    table.add_column("CPUS", overflow="fold")
     for node in snapshot.nodes:
         if node.topology is None:
             table.add_row(node.name, "-")

@@ -31,8 +31,14 @@ function takeAll(store, document_) {
 function begin(document_) {
   takeAll(now, document_);
   ({ machines, samples, decisions, begins } = document_);
+  remark(document_.remark ?? "");
   latest = document_.at;
   if (!link.t) Object.assign(shown, now, { nodes: new Map(now.nodes) });
+}
+
+function remark(text) {
+  $("remark").textContent = text;
+  $("remark").hidden = !text;
 }
 
 const dirty = new Set();
@@ -42,6 +48,7 @@ function take(change) {
   if (change.reload) return load();
   latest = Math.max(latest, change.at ?? 0);
   if (change.sample) samples.push(change.sample);
+  if (change.remark != null) remark(change.remark);
   if (change.nodes) {
     Object.assign(machines, change.machines);
     decisions.push(...change.decisions);
@@ -69,15 +76,21 @@ function take(change) {
 // Draws what changed, and nothing else.
 function update() {
   const started = performance.now();
+  const touched = new Set();
   let whole = false;
   for (const name of dirty) {
     const card = cards.get(name);
     const node = shown.nodes.get(name);
-    if (!card !== !(node && matches(node))) whole = true;
-    else if (card && !heats.size) replaceCard(card, node);
+    const section = node && sections.get(node.pool);
+    if (!node || !matches(node)) whole ||= Boolean(card);
+    else if (!card || !section?.names.has(name)) whole = true;
+    else {
+      touched.add(section);
+      if (!section.heat) replaceCard(card, node);
+    }
   }
   if (whole) drawNodes();
-  else if (dirty.size) for (const canvas of heats.keys()) paintHeat(canvas, heats.get(canvas));
+  else for (const section of touched) drawSection(section);
   if (dirty.has(link.node)) drawDetail();
   dirty.clear();
   drawStats();
@@ -116,7 +129,8 @@ function tell(kind, text) {
 // --- nodes ---
 
 const cards = new Map();
-const heats = new Map();
+// By pool: names of its nodes, the element that sums them up, and the canvas that stands for many.
+const sections = new Map();
 const lazily = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) paintCard(entry.target);
 }, { rootMargin: "300px" });
@@ -157,27 +171,37 @@ function summary(nodes) {
 
 function drawNodes() {
   cards.clear();
-  heats.clear();
+  sections.clear();
   lazily.disconnect();
   const wanted = [...shown.nodes.values()].filter(matches)
     .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   const asTiles = wanted.length > MOST_CARDS;
-  $("nodes").replaceChildren(...pools(wanted).map(([name, nodes]) => el("section", { className: "pool" },
-    el("h2", {}, name, el("small", {}, summary(nodes)),
-      asTiles ? el("button", { type: "button", onclick: () => choose({ pool: name }) }, "show zones") : null),
-    asTiles && nodes.length > 40 ? heat(nodes) : el("div", { className: "grid" }, ...nodes.map(card)))));
+  $("nodes").replaceChildren(...pools(wanted).map(([name, nodes]) => {
+    const heat = asTiles && nodes.length > 40 ? heatOf(nodes) : null;
+    const section = { names: new Set(nodes.map((node) => node.name)), sum: el("small"), heat };
+    sections.set(name, section);
+    return el("section", { className: "pool" },
+      el("h2", {}, name, section.sum,
+        asTiles ? el("button", { type: "button", onclick: () => choose({ pool: name }) }, "show zones") : null),
+      heat ? el("div", { className: "heat" }, heat) : el("div", { className: "grid" }, ...nodes.map(card)));
+  }));
   if (!wanted.length) {
     $("nodes").append(el("p", { className: "soft" },
       shown.nodes.size ? "No node is like that." : "There is no node."));
   }
-  for (const [canvas, nodes] of heats) paintHeat(canvas, nodes);
+  for (const section of sections.values()) drawSection(section);
 }
 
-function heat(nodes) {
+function drawSection(section) {
+  const nodes = [...section.names].map((name) => shown.nodes.get(name));
+  section.sum.textContent = summary(nodes);
+  if (section.heat) paintHeat(section.heat, nodes);
+}
+
+function heatOf(nodes) {
   const canvas = el("canvas", { role: "img", "aria-label": `${nodes.length} nodes, the darker the fuller` });
-  heats.set(canvas, nodes);
   for (const node of nodes) cards.set(node.name, canvas);
-  return el("div", { className: "heat" }, canvas);
+  return canvas;
 }
 
 function card(node) {
@@ -208,7 +232,7 @@ function paintCard(element, cell) {
 }
 
 function repaint() {
-  for (const [canvas, nodes] of heats) paintHeat(canvas, nodes);
+  for (const section of sections.values()) drawSection(section);
   for (const element of cards.values()) {
     if (element.localName === "article") { lazily.unobserve(element); lazily.observe(element); }
   }
@@ -354,7 +378,8 @@ function drawLegend() {
     paintCell(canvas.getContext("2d"), 0, 0, 14, owner, reserved, themeColours());
     return canvas;
   };
-  $("legend").replaceChildren(...(heats.size ? [el("span", {},
+  const heat = [...sections.values()].some((section) => section.heat);
+  $("legend").replaceChildren(...(heat ? [el("span", {},
     "a tile is a node, the darker the fuller; with a red frame it cannot be trusted")] : [
     el("span", {}, swatch(0), swatch(8), swatch(16), "a pod's own CPUs: colour and pattern, by node"),
     el("span", {}, swatch(undefined, false), "free: the shared pool, until a pod gets them"),

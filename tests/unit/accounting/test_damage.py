@@ -14,6 +14,7 @@ from rte.kubelet import statefiles
 from rte.model.kubelet import NodePod, StateFiles, combine
 from rte.nrt import encode
 from tests.checkpoints import sealed
+from tests.depth import scaled
 from tests.unit.accounting import nodes
 from tests.unit.kubelet import samples
 
@@ -99,7 +100,7 @@ def test_the_undamaged_files_are_read() -> None:
     assert zone["memory"]["available"] == str(14 * GIB)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=scaled(600), deadline=None)
 @given(damage=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
 def test_damage_is_one_clear_line_or_a_sound_object(
     damage: list[tuple[tuple[str, tuple[Any, ...]], Any]],

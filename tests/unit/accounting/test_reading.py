@@ -23,6 +23,7 @@ from rte.model.kubelet import (
     NodePod,
 )
 from rte.model.node import Amounts, Holding, KubeletConfig, MemoryBlock, NodeReading, PodRef
+from tests.depth import scaled
 from tests.unit.accounting import nodes
 from tests.unit.accounting.nodes import GIB, GPU, STATIC, Kubelet, container, guaranteed
 
@@ -70,7 +71,7 @@ def assert_same(actual: NodeState, expected: NodeState) -> None:
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_reading_is_what_the_kubelet_holds_at_its_next_admission(policy: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -88,7 +89,7 @@ def test_a_reading_is_what_the_kubelet_holds_at_its_next_admission(policy: str, 
         assert reading.disagreements == ()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_without_the_api_podresources_tells_who_is_active(seed: int) -> None:
     rng = random.Random(seed)
@@ -256,7 +257,7 @@ def test_an_entry_in_a_zone_that_has_no_row_is_torn() -> None:
         )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_between_any_two_writes_a_reading_is_refused_or_true(seed: int) -> None:
     """Every order of CPU and memory file that a reader can meet while one pod is admitted."""

@@ -7,7 +7,6 @@ everything heals, and what is published has to be exact.
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -15,11 +14,12 @@ import pytest
 from rte.agent.observer import messages as seen
 from rte.agent.observer.messages import Change
 from rte.model.node import ConfigSource
+from tests.depth import scaled
 from tests.unit.agent.world import World
 
-#: Of one life; 30 with the API and 30 without make 60,000. ``RTE_ROUNDS`` asks for more lives.
+#: Of one life; 30 with the API and 30 without make 60,000.
 STEPS = 1000
-LIVES = int(os.environ.get("RTE_ROUNDS", "30"))
+LIVES = scaled(30)
 
 
 def step(world: World) -> None:

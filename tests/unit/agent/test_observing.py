@@ -31,6 +31,7 @@ from rte.model.node import ConfigSource, KubeletConfig, NodeState
 from rte.sysfs import read_machine
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
+from tests.depth import scaled
 from tests.unit.agent.kubelets import FIXTURES, FakeKubelet
 from tests.unit.agent.test_pods import pod
 
@@ -552,7 +553,9 @@ async def test_random_pods_come_and_go_and_every_state_handed_on_is_sound(rig: R
 
 
 @settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=scaled(50),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(text=st.binary(max_size=200))
 def test_garbage_in_a_state_file_neither_stops_the_observer_nor_is_published(

@@ -137,6 +137,10 @@ SHOWS: dict[str, tuple[int, bool]] = {
     "what a former kubelet was configured to do counts for the new one": (19, False),
     "what was read before the files were damaged is accounted for again and again": (112, False),
     "an answer about other files tells who is active": (100, False),
+    "a former kubelet's last answer counts for the new one": (7, True),
+    "one complete list is enough after a restart": (11, False),
+    "a torn file is an empty one": (10, True),
+    "pods that ended while nobody watched are still there": (14, True),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench import scheduler_week
+from tests.depth import scaled
 
 #: Tables that speak of nodes, collections and classes, or of pods that have ended lately.
 OF_NODES = {
@@ -14,7 +15,7 @@ OF_NODES = {
 
 
 async def test_every_pod_runs_and_nothing_of_it_is_left() -> None:
-    pods, nodes = 400, 8
+    pods, nodes = scaled(400), 8
     result = await scheduler_week.measure(pods, nodes, most=80, limit=120.0)
     assert (result["pods"], result["ran"] + result["evicted"]) == (pods, pods)
     assert (result["refused"], result["failed"], result["forgotten"]) == (0, [], 0)

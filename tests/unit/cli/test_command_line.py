@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rte import cli, config
 from rte.cli import COMMANDS
+from tests.depth import scaled
 
 #: Commands that end by themselves whatever they are given.
 OFFLINE = ("topology", "explain", "fit", "defrag", "simulate", "import", "render", "snapshot")
@@ -47,7 +48,7 @@ WORDS = (
     "labels",
 )
 relaxed = settings(
-    max_examples=400,
+    max_examples=scaled(1000),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -108,7 +109,7 @@ def lines(draw, among=OFFLINE):
 
 @given(lines(among=tuple(COMMANDS)), st.integers(0, 6), st.text("abcdefgh", min_size=3, max_size=9))
 @relaxed
-def test_a_thousand_wrong_command_lines_end_in_one_line(words, place, unknown):
+def test_wrong_command_lines_end_in_one_line(words, place, unknown):
     place = min(1 + place, len(words))
     if "--" in words[:place]:
         place = 1

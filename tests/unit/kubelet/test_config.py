@@ -12,6 +12,7 @@ from rte import errors
 from rte.kubelet import config as kubelet_config
 from rte.kubelet import config_document, config_flags
 from rte.model.node import KubeletConfig
+from tests.depth import scaled
 from tests.unit.kubelet.test_statefiles import json_values
 
 GIB = 1 << 30
@@ -364,7 +365,7 @@ KEYS = [
 ]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=scaled(1000), deadline=None)
 @given(config=st.dictionaries(st.sampled_from(KEYS), json_values, max_size=3))
 def test_garbage_values_are_read_or_one_clear_line(config: dict[str, Any]) -> None:
     try:
@@ -378,7 +379,7 @@ def test_garbage_values_are_read_or_one_clear_line(config: dict[str, Any]) -> No
         assert all(amount >= 0 for amount in result.node_reserved.values())
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=scaled(1000), deadline=None)
 @given(
     text=st.binary(max_size=80)
     | st.text(alphabet="ab: -[]{}&*!|>?%@'\"#,\n\t0.9eE", max_size=60).map(str.encode)
@@ -394,7 +395,7 @@ def test_garbage_text_is_one_clear_line(text: bytes) -> None:
             assert "\n" not in str(error)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=scaled(1000), deadline=None)
 @given(
     flags=st.lists(
         st.builds(

@@ -16,6 +16,7 @@ from rte.kubelet._pb import podresources_pb2 as pb
 from rte.kubelet.podresources import PodResources
 from rte.model.kubelet import DeviceHolding, ListedContainer, ListedPod
 from rte.model.node import ClaimedDevice, MemoryBlock
+from tests.depth import scaled
 from tests.unit.kubelet.server import serve
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=scaled(1000), deadline=None)
 @given(data=st.data())
 def test_garbage_is_a_sound_value_or_one_clear_line(kind: Any, data: st.DataObject) -> None:
     text = bytearray(

@@ -13,6 +13,7 @@ from rte.kubelet import checkpoints, statefiles
 from rte.model import bits
 from rte.model.node import MemoryAmounts, MemoryBlock
 from tests.checkpoints import embedded, sealed
+from tests.depth import scaled
 from tests.unit.kubelet import samples
 
 GIB = samples.GIB
@@ -158,7 +159,7 @@ def test_a_file_that_fails_its_own_checksum_is_torn(parser: str) -> None:
 
 
 @every_parser
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(data=st.data())
 def test_a_changed_value_never_passes_the_checksum(parser: str, data: st.DataObject) -> None:
     parse_text, document = PARSERS[parser]
@@ -379,7 +380,7 @@ def garbage(draw: st.DrawFn, document: dict[str, Any]) -> bytes:
 
 
 @every_parser
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=scaled(1000), deadline=None)
 @given(data=st.data())
 def test_garbage_is_a_sound_value_or_one_clear_line(parser: str, data: st.DataObject) -> None:
     parse_text, document = PARSERS[parser]

@@ -12,6 +12,7 @@ from rte import errors, placement
 from rte.nrt import case as cases
 from rte.placement import drift
 from rte.placement.drift import Meanwhile, Outcome, Part
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, node, pool, simple
 
@@ -24,7 +25,7 @@ def a_case(before=None, each=None) -> cases.CaseFile:
     return cases.CaseFile(case=case, node="n0", recorded="2026-01-01T00:00:00Z", rte="1.2.3")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(used=build.used_nodes(longest=3), each=build.pods("new"), data=st.data())
 def test_a_case_survives_its_file(used, each, data):
     before, active = used

@@ -11,6 +11,7 @@ from msgspec import structs
 from rte import errors
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeState, Topology
 from rte.nrt import node_state
+from tests.depth import scaled
 
 from .states import busy_reading, regular_topology, states
 
@@ -191,14 +192,14 @@ json_values = st.recursive(
 
 
 @given(st.text() | json_values.map(json.dumps))
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 def test_garbage_is_a_parse_error(text: str) -> None:
     with pytest.raises(errors.ParseError):
         node_state.decode(text)
 
 
 @given(st.data())
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 def test_a_damaged_annotation_is_a_state_or_a_parse_error(data: st.DataObject) -> None:
     document = json.loads(node_state.encode(busy_reading(8, 2, 2).state))
     place: object = document

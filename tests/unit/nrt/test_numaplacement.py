@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rte.nrt import numaplacement
 from rte.nrt.numaplacement import PlacementError, Problem
+from tests.depth import scaled
 
 containers = st.tuples(*[st.text(max_size=4)] * 3)
 
@@ -50,7 +51,7 @@ def test_placements_survive_their_encoding(case: tuple) -> None:
 
 
 @given(st.text(), st.dictionaries(st.integers(-2, 9), st.text(max_size=6)), st.lists(containers))
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 def test_garbage_is_refused_or_decoded_but_never_crashes(
     metadata: str, vectors: dict, ids: list
 ) -> None:

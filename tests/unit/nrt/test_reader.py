@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rte import errors, nrt
 from rte.model.node import Amounts
+from tests.depth import scaled
 
 from .states import busy_reading
 from .test_node_state import json_values
@@ -194,7 +195,7 @@ def test_what_is_no_named_object_is_refused(obj: object) -> None:
     ),
     json_values,
 )
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 def test_garbage_in_any_part_is_named_in_one_line(parts: dict, annotations: object) -> None:
     decoded = nrt.decode({"metadata": {"name": "n", "annotations": annotations}, **parts})
 
@@ -214,7 +215,7 @@ def test_garbage_in_any_part_is_named_in_one_line(parts: dict, annotations: obje
         max_size=2,
     )
 )
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 def test_garbage_inside_a_zone_is_named_in_one_line(zones: list) -> None:
     decoded = nrt.decode(document(zones=zones))
 

@@ -221,9 +221,11 @@ def _whole(containers: list[Container]) -> dict[str, int]:
 
 
 @st.composite
-def used_nodes(draw: st.DrawFn, *, longest: int = 8) -> tuple[NodeState, list[str]]:
-    """A node after some admissions, starts and endings, and who is still there."""
-    state = draw(nodes())
+def used_nodes(
+    draw: st.DrawFn, *, longest: int = 8, new: st.SearchStrategy[NodeState] | None = None
+) -> tuple[NodeState, list[str]]:
+    """A node (one of ``new``) after some admissions, starts and endings, and who is still there."""
+    state = draw(nodes() if new is None else new)
     active: dict[str, Pod] = {}
     hints = {}
     for number in range(draw(st.integers(0, longest))):

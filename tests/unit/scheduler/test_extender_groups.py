@@ -16,6 +16,7 @@ from rte.scheduler.front.extender import Extender
 from rte.scheduler.front.picks import PICK_S, Picks, is_grouped
 from rte.scheduler.front.wakeups import WAKE_ANNOTATION
 from rte.scheduler.loop.messages import Bound, Outcome
+from tests.depth import scaled
 from tests.unit.scheduler.build import World, pod_object
 from tests.unit.scheduler.town import until
 
@@ -241,7 +242,7 @@ class _Played:
         return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(_steps)
 def test_no_zone_is_promised_twice_and_no_promise_is_left(steps: list[Any]) -> None:
     async def play() -> None:

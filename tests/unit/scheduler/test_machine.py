@@ -21,6 +21,7 @@ from rte import placement
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs import decide
 from rte.scheduler.loop.messages import Bound, Outcome
+from tests.depth import scaled
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -498,5 +499,5 @@ def concluded(steps: Asking[T]) -> T:
         return end.value
 
 
-Weather.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+Weather.TestCase.settings = settings(max_examples=scaled(30), stateful_step_count=50, deadline=None)
 TestWeather = Weather.TestCase

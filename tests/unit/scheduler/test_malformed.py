@@ -15,13 +15,14 @@ from rte.scheduler.framework import node, objects
 from rte.scheduler.loop.reservation import is_possible
 from rte.scheduler.loop.room.plans import plan_on
 from rte.scheduler.plugins import koordinator
+from tests.depth import scaled
 from tests.unit.scheduler.build import World, pod_object, state
 from tests.unit.scheduler.town import Town, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPORTS = ANNOTATIONS = 1000
+REPORTS = ANNOTATIONS = scaled(1000)
 KEY = nrt.NODE_STATE_ANNOTATION
 QOS_LABEL = "koordinator.sh/qosClass"
 SPEC, NUMA_SPEC, STATUS = (
@@ -88,7 +89,7 @@ def cut(rng: random.Random, text: str) -> str:
     )
 
 
-def test_a_thousand_malformed_reports(good: dict[str, Any]) -> None:
+def test_malformed_reports(good: dict[str, Any]) -> None:
     rng = random.Random(1)
     assert node.read_report(good).state is not None
     inner = json.loads(good["metadata"]["annotations"][KEY])
@@ -125,7 +126,7 @@ def test_a_thousand_malformed_reports(good: dict[str, Any]) -> None:
     assert world.place(pods[0]) == "n"
 
 
-def test_a_thousand_malformed_pod_annotations() -> None:
+def test_malformed_pod_annotations() -> None:
     rng = random.Random(2)
     world = World(resource_status=True)
     world.node("n", state(policy="none", cpu_policy="none", memory_policy="None"))
@@ -225,9 +226,9 @@ def rich_pod() -> dict[str, Any]:
     return obj
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=scaled(1000), deadline=None, derandomize=True)
 @given(st.randoms(use_true_random=False))
-def test_a_thousand_malformed_pods(rng: random.Random) -> None:
+def test_malformed_pods(rng: random.Random) -> None:
     """Each is read or refused with one line; what is read gets an answer from every rule."""
     world = World()
     for name in ("a", "b", "c"):

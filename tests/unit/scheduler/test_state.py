@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from rte import placement
 from rte.model.node import DevicePool
 from rte.scheduler.framework.node import Report
+from tests.depth import scaled
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
 if TYPE_CHECKING:
@@ -317,5 +318,5 @@ class Node(RuleBasedStateMachine):
 
 TestNoPodInFlightIsEverRefused = Node.TestCase
 TestNoPodInFlightIsEverRefused.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None
+    max_examples=scaled(80), stateful_step_count=30, deadline=None
 )

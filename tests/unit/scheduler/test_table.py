@@ -10,12 +10,13 @@ from rte import placement
 from rte.scheduler.cache.table import Screened, Table
 from rte.scheduler.framework.room import ZoneBound
 from rte.scheduler.loop import candidates
+from tests.depth import scaled
 from tests.unit.scheduler.build import World, machine, pod_object, state
 
 _BOXES = st.lists(st.sampled_from(["1", "2", "1500m", "3", "6", "8", "12"]), min_size=1, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     policies=st.lists(
         st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
@@ -78,7 +79,7 @@ _BOX = st.tuples(
 _STANZA = st.none() | st.tuples(st.sampled_from(["6", "8", "9"]), st.sampled_from([8, 12]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     policy=st.sampled_from(["best-effort", "restricted", "single-numa-node"]),
     scope=st.sampled_from(["pod", "container"]),
@@ -166,7 +167,7 @@ def test_under_restricted_cpus_of_several_zones_and_memory_of_one_never_meet() -
     assert list(_screen(world).screen(wide.shape).best_first()) == [nodes["none"].row]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(st.data())
 def test_a_table_that_was_asked_before_answers_as_a_new_one(data: st.DataObject) -> None:
     world = World()

@@ -13,6 +13,7 @@ from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from rte.telemetry.effects import Measured
+from tests.depth import scaled
 from tests.unit.scheduler.build import World, machine, state
 from tests.unit.scheduler.desk import Desk
 
@@ -209,7 +210,7 @@ def test_a_claim_that_appears_wakes_its_pod() -> None:
     assert desk.where(pod) == "a"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(
     policy=st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
     held=st.lists(st.sampled_from(["1", "2", "500m"]), max_size=4),

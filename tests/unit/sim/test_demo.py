@@ -180,23 +180,49 @@ def test_a_pod_is_in_the_colour_of_its_cells() -> None:
     assert {str(span.style) for span in line.spans} | {str(line.style)} >= {view.colour("u0")}
 
 
+async def test_what_is_printed_at_80_columns_is_not_cut(temp_dir: Path) -> None:
+    async with demo.Cluster(demo.Settings(nodes=2, shapes=("2x8", "2x96"))) as cluster:
+        observer = Observer(cluster)
+        async with asyncio.timeout(10):
+            while not all(node.state for node in observer.look().nodes):
+                await asyncio.sleep(0.02)
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(view.zone_table(observer.look()))
+        observer.close()
+    text = console.export_text()
+    assert "…" not in text
+    assert all(word in text for word in ("GPU free", "CPUS", "0-47,96-143", "48-95,144-191"))
+
+
 def test_the_screen_tells_how_much_is_out_of_sight() -> None:
     assert any("0 lines above" in line for line in lines_of(shown(40), 80, 24))
     assert not any("lines above" in line for line in lines_of(shown(2), 80, 40))
 
 
 def test_what_plain_rules_did_with_the_same_pods_is_told() -> None:
-    beside = Beside(
-        created=9, bound=8, running=4, waiting=1, refused=3, undecided=0,
-        reasons={"TopologyAffinityError": 3},
-    )  # fmt: skip
-    assert any(
-        "3 refused by a kubelet" in line for line in lines_of(shown(10, beside=beside), 80, 24)
+    why = "TopologyAffinityError"
+    refusals = {f"pod-{number:02}": (f"node-{number}", why) for number in range(12)}
+    beside = Beside(created=19, bound=18, running=4, waiting=1, undecided=0, refusals=refusals)
+    snapshot = shown(20, beside=beside)
+    screen = lines_of(snapshot, 80, 100)
+    assert "plain Kubernetes  19 pods: 4 running, 1 waiting, 12 refused by a kubelet" in screen
+    # Below the pod, whatever rte did with it.
+    assert screen[next(n for n, line in enumerate(screen) if "pod-07" in line) + 1].endswith(
+        "plain Kubernetes: node-7 refused it, TopologyAffinityError"
     )
-    text = "\n".join(view.summary_lines(shown(10, beside=beside)))
-    assert "10 placed, 0 still waiting, 0 refused" in text
-    assert "8 placed, 1 still waiting, 3 refused by a kubelet (3 TopologyAffinityError)" in text
-    assert "left out there: 1" in text
+    counts = "4 running, 1 waiting, 12 refused by a kubelet (12 TopologyAffinityError)"
+    assert view.remark(beside) == f"Plain Kubernetes, with 19 of these pods: {counts}"
+    summary = view.summary_lines(snapshot)
+    assert (
+        summary[0]
+        == "rte: 20 pods were created: 20 placed, 0 still waiting, 0 refused by a kubelet."
+    )
+    assert f"18 of 19 placed; {counts}." in summary[1]
+    assert summary[2:] == [
+        *(f"  pod-{n:02}: refused by node-{n} (TopologyAffinityError)" for n in range(10)),
+        "  and 2 more",
+        "Pods with claims or processing groups were left out there: 1.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,16 +250,23 @@ async def test_plain_rules_see_totals_and_no_zones(temp_dir: Path) -> None:
         async with asyncio.timeout(30):
             while (told := beside.look().beside) is None or told.bound < 2 or told.undecided:
                 await asyncio.sleep(0.02)
+        # Each refusal is news once.
+        assert [each.text for each in beside.look().events if each.reason == "Refused"] == [
+            "under plain rules, by node-a: TopologyAffinityError"
+        ]
         beside.close()
-    assert told.reasons == {"TopologyAffinityError": 1}
+    assert told.refusals == {"crosses": ("node-a", "TopologyAffinityError")}
     assert (told.waiting, told.running) == (1, 1)
 
 
 def test_the_tour_with_a_comparison(temp_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--once", "--compare", "--nodes", "1", "--shape", "2x24"]) == 0
     text = capsys.readouterr().out
-    assert "1 refused by a kubelet (1 TopologyAffinityError)" in text
-    assert ", 0 refused by a kubelet." in text
+    assert "2 refused by a kubelet (2 TopologyAffinityError)" in text
+    assert "  too-large: refused by node-a (TopologyAffinityError)" in text
+    # Two of three large pods have a zone each; by its totals the node had room for the third.
+    assert "  fill-2: refused by node-a (TopologyAffinityError)" in text
+    assert "8 placed, 2 still waiting, 0 refused by a kubelet." in text
     assert list(temp_dir.iterdir()) == []
 
 

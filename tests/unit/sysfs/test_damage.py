@@ -13,6 +13,7 @@ from rte import errors
 from rte.model import bits, machine
 from rte.sysfs import read_machine
 from tests import machines
+from tests.depth import scaled
 from tests.machines import GIB, MIB, Shape
 
 SHAPES = {
@@ -93,7 +94,7 @@ def paths(whole: Path) -> list[str]:
     return sorted(str(path.relative_to(whole)) for path in found)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_tree_gives_no_traceback_and_no_wrong_zone(
     whole: Path,

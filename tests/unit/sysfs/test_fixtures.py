@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rte.model import bits
 from rte.sysfs import document, read_machine
 from tests import fixture_machines, machines
+from tests.depth import scaled
 from tests.machines import GIB, MIB, Shape
 
 ROOT = Path(__file__).parents[3] / "fixtures" / "sysfs"
@@ -104,7 +105,7 @@ def shapes(draw: st.DrawFn) -> Shape:
     )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(), full=st.booleans())
 def test_any_machine_reads_as_the_parameters_it_was_made_from(shape: Shape, full: bool) -> None:
     with tempfile.TemporaryDirectory() as name:

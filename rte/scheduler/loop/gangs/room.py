@@ -250,7 +250,9 @@ class GangRoom:
 
     def reserve(self, key: GangKey, now: float) -> Asking[list[Effect]]:
         """Reserve nodes that drain by themselves."""
-        waits = self._waiting[key]
+        waits = self._waiting.get(key)
+        if waits is None:
+            return []
         question = yield from self._decider.question(waits.wanted, vacate=_passing)
         answer = (yield from ask(question)).answer
         pods = [pod for pod in waits.wanted.pods if pod.uid in self._queue]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rte.placement.dra import Node, allocate
 from rte.placement.dra.fleet import Fleet
+from tests.depth import scaled
 from tests.unit.placement.dra.build import (
     GPU,
     allocation,
@@ -33,7 +34,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 @given(STEPS)
 def test_it_tells_the_nodes_that_fit(steps) -> None:
     fleet = Fleet()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.placement.dra.structured import search
+from tests.depth import scaled
 from tests.unit.placement.dra.build import (
     allocation,
     claim_of,
@@ -100,7 +101,7 @@ def supplies(draw: st.DrawFn):
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=scaled(80))
 @given(supplies(), claims())
 def test_the_shortcuts_find_what_a_plain_search_finds(supply, wanted) -> None:
     limit = {"max_steps": 20_000}

@@ -15,6 +15,7 @@ from rte.model.node import Holding
 from rte.placement import drift
 from rte.placement.drift import Meanwhile, Outcome, Part, Result, wording
 from rte.placement.kubelet.admission import takes_devices_at_start
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GIB, GPU, container, filled, node, pod, pool, simple
 
@@ -53,7 +54,7 @@ def replace_holding(holding: Holding, **changes: object) -> Holding:
 # What a kubelet that follows the rules does
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(used=build.used_nodes(longest=4), each=build.pods("new"))
 def test_an_admission_by_itself_comes_out_exactly(used, each):
     before, _ = used
@@ -62,7 +63,7 @@ def test_an_admission_by_itself_comes_out_exactly(used, each):
     assert confirmed(before, each, answer.state).result is Result.EXACT
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(used=build.used_nodes(longest=4), data=st.data())
 def test_whatever_happens_meanwhile_is_no_difference(used, data):
     """Other pods are admitted and held ones end in any order, and devices are picked at random."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.model.totals import totals_of
 from rte.placement.fleet.copies import UNKNOWN, CopyTable
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
 
@@ -30,7 +31,7 @@ def predicted(state, each, most=20):
     return most
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(used=build.used_nodes(), each=build.pods("new"))
 def test_counting_is_predicting_one_after_the_other(used, each):
     state, _ = used
@@ -38,7 +39,7 @@ def test_counting_is_predicting_one_after_the_other(used, each):
     assert counted in (UNKNOWN, predicted(state, each))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     states=st.lists(build.used_nodes(longest=4), min_size=1, max_size=4),
     each=build.pods("new"),

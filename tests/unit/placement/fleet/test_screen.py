@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.model.pod import QOS
 from rte.placement.fleet import places, scores, screen
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
 
@@ -27,7 +28,7 @@ def passes(state, each):
 # Conditions
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(used=build.used_nodes(), each=build.pods("new"))
 def test_no_node_is_ruled_out_that_admits_the_pod(used, each):
     state, _ = used
@@ -166,7 +167,7 @@ def clusters(draw):
     return [draw(build.used_nodes(longest=4))[0] for _ in range(draw(st.integers(1, 5)))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(states=clusters(), each=build.pods("new"))
 def test_every_place_is_found(states, each):
     found = places.find_places(table(*states), each, scores.most_allocated, count=99)

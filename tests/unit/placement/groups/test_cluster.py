@@ -15,6 +15,7 @@ from rte.placement.groups.check import violations
 from rte.placement.groups.cluster import Cluster
 from rte.placement.groups.inventory import NOTHING_USED, NodeFacts, Policy
 from rte.placement.groups.record import Record, RecordError, devices_of, parse_record
+from tests.depth import scaled
 from tests.unit.placement.groups.nodes import request, two_sockets
 
 if TYPE_CHECKING:
@@ -248,4 +249,6 @@ class PodsComeAndGo(RuleBasedStateMachine):
 
 
 TestPodsComeAndGo = PodsComeAndGo.TestCase
-TestPodsComeAndGo.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestPodsComeAndGo.settings = settings(
+    max_examples=scaled(25), stateful_step_count=20, deadline=None
+)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rte import placement
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones, zones_of
+from tests.depth import scaled
 from tests.unit.placement import build
 
 
@@ -20,7 +21,7 @@ def given_zones(state, each) -> int | None:
     return zones_of(answer.holdings.values(), state.topology)
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(used=build.used_nodes(longest=5), each=build.pods("new"), data=st.data())
 def test_certain_zones_hold_whatever_has_ended(used, each, data) -> None:
     state, active = used
@@ -35,7 +36,7 @@ def test_certain_zones_hold_whatever_has_ended(used, each, data) -> None:
     assert given_zones(ended, each) == expected.zones
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 @given(state=build.nodes(), first=build.pods("first"), each=build.pods("new"))
 def test_certain_zones_hold_after_pods_in_flight(state, first, each) -> None:
     expected = expect_zones(state, each, in_flight=[first])

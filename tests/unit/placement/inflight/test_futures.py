@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rte import placement
 from rte.placement.inflight import futures, zones
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GIB, GPU, container, pod, pool, simple
 
@@ -29,7 +30,7 @@ def pair(name, x, y):
 # Properties
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(used=build.used_nodes(), each=build.pods("new"), data=st.data())
 def test_monotone_admissions_stand_whatever_has_ended(used, each, data):
     state, active = used
@@ -41,7 +42,7 @@ def test_monotone_admissions_stand_whatever_has_ended(used, each, data):
         assert admitted_after(state, each, *sorted(gone))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(used=build.used_nodes(), one=build.pods("one"), two=build.pods("two"), data=st.data())
 def test_pods_that_fit_together_do_so_in_any_order_whatever_ends(used, one, two, data):
     state, active = used
@@ -59,7 +60,7 @@ def test_pods_that_fit_together_do_so_in_any_order_whatever_ends(used, one, two,
     assert admitted_after(answer.state, second, *sorted(between))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(used=build.used_nodes(longest=4), each=build.pods("new"))
 def test_certainty_is_never_claimed_wrongly(used, each):
     state, active = used
@@ -330,7 +331,7 @@ def pair_of(cpus):
     return pod(f"p{cpus}", container("x", cpus=cpus, memory=1), container("y", cpus=cpus, memory=1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     used=build.used_nodes(),
     flying=st.lists(build.pods(), min_size=2, max_size=3),
@@ -363,7 +364,7 @@ def test_pods_that_fill_the_last_zones_come_in_any_order_beside_pods_that_may_en
     assert not placement.fit_together(state, two)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(state=build.nodes(), flying=st.lists(build.pods(), min_size=3, max_size=3), data=st.data())
 def test_three_pods_that_fit_together_do_so_in_any_order_started_or_not(state, flying, data):
     flying = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(flying)]
@@ -378,7 +379,7 @@ def test_three_pods_that_fit_together_do_so_in_any_order_started_or_not(state, f
             state = placement.start(state, each)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(used=build.used_nodes(longest=4), flying=st.lists(build.pods(), min_size=2, max_size=3))
 def test_pods_in_flight_that_fit_by_sums_fit_by_admissions(used, flying):
     state, _ = used
@@ -391,7 +392,7 @@ def test_pods_in_flight_that_fit_by_sums_fit_by_admissions(used, flying):
         assert futures._fit_by_rule(state, flying)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(state=build.nodes(), flying=st.lists(build.pods(), min_size=2, max_size=3))
 def test_whatever_is_refused_in_an_order_does_not_fit_together(state, flying):
     flying = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(flying)]

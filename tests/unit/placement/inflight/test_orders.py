@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.placement.inflight.orders import Budget, CutOff, Orders, free_key, plus, without
 from rte.placement.kubelet.outcome import Verdict
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
 
@@ -32,7 +33,7 @@ def played(state, pods):
     return states
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(used=build.used_nodes(longest=4), pods=st.lists(build.pods(), min_size=1, max_size=3))
 def test_states_are_those_of_all_orders_and_refused_is_what_one_order_refuses(used, pods):
     state, _ = used

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.placement.inflight.orders import Budget, Orders
 from rte.placement.inflight.spread import spread_of
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pool, simple
 
@@ -15,12 +16,21 @@ POLICIES = ("best-effort", "none")
 MOST = 12
 
 
+def refusing_nobody(state, policy):
+    """The node under a policy that refuses nobody for zones."""
+    return dataclasses.replace(
+        state, config=dataclasses.replace(state.config, topology_policy=policy)
+    )
+
+
 @st.composite
 def spreading(draw, longest=8):
     """A node in use whose policy refuses nobody for zones."""
-    state, uids = draw(build.used_nodes(longest=longest))
-    config = dataclasses.replace(state.config, topology_policy=draw(st.sampled_from(POLICIES)))
-    state = dataclasses.replace(state, config=config)
+    policies = st.sampled_from(POLICIES)
+    # Most nodes for which amounts do not decide are known before they are in use.
+    new = st.builds(refusing_nobody, build.nodes(), policies).filter(spread_of)
+    state, uids = draw(build.used_nodes(longest=longest, new=new))
+    state = refusing_nobody(state, draw(policies))
     for uid in draw(st.sets(st.sampled_from(uids))) if uids else ():
         state = placement.remove(state, uid)
     return state
@@ -35,7 +45,7 @@ def predicted(state, pod):
     return MOST
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(state=spreading(), pod=build.pods("new"))
 def test_counting_is_predicting_one_after_the_other(state, pod):
     spread = spread_of(state)
@@ -44,7 +54,9 @@ def test_counting_is_predicting_one_after_the_other(state, pod):
     assert spread.copies(units, MOST) in (None, predicted(state, pod))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(
+    max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+)
 @given(state=spreading(), pods=st.lists(build.pods(), min_size=1, max_size=3))
 def test_amounts_say_what_all_orders_say(state, pods):
     pods = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(pods)]

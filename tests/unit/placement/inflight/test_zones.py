@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rte.placement.inflight.orders import Budget, Orders
 from rte.placement.inflight.zones import ZoneWalk, is_ample
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, pool, simple
 
@@ -16,7 +17,7 @@ def walk_of(state, pods, steps=1_000):
     return ZoneWalk(state, pods, Budget(steps))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=scaled(120), deadline=None)
 @given(used=build.used_nodes(), pods=st.lists(build.pods(), min_size=1, max_size=3))
 def test_a_walk_says_what_all_orders_say(used, pods):
     state, _ = used
@@ -47,7 +48,7 @@ def test_devices_without_a_zone_and_spreading_pods_are_left_to_predictions():
     assert walk_of(build.node(policy="none"), [simple("a", 1)]).admits((0,)) is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(
     units=st.lists(
         st.sampled_from([(1, 1), (4, 4), (6, 0), (0, 6), (3, 0), (0, 3)]), min_size=1, max_size=5

@@ -9,6 +9,7 @@ from rte import placement
 from rte.placement.joint.defrag import Disruptions, Movable, plan_moves
 from rte.placement.joint.gang import Verdict
 from rte.placement.joint.node import Member
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
 from tests.unit.placement.joint.worlds import members, node
@@ -58,7 +59,7 @@ def smallest(nodes, movable, target, most=2):
     return None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(data=st.data())
 def test_no_plan_is_smaller(data):
     sizes = st.sampled_from([1, 2, 3, 4, 5])

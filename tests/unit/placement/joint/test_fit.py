@@ -6,6 +6,7 @@ from hypothesis import given, settings
 
 from rte.placement.joint import fit
 from rte.placement.joint.node import Member
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, pool, simple
 from tests.unit.placement.joint.worlds import node, takes
@@ -15,7 +16,7 @@ def count(nodes, pod, **options):
     return fit.FitTable(nodes).count(Member(pod=pod), **options)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(used=build.used_nodes(longest=4), pod=build.pods())
 def test_so_many_are_taken_and_no_more(used, pod):
     each = node("n", used[0], room={"pods": 3})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rte.placement.joint import gang
 from rte.placement.joint.gang import Blame, Verdict, place_together
 from rte.placement.joint.node import Member
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
 from tests.unit.placement.joint.worlds import members, most, node, takes
@@ -22,7 +23,7 @@ def clusters(draw):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(nodes=clusters(), data=st.data())
 def test_the_largest_placement_is_found_and_valid(nodes, data):
     kinds = data.draw(st.lists(build.pods(), min_size=1, max_size=2))

@@ -9,6 +9,7 @@ from rte import placement
 from rte.model import bits
 from rte.model.pod import QOS
 from rte.placement.kubelet import layout, outcome
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GIB, container, cpu_list, pod, pool, simple
 
@@ -391,7 +392,7 @@ def test_too_many_zones_to_enumerate():
 # Any machine, configuration and history
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(used=build.used_nodes(), each=build.pods("new"))
 def test_what_an_admission_takes_comes_back_when_the_pod_is_gone(used, each):
     state, active = used
@@ -411,7 +412,7 @@ def test_what_an_admission_takes_comes_back_when_the_pod_is_gone(used, each):
         assert settled.shared == state.shared
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(used=build.used_nodes(), each=build.pods("new"))
 def test_no_two_pods_share_a_cpu_on_a_regular_machine(used, each):
     state, _ = used

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.model.node import Holding
 from rte.placement.kubelet import outcome
+from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GIB, GPU, container, pod, pool, simple
 from tests.unit.placement.kubelet.test_podlevel import OWN, SHARING, node, whole
@@ -170,7 +171,7 @@ def test_nobody_knows_what_an_unknown_kubelet_does():
     assert not again.is_harmless
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(state=build.nodes(), arriving=st.lists(build.pods(), max_size=5))
 def test_whoever_is_kept_keeps_all_its_cpus(state, arriving):
     """Only pods that are served as a whole come to others."""

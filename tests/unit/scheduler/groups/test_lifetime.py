@@ -26,6 +26,7 @@ from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.groups.books import Books, holder
 from rte.scheduler.plugins.groups.rules import GroupsNode, ProcessingGroups
 from rte.scheduler.plugins.registry import Options
+from tests.depth import scaled
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.scheduler.groups.rack import Rack, asking
 
@@ -245,4 +246,4 @@ class Lifetime(RuleBasedStateMachine):
 
 
 TestLifetime = Lifetime.TestCase
-TestLifetime.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLifetime.settings = settings(max_examples=scaled(60), stateful_step_count=30, deadline=None)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from rte.scheduler.kueue import machine as machines
+from tests.depth import scaled
 from tests.unit.scheduler.kueue.quota import Quota, pod_set
 
 #: Pods are of one size, so that no place is worth more than another; of zones with 7 and 8 free
@@ -113,5 +114,5 @@ class Admission(RuleBasedStateMachine):
                 assert quota.desk.machine.rehearsed(question.find_out()), key
 
 
-Admission.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
+Admission.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=25)
 TestAdmission = Admission.TestCase
