@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 #: Field numbers of Constant whose values Kubernetes can hash: null, bool, int, uint, double, text.
 _HASHED = frozenset(range(1, 7))
 _SUMS = ("add", "sub")
-#: Member functions of quantities and versions -> the comparison of bytes that they are, if one.
-MEMBERS = {
+#: Member functions of quantities and versions -> the comparison of bytes that they are.
+_ORDERS = {
     "isGreaterThan": ("_>_", "greater_bytes"),
     "isLessThan": ("_<_", "less_bytes"),
-    "compareTo": ("", ""),
 }
+#: All that compare one with another.
+MEMBERS = frozenset({*_ORDERS, "compareTo"})
 
 
 def member(
@@ -49,7 +50,7 @@ def member(
     if function == "compareTo":
         compared = _order(left, right, state)
     else:
-        compared = state.call(*MEMBERS[function], left, right)
+        compared = state.call(*_ORDERS[function], left, right)
     if any(kind != DYN for kind in kinds):
         return compared
     wrong = _fail(left, right, state)
