@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rte import placement
@@ -94,6 +95,13 @@ def node_object(
     }
 
 
+def moment(number: int = 0) -> str:
+    """That many seconds of a long day; by default now: pods are created one a second."""
+    return (
+        f"{datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number or next(_numbers)):%FT%TZ}"
+    )
+
+
 def pod_object(
     name: str = "",
     cpu: str | Sequence[str] = "2",
@@ -111,7 +119,7 @@ def pod_object(
         "name": name,
         "namespace": "default",
         "uid": f"uid-{name}",
-        "creationTimestamp": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z",
+        "creationTimestamp": moment(number),
         "resourceVersion": str(number),
         "labels": spec.pop("labels", {}),
         "annotations": spec.pop("annotations", {}),

@@ -13,7 +13,7 @@ from rte.scheduler.framework.writes import Step
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
-from tests.unit.scheduler.build import GIB, node_object, pod_object, state
+from tests.unit.scheduler.build import GIB, moment, node_object, pod_object, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -151,7 +151,7 @@ class Desk:
             return str(admission.reason)
         admitted = admission.state.admitted | {uid}
         self.kubelets[name] = replace(admission.state, admitted=admitted)
-        self.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
+        self.change(uid, phase="Running", startTime=moment())
         self.report(name)
         return ""
 

@@ -22,13 +22,15 @@ from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs import decide
 from rte.scheduler.loop.messages import Bound, Outcome
 from tests.depth import scaled
-from tests.unit.scheduler.build import machine, state
+from tests.unit.scheduler.build import machine, moment, state
 from tests.unit.scheduler.desk import Desk
 
 if TYPE_CHECKING:
     from random import Random
 
     from rte.model.gang import GangKey
+    from rte.model.pod import Pod
+    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.loop.gangs.decide import Asking
 
 T = TypeVar("T")
@@ -51,6 +53,8 @@ class Storm(Desk):
             name: deque() for name in COLLECTIONS
         }
         self.last: dict[str, messages.Seen | messages.Gone] = {}
+        #: Pods that went to nodes of which the zones were not known.
+        self.guesses: set[str] = set()
         super().__init__(**options)
         self.answers = False
 
@@ -60,8 +64,24 @@ class Storm(Desk):
     def _carry_out(self, effects: list[messages.Effect]) -> None:
         super()._carry_out(effects)
         for effect in effects:
-            if isinstance(effect, messages.Bind) and effect.pod.gang is not None:
+            if not isinstance(effect, messages.Bind):
+                continue
+            if effect.pod.gang is not None:
                 self.check_whole(effect.pod.gang)
+            if self.machine.cluster.nodes[effect.node].knowledge() != "exact":
+                self.guesses.add(effect.pod.uid)
+
+    def meets(self, uid: str, pod: Pod) -> None:
+        """The kubelet meets a pod that was bound to it; it tells of it later."""
+        name = self.where(uid)
+        admission = placement.admit(self.kubelets[name], pod)
+        if admission.verdict != "admitted":
+            assert uid in self.guesses, (uid, name, admission.reason)
+            self.refuse(uid, admission.reason)
+            return
+        admitted = admission.state.admitted | {uid}
+        self.kubelets[name] = replace(admission.state, admitted=admitted)
+        self.change(uid, phase="Running", startTime=moment())
 
     def check_whole(self, key: GangKey) -> None:
         """Binds of a gang are for as many pods as it needs, as far as the machine knows."""
@@ -112,7 +132,6 @@ class Weather(RuleBasedStateMachine):
         self.nodes = 0
         self.by_us: set[str] = set()
         self.ended: dict[str, str] = {}
-        self.unreliable: set[str] = set()
 
     @initialize(zones=st.sampled_from([1, 2]), wanted=st.lists(_PODS, max_size=10))
     def begin(self, zones: int, wanted: list[tuple[str, int, str]]) -> None:
@@ -209,18 +228,10 @@ class Weather(RuleBasedStateMachine):
     @rule(rng=st.randoms(use_true_random=False))
     def admit(self, rng: Random) -> None:
         """A kubelet meets its pods in any order; it tells of it later."""
-        desk, uid = self.desk, rng.choice(self.unmet())
-        name = desk.where(uid)
-        obj = desk.objects["pods", uid]
-        kubelet = desk.kubelets[name]
-        shape = self.shape_of(obj)
-        admission = placement.admit(kubelet, shape.as_pod(uid))
-        assert admission.verdict == "admitted", (uid, name, admission.reason)
-        admitted = admission.state.admitted | {uid}
-        desk.kubelets[name] = replace(admission.state, admitted=admitted)
-        desk.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
+        uid = rng.choice(self.unmet())
+        self.desk.meets(uid, self.shape_of(self.desk.objects["pods", uid]).as_pod(uid))
 
-    def shape_of(self, obj: dict[str, Any]) -> Any:
+    def shape_of(self, obj: dict[str, Any]) -> Shape:
         return self.desk.machine.cluster.shapes.of(copy.deepcopy(obj))
 
     @precondition(lambda self: self.unmet())
@@ -441,13 +452,7 @@ class Weather(RuleBasedStateMachine):
             while self.ended:
                 self.show_end()
             for uid in self.unmet():
-                obj = desk.objects["pods", uid]
-                kubelet = desk.kubelets[desk.where(uid)]
-                admission = placement.admit(kubelet, self.shape_of(obj).as_pod(uid))
-                assert admission.verdict == "admitted", (uid, admission.reason)
-                admitted = admission.state.admitted | {uid}
-                desk.kubelets[desk.where(uid)] = replace(admission.state, admitted=admitted)
-                desk.change(uid, phase="Running", startTime="2026-01-01T00:10:00Z")
+                desk.meets(uid, self.shape_of(desk.objects["pods", uid]).as_pod(uid))
             self.note_whole()
             for name in desk.kubelets:
                 desk.report(name)
@@ -499,5 +504,5 @@ def concluded(steps: Asking[T]) -> T:
         return end.value
 
 
-Weather.TestCase.settings = settings(max_examples=scaled(30), stateful_step_count=50, deadline=None)
+Weather.TestCase.settings = settings(max_examples=scaled(150), stateful_step_count=50, deadline=None)
 TestWeather = Weather.TestCase
