@@ -23,16 +23,42 @@ from rte.placement.dra.cel.rewriting import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rte.placement.dra.cel.rewriting import Rewriting
 
 #: Field numbers of Constant whose values Kubernetes can hash: null, bool, int, uint, double, text.
 _HASHED = frozenset(range(1, 7))
 _SUMS = ("add", "sub")
+#: Member functions of quantities and versions -> the comparison of bytes that they are.
+_ORDERS = {
+    "isGreaterThan": ("_>_", "greater_bytes"),
+    "isLessThan": ("_<_", "less_bytes"),
+}
+#: All that compare one with another.
+MEMBERS = frozenset({*_ORDERS, "compareTo"})
 
 
-def order(left: bytes, right: bytes, state: Rewriting) -> bytes:
-    """``left < right ? -1 : left > right ? 1 : 0``."""
+def member(
+    function: str, kinds: Collection[bytes], left: bytes, right: bytes, state: Rewriting
+) -> bytes:
+    """``left.isGreaterThan(right)`` and the like: the order of bytes, of nothing but bytes.
+
+    ``kinds`` are the types of both; where one of them is known, the other one is compared with it.
+    """
     repeatable(left, right)
+    if function == "compareTo":
+        compared = _order(left, right, state)
+    else:
+        compared = state.call(*_ORDERS[function], left, right)
+    if any(kind != DYN for kind in kinds):
+        return compared
+    wrong = _fail(left, right, state)
+    return state.call("_?_:_", "conditional", _is_own(left, state), compared, wrong)
+
+
+def _order(left: bytes, right: bytes, state: Rewriting) -> bytes:
+    """``left < right ? -1 : left > right ? 1 : 0``."""
     above = state.call("_>_", "greater_bytes", left, right)
     below = state.call("_<_", "less_bytes", left, right)
     rest = state.call("_?_:_", "conditional", above, state.number(1), state.number(0))

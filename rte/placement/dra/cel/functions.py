@@ -32,6 +32,21 @@ class Function(NamedTuple):
     run: Callable[..., Any] | None
 
 
+#: The library's ``substring`` with an end, which refuses the end of the text.
+BETWEEN = "textBetween"
+
+
+def internal() -> Iterable[Function]:
+    """Functions of no expression, to which the library's own are rewritten."""
+
+    def between(text: str, start: int, end: int) -> str:
+        if not 0 <= start <= end <= len(text):
+            raise ValueError(f"invalid substring range, start: {start}, end: {end}")
+        return text[start:end]
+
+    yield Function(f".{BETWEEN}", BETWEEN, ("string", "int", "int"), "string", between)
+
+
 def table() -> Iterable[Function]:
     """Every function that Kubernetes has and the CEL library has not."""
     yield from _quantities()

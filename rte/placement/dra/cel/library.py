@@ -12,7 +12,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rte.placement.dra.cel.functions import table
+from rte.placement.dra.cel.functions import internal, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,7 @@ def environments() -> tuple[cel.Env, cel.Env]:
     run = cel.NewEnv(
         variables=variables | running,
         extensions=extensions,
-        functions=_implement(cel, functions),
+        functions=_implement(cel, (*functions, *internal())),
     )
     return check, run
 

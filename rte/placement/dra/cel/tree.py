@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rte.placement.dra.cel import comparisons, values, wire
+from rte.placement.dra.cel.functions import BETWEEN
 from rte.placement.dra.cel.library import LOOKED_UP, NOT_IN_KUBERNETES
 from rte.placement.dra.cel.rewriting import (
     CALL,
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 # Field numbers of CheckedExpr.
 _REFERENCES, _TYPES, _EXPR = 2, 3, 4
 _LOOK_UPS = ("_[_]", "_[?_]", "_?._")
-#: Member functions of quantities and versions -> the comparison of bytes that they are.
-_COMPARISONS = {
-    "isGreaterThan": ("_>_", "greater_bytes"),
-    "isLessThan": ("_<_", "less_bytes"),
-}
 _LITERALS = {"quantity": values.quantity_of, "semver": values.semver_of}
 #: Functions whose literal arguments Kubernetes checks when it compiles.
 _CHECKED = ("duration", "timestamp", "matches")
@@ -167,11 +163,12 @@ def _call(expr: wire.Fields, data: bytes, state: Rewriting) -> bytes:
     ]
     left = _expr(target, state) if target else b""
     state.mixed -= function == _MIXED
-    if target and len(arguments) == 1:
-        if function in _COMPARISONS:
-            return state.call(*_COMPARISONS[function], left, arguments[0])
-        if function == "compareTo":
-            return comparisons.order(left, arguments[0], state)
+    if target and len(arguments) == 1 and function in comparisons.MEMBERS:
+        kinds = {state.type_of(target), state.type_of(originals[0])}
+        return comparisons.member(function, kinds, left, arguments[0], state)
+    if function == "substring" and len(arguments) == 2:
+        function = BETWEEN
+        state.references[wire.integer(expr, ID)] = "", BETWEEN
     parts: wire.Fields = [(2, 2, function.encode()), *((3, 2, one) for one in arguments)]
     if target:
         parts.insert(0, (1, 2, left))

@@ -91,6 +91,9 @@ DOUBLED = f"cel.bind(v0, [1], {DOUBLED})"
         ('semver("1.2").major() == 1', Reason.CEL_RUNTIME),
         ('semver("v1.02", true).minor() == 2', True),
         ('isSemver("1.2")', False),
+        (f"{OWN}.index.compareTo({OWN}.index) == 0", Reason.CEL_RUNTIME),
+        (f"{OWN}.model.isLessThan({OWN}.model)", Reason.CEL_RUNTIME),
+        (f"{OWN}.driverVersion.isLessThan({OWN}.driverVersion)", False),
         # What is no version is none: an error where the version is asked, no equality where not.
         (f'{OWN}.driverVersion != "580.105.8"', True),
         (f"{OWN}.driverVersion == {OWN}.model", Reason.CEL_RUNTIME),
@@ -138,6 +141,10 @@ DOUBLED = f"cel.bind(v0, [1], {DOUBLED})"
         ('isIP("::ffff:1.2.3.4")', False),
         ('url("https://a.example:80/b?c=1").getPort() == "80"', True),
         ('url("/a?b=1&c=2;d=3&e=%zz").getQuery() == {"b": ["1"]}', True),
+        (f'{OWN}.model.substring(0, 4) == "H100" && {OWN}.model.substring(4, 4) == ""', True),
+        (f'{OWN}.model.substring(0, 5) == "H100"', Reason.CEL_RUNTIME),
+        (f'{OWN}.model.substring(3, 2) == ""', Reason.CEL_RUNTIME),
+        (f'{OWN}.model.textBetween(0, 1) == "H"', Reason.CEL_COMPILE),
         ("lists.range(-1).isSorted()", Reason.CEL_RUNTIME),
         (f"cel.bind(own, {OWN}, own.index + 1 == 4)", True),
         # What goes on for ever does not.
