@@ -255,20 +255,19 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
-                began = time.perf_counter()
-                self._turn()
-                now = time.perf_counter()
                 if self._together:
                     # A decision between the binds of a gang would hold up the last of them, while
                     # the pods that are bound begin to run.
-                    await asyncio.wait(self._together, timeout=_TOGETHER_S)
-                    self._together = set()
-                elif now > turn_ends:
+                    together, self._together = self._together, set()
+                    await asyncio.wait(together, timeout=_TOGETHER_S)
+                    continue
+                began = time.perf_counter()
+                self._turn()
+                now = time.perf_counter()
+                if now > turn_ends:
                     # Requests take many steps of the loop: after a long one they get more than one.
                     await asyncio.sleep((now - began) * _REST if now - began > _LONG_S else 0)
-                else:
-                    continue
-                turn_ends = time.perf_counter() + _TURN_S
+                    turn_ends = time.perf_counter() + _TURN_S
 
     def _turn(self) -> None:
         """Decide about one more pod, or go on with a decision that was begun."""
