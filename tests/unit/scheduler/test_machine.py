@@ -504,5 +504,7 @@ def concluded(steps: Asking[T]) -> T:
         return end.value
 
 
-Weather.TestCase.settings = settings(max_examples=scaled(150), stateful_step_count=50, deadline=None)
+Weather.TestCase.settings = settings(
+    max_examples=scaled(150), stateful_step_count=50, deadline=None
+)
 TestWeather = Weather.TestCase
