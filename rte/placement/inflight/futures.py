@@ -16,6 +16,7 @@ from rte.model import bits
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import Budget, CutOff, Orders
+from rte.placement.inflight.spread import admits_whatever_ends
 from rte.placement.inflight.zones import (
     asking_containers,
     find_zones,
@@ -150,8 +151,9 @@ def fit_together(
 
     This is the question for pods in flight: the kubelet may be freer than ``state``, so nobody
     knows where they are. Where each belongs into single zones, all that can happen is followed
-    (:func:`rte.placement.inflight.zones.find_zones`). Else each is tried against a node where all
-    the others hold their share in **every** zone. That leaves less than any real outcome, so what
+    (:func:`rte.placement.inflight.zones.find_zones`); where nobody is refused for zones, amounts
+    decide (:func:`rte.placement.inflight.spread.admits_whatever_ends`). Else each is tried against
+    a node where all the others hold their share in **every** zone. That leaves less than any real outcome, so what
     is admitted there stands if its admission is monotone or finds zones whatever is free beyond
     (:func:`is_monotone`). False where no rule says so, where outcomes do not differ by zone alone,
     and for too many pods.
@@ -168,7 +170,9 @@ def fit_together(
         return True
     if not all(admit(state, pod).admitted for pod in pods):
         return False
-    if find_zones(state, pods, state.holdings, in_order=not fuller):
+    if find_zones(state, pods, state.holdings, in_order=not fuller) or (
+        not fuller and admits_whatever_ends(state, pods)
+    ):
         return True
     if len(pods) > MOST_TOGETHER:
         return False

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rte.placement.inflight.zones import is_grouped, picks_always_succeed, room_of, sum_of, units_of
 from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
+from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
@@ -162,6 +163,26 @@ def spread_of(state: NodeState) -> Spread | None:
         and all(pool.complete for pool in state.devices.values())
     )
     return Spread(state, rules) if follows else None
+
+
+def admits_whatever_ends(state: NodeState, pods: Sequence[Pod]) -> bool:
+    """Whether such a node admits the pods in every order, whichever held pods end meanwhile.
+
+    Amounts that are free only grow. A zone that an ending leaves unused is wholly free, so zones
+    serve memory together at no moment if they do not on the empty node. False where that cannot be
+    told by amounts.
+
+    Args:
+        state: settled, and never fuller when one of the pods came.
+        pods: that come.
+    """
+    for known in (state, settle(state, frozenset())):
+        spread = spread_of(known)
+        units = [spread.units(pod) if spread else None for pod in pods]
+        asked = [each for each in units if each is not None]
+        if spread is None or len(asked) < len(units) or not spread.admits(asked):
+            return False
+    return True
 
 
 def _memory_of(unit: Unit) -> dict[str, int]:

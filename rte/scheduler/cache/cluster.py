@@ -281,13 +281,13 @@ class Cluster:
 
     # --- pods ------------------------------------------------------------------------------------
 
-    def set_pod(self, pod: PodView, now: float) -> None:
-        """A pod was added or changed. Versions older than what is known are ignored."""
+    def set_pod(self, pod: PodView, now: float) -> bool:
+        """A pod was added or changed; False: nothing that is older than what is known counts."""
         old = self.pods.get(pod.uid)
         if old is not None and pod.version < old.version:
-            return
+            return False
         if old is None and self._has_ended(pod):
-            return
+            return False
         if old is not None and old.uid in self.nominations and old.priority != pod.priority:
             self.unnominate(pod.uid)
         if pod.terminal:
@@ -300,6 +300,7 @@ class Cluster:
                 # The API has not shown our bind yet: the decision stays in force.
                 where = self.assumed[pod.uid]
                 self._place(self._as_decided(pod, where), where)
+        return True
 
     def remove_pod(self, uid: str, now: float) -> None:
         """A pod is gone from the API."""

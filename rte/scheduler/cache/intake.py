@@ -205,8 +205,8 @@ class Intake:
 
     def _set_view(self, view: PodView, now: float, taken: Taken) -> None:
         before = self._cluster.pods.get(view.uid)
-        self._cluster.set_pod(view, now)
-        taken.pods.append((before, view))
+        if self._cluster.set_pod(view, now):
+            taken.pods.append((before, view))
 
     def _set_node(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         try:
