@@ -153,10 +153,10 @@ def fit_together(
     knows where they are. Where each belongs into single zones, all that can happen is followed
     (:func:`rte.placement.inflight.zones.find_zones`); where nobody is refused for zones, amounts
     decide (:func:`rte.placement.inflight.spread.admits_whatever_ends`). Else each is tried against
-    a node where all the others hold their share in **every** zone. That leaves less than any real outcome, so what
-    is admitted there stands if its admission is monotone or finds zones whatever is free beyond
-    (:func:`is_monotone`). False where no rule says so, where outcomes do not differ by zone alone,
-    and for too many pods.
+    a node where all the others hold their share in **every** zone. That leaves less than any real
+    outcome, so what is admitted there stands if its admission is monotone or finds zones whatever
+    is free beyond (:func:`is_monotone`). False where no rule says so, where outcomes do not differ
+    by zone alone, and for too many pods.
 
     Args:
         state: of the node, without the pods.
