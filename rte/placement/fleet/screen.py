@@ -226,7 +226,7 @@ class NodeTable:
             _POLICIES.get(rules.policy, _OTHER),
             rules.pod_scope and rules.policy != merge.NONE,
             # On irregular machines picks go beyond what is free: no condition on CPUs is sure.
-            rules.cpu is not None and machine.is_regular,
+            rules.cpu is not None and machine.is_regular(by_uncore=rules.cpu.prefer_uncore),
             rules.memory,
             not rules.pod_level_ignored,
             machine.cpus_per_core if full_cores else 0,

@@ -360,7 +360,7 @@ def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool
     if rules.cpu is None:
         return True
     machine = layout.of(state.topology)
-    if not machine.is_regular:
+    if not machine.is_regular(by_uncore=rules.cpu.prefer_uncore):
         return False
     if rules.cpu.across_numa and len(machine.zones) > 4:
         # Slice sharing can make the kubelet use zones that lack the CPUs.

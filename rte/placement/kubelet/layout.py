@@ -39,7 +39,6 @@ class Layout:
             uncore caches that touch it. Each with the CPUs that both have in common.
         cores_of: socket (zones first) or zone (sockets first) -> its cores.
         combinations: of the zones with CPUs.
-        is_regular: picks stay within what is free, and get as many CPUs as asked for.
     """
 
     def __init__(self, cpus: tuple[CPUInfo, ...], reported_sockets: int) -> None:
@@ -66,13 +65,20 @@ class Layout:
         self.smallest_core = min((core.size for core in self.cores), default=0)
         self.combinations = combinations.of(tuple(zone.id for zone in self.zones))
         inner = self.sockets_of if self.zones_first else self.zones_of
-        self.is_regular = (
+        self._is_regular = (
             all(core.size <= self.cpus_per_core for core in self.cores)
             and all(socket.size <= self.cpus_per_socket for socket in self.sockets)
             and _reached_once(inner)
-            and _reached_once(self.uncores_of)
         )
+        self._keeps_uncores_apart = _reached_once(self.uncores_of)
         self._fewest_zones = _prefix_sums(sorted((zone.size for zone in self.zones), reverse=True))
+
+    def is_regular(self, *, by_uncore: bool) -> bool:
+        """Whether picks stay within what is free, and get as many CPUs as asked for.
+
+        ``by_uncore``: with prefer-align-cpus-by-uncorecache; else a cache may span zones.
+        """
+        return self._is_regular and (self._keeps_uncores_apart or not by_uncore)
 
     def fewest_zones(self, cpus: int) -> int:
         """Width of the narrowest combination with that many CPUs, used ones included; all zones

@@ -9,6 +9,7 @@ from rte import placement
 from rte.model import bits
 from rte.model.pod import QOS
 from rte.placement.kubelet import layout, outcome
+from rte.placement.kubelet.rules import rules_of
 from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GIB, container, cpu_list, pod, pool, simple
@@ -408,8 +409,13 @@ def test_what_an_admission_takes_comes_back_when_the_pod_is_gone(used, each):
     assert before == after
     settled = placement.settle(answer.state, frozenset(active))
     assert settled.holdings == state.holdings
-    if layout.of(state.topology).is_regular:
+    if is_regular(state):
         assert settled.shared == state.shared
+
+
+def is_regular(state):
+    cpu = rules_of(state.config, state.kubelet_version).cpu
+    return layout.of(state.topology).is_regular(by_uncore=cpu is not None and cpu.prefer_uncore)
 
 
 @settings(max_examples=scaled(80), deadline=None)
@@ -417,7 +423,7 @@ def test_what_an_admission_takes_comes_back_when_the_pod_is_gone(used, each):
 def test_no_two_pods_share_a_cpu_on_a_regular_machine(used, each):
     state, _ = used
     answer = placement.admit(state, each)
-    if not answer.admitted or not layout.of(state.topology).is_regular:
+    if not answer.admitted or not is_regular(state):
         return
     ours = theirs = 0
     for uid, containers in answer.state.holdings.items():

@@ -139,7 +139,7 @@ def test_off_line_threads_make_the_kubelet_claim_what_is_taken():
     # CPU 11's sibling 5 is off-line; 11 CPUs in 6 cores make "one CPU per core": a core of two
     # threads then looks whole with one of them free, and is claimed with both.
     machine = layout.of(build.topology(sockets=1, cores=6, offline="5"))
-    assert not machine.is_regular
+    assert not machine.is_regular(by_uncore=False)
     assert packed(machine, "0-4,7-11", 2) == "0,6"
 
 
