@@ -87,6 +87,8 @@ _MODULES = {"import": "imports"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = failed (one line on stderr), 2 = usage error."""
+    # What gRPC's C library logs by itself comes as exceptions as well.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]

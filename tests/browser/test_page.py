@@ -363,7 +363,8 @@ def test_five_thousand_nodes_are_an_overview_by_pool(serve_world, open_page, pic
             const at = { bubbles: true, clientX: 100, clientY: y };
             canvas.dispatchEvent(new MouseEvent('mousemove', at));
             return !document.querySelector('#tip').innerText.includes('CPUs free');
-        }"""
+        }""",
+        timeout=120_000,
     )
     page.locator(".heat canvas").first.click(position={"x": 20, "y": 5})
     page.wait_for_selector("#detail:visible")
