@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
+#: Other work may have the processor.
+PATIENCE_S = 120
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -101,7 +104,7 @@ class Served:
             ]
 
         self._loop.call_soon_threadsafe(begin)
-        self.url = f"http://127.0.0.1:{port.result(10)}/view"
+        self.url = f"http://127.0.0.1:{port.result(PATIENCE_S)}/view"
         return self
 
     def change(self, what: Callable[[World], Any]) -> Any:
@@ -112,7 +115,7 @@ class Served:
             self.source.look()
             return answer
 
-        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(PATIENCE_S)
 
     def __exit__(self, *_exc: object) -> None:
         async def end() -> None:
@@ -120,7 +123,7 @@ class Served:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -22,18 +22,18 @@ def test_the_demos_page_shows_its_pods(open_page, picture) -> None:
                     break
             assert found
             page = open_page(found[0])
-            page.wait_for_selector("#state.live", timeout=20_000)
+            page.wait_for_selector("#state.live", timeout=120_000)
             assert page.locator("article.node").count() == 4
             page.wait_for_function(
                 "() => parseInt(document.querySelector('#stats b').innerText) > 8",
-                timeout=30_000,
+                timeout=120_000,
             )
             page.wait_for_function(
-                "() => document.querySelectorAll('#decisions li').length > 8", timeout=30_000
+                "() => document.querySelectorAll('#decisions li').length > 8", timeout=120_000
             )
             page.wait_for_function(
                 "() => / [1-9]\\d* running/.test(document.querySelector('#remark').innerText)",
-                timeout=30_000,
+                timeout=120_000,
             )
             assert page.inner_text("#remark").startswith("Plain Kubernetes, with ")
             picture(page, "demo")
@@ -42,4 +42,4 @@ def test_the_demos_page_shows_its_pods(open_page, picture) -> None:
             page.close()
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
+            process.communicate(timeout=120)

@@ -299,7 +299,7 @@ def test_it_comes_back_after_the_server_was_away(world, serve_world, open_page) 
     page.context.set_offline(True)
     page.evaluate("dispatchEvent(new Event('offline'))")
     page.context.set_offline(False)
-    page.wait_for_selector("#state.live", timeout=15_000)
+    page.wait_for_selector("#state.live", timeout=120_000)
 
 
 def test_five_hundred_nodes_are_painted_within_a_second(serve_world, open_page) -> None:
@@ -308,7 +308,7 @@ def test_five_hundred_nodes_are_painted_within_a_second(serve_world, open_page) 
     took = []
     for _ in range(12):
         page = open_page(served.url)
-        page.wait_for_selector("#state.live", timeout=20_000)
+        page.wait_for_selector("#state.live", timeout=120_000)
         took.append(page.evaluate("performance.getEntriesByName('rte-first')[0].duration"))
         if took[-1] <= 1000:
             break
@@ -321,7 +321,7 @@ def test_an_update_of_five_hundred_nodes_costs_little(serve_world, open_page) ->
     """The best ten of up to fifty: other tests may have the processor."""
     served = serve_world(filled(500, pods=1))
     page = open_page(served.url)
-    page.wait_for_selector("#state.live", timeout=20_000)
+    page.wait_for_selector("#state.live", timeout=120_000)
     for number in range(50):
 
         def busy(world: World, number: int = number) -> None:
@@ -330,7 +330,7 @@ def test_an_update_of_five_hundred_nodes_costs_little(serve_world, open_page) ->
 
         served.change(busy)
         page.wait_for_function(
-            f"() => performance.getEntriesByName('rte-update').length > {number}", timeout=20_000
+            f"() => performance.getEntriesByName('rte-update').length > {number}", timeout=120_000
         )
         times = page.evaluate(
             "performance.getEntriesByName('rte-update').map(each => each.duration)"
@@ -345,7 +345,7 @@ def test_an_update_of_five_hundred_nodes_costs_little(serve_world, open_page) ->
 def test_five_thousand_nodes_are_an_overview_by_pool(serve_world, open_page, picture) -> None:
     served = serve_world(filled(5000, pods=2))
     page = open_page(served.url)
-    page.wait_for_selector(".heat canvas", timeout=60_000)
+    page.wait_for_selector(".heat canvas", timeout=120_000)
     assert page.locator(".heat").count() == 3
     assert page.locator("article.node").count() == 0
     took = page.evaluate("performance.getEntriesByName('rte-first')[0].duration")
