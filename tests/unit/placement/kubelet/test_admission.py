@@ -409,7 +409,11 @@ def test_what_an_admission_takes_comes_back_when_the_pod_is_gone(used, each):
     assert before == after
     settled = placement.settle(answer.state, frozenset(active))
     assert settled.holdings == state.holdings
-    if is_regular(state):
+    whole = answer.state.pod_holdings.get("new")
+    parts = answer.state.holdings.get("new", {}).values()
+    leaks = whole is not None and not any(part.cpus for part in parts)
+    if is_regular(state) and not leaks:
+        # What a kubelet gave to a pod as a whole, and to no container, never comes back.
         assert settled.shared == state.shared
 
 
