@@ -197,11 +197,6 @@ class Machine:
         return not (long.waits and self.queue.is_idle(quick=True) and self._room.is_idle())
 
     @property
-    def is_asking(self) -> bool:
-        """Whether a decision waits for the answer to a question."""
-        return self._deciding is not None and self._deciding.waits
-
-    @property
     def is_in_the_middle(self) -> bool:
         """Whether the next turn goes on with a decision that was begun."""
         return self._deciding is not None and not self._deciding.waits
