@@ -80,8 +80,10 @@ class PodResources:
                 # A Go server refuses an authority that is not a host name.
                 ("grpc.default_authority", "localhost"),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 1000),
+                # Despite its name how long one attempt to connect may take: on a node under load
+                # a kubelet is slow to greet.
+                ("grpc.min_reconnect_backoff_ms", round(1000 * timeout_seconds)),
             ],
         )
         # Bytes in and out: where a message does not decode, grpc would log it and answer None.

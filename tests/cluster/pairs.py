@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -221,16 +223,17 @@ def asked(pod: Object) -> str:
     return "; ".join([pod["status"]["qosClass"], *parts])
 
 
-async def listed(node: Node, tries: int = 20) -> tuple[ListedPod, ...]:
+async def listed(node: Node, patience_seconds: float = 60) -> tuple[ListedPod, ...]:
     """Podresources ``List``; a machine under load may take long over a connection."""
+    until = time.monotonic() + patience_seconds
     async with PodResources(str(node.podresources_socket)) as client:
         while True:
             try:
                 return await client.list()
             except errors.KubeletError:
-                tries -= 1
-                if not tries:
+                if time.monotonic() > until:
                     raise
+                await asyncio.sleep(0.1)
 
 
 def pool_of(listed: Sequence[Mapping[str, Any]]) -> DevicePool:

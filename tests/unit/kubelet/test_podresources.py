@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,6 +235,34 @@ async def test_a_silent_kubelet_is_given_up_on(socket: Path) -> None:
         with pytest.raises(errors.KubeletError, match=r"no answer within 0\.1 s"):
             await client.list()
         release.set()
+
+
+async def test_a_kubelet_that_is_slow_to_greet_is_heard(socket: Path) -> None:
+    ended = asyncio.Event()
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+        to, back = await asyncio.open_unix_connection(behind)
+        await asyncio.gather(_pipe(reader, back), _pipe(to, writer))
+        ended.set()
+
+    behind = socket.with_name("behind.sock")
+    answer = pb.ListPodResourcesResponse(pod_resources=[pb.PodResources(name="p")])
+    async with (
+        serve(behind, {"List": answer}),
+        await asyncio.start_unix_server(slowly, socket),
+    ):
+        async with PodResources(str(socket)) as client:
+            (pod,) = await client.list()
+        assert pod.name == "p"
+        await ended.wait()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while chunk := await reader.read(4096):
+            writer.write(chunk)
+    writer.close()
 
 
 async def test_an_error_of_the_kubelet_is_one_line(socket: Path) -> None:
