@@ -16,7 +16,7 @@ from rte.kube.lease import micro_time
 from rte.kube.resources import EVENTS, PODS, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import TypeAlias
 
     from rte.kube.client import Client
@@ -79,13 +79,21 @@ class Reporter:
         client: the API server.
         controller: ``reportingController`` of the events.
         clock: seconds of a monotonic clock.
+        first: awaited before each write: until what matters more is through.
     """
 
-    def __init__(self, client: Client, controller: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        controller: str,
+        clock: Callable[[], float],
+        first: Callable[[], Awaitable[None]],
+    ) -> None:
         self._client = client
         self._controller = controller
         self._instance = socket.gethostname()
         self._clock = clock
+        self._first = first
         self._number = 0
         self._states: dict[_Key, _State] = {}
         self._writing: set[_Key] = set()
@@ -104,6 +112,7 @@ class Reporter:
                 allowance, at = min(_BURST, allowance + (now - at) * _RATE), now
                 if allowance < 1:
                     await asyncio.sleep((1 - allowance) / _RATE)
+                await self._first()
                 work = self._next()
                 if work is None:
                     slots.release()

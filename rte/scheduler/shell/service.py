@@ -29,6 +29,7 @@ from rte.scheduler.shell.kueue import COLLECTIONS as KUEUE
 from rte.scheduler.shell.kueue import KueueDriver
 from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.policies import load_policies
+from rte.scheduler.shell.together import Together
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
 from rte.telemetry.effects import Measured, Said
@@ -65,9 +66,6 @@ _TURN_S = 0.002
 
 #: After a decision that took longer than this, it rests for a part of that time.
 _LONG_S, _REST = 0.02, 0.1
-
-#: The binds of a gang are waited for so long before the next decision.
-_TOGETHER_S = 1.0
 
 #: Between looks at how well the kubelets' rules are known.
 _LOOK_S = 1.0
@@ -141,8 +139,8 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._armed: tuple[float, asyncio.TimerHandle] | None = None
         self._binds: dict[str, asyncio.Task[Bound]] = {}
-        #: Binds of one gang that are under way; and when a decision of several steps began.
-        self._together: set[asyncio.Task[Bound]] = set()
+        self._together = Together()
+        #: When a decision of several steps began.
         self._began = 0.0
         self.feeds = Feeds(
             client,
@@ -153,7 +151,7 @@ class Scheduler:
                 **(KUEUE if settings.kueue_controller_name else {}),
             },
         )
-        self.reporter = Reporter(client, settings.scheduler_name, clock)
+        self.reporter = Reporter(client, settings.scheduler_name, clock, self._together.over)
         self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
@@ -255,11 +253,8 @@ class Scheduler:
                 follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
-                if self._together:
-                    # A decision between the binds of a gang would hold up the last of them, while
-                    # the pods that are bound begin to run.
-                    together, self._together = self._together, set()
-                    await asyncio.wait(together, timeout=_TOGETHER_S)
+                if self._together.under_way:
+                    await self._together.over()
                     continue
                 began = time.perf_counter()
                 self._turn()
@@ -276,6 +271,7 @@ class Scheduler:
 
     async def _solve(self, effect: Solve, began: float) -> None:
         """What a decision that began then has asked is found out in a thread."""
+        await self._together.over()
         found = await asyncio.to_thread(effect.question.find_out)
         self._step(messages.Solved(effect.number, found), began)
         self._wake.set()
@@ -334,8 +330,7 @@ class Scheduler:
                     pass  # see _step
                 case _:
                     self._tell(effect)
-        if len(binds) > 1:
-            self._together.update(binds)
+        self._together.add(binds)
         self._arm()
 
     def _tell(self, effect: Telling) -> None:

@@ -14,7 +14,7 @@ from rte.scheduler.report.reporter import Reporter
 from tests.unit.scheduler.build import World, pod_object
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from rte.scheduler.framework.objects import PodView
 
@@ -52,9 +52,15 @@ class APIServer:
         self.written.append(text)
 
 
+async def steps_aside() -> None:
+    """For nothing."""
+
+
 @contextlib.asynccontextmanager
-async def reporting(api: Any) -> AsyncIterator[Reporter]:
-    reporter = Reporter(api, "rte-scheduler", asyncio.get_running_loop().time)
+async def reporting(
+    api: Any, first: Callable[[], Awaitable[None]] = steps_aside
+) -> AsyncIterator[Reporter]:
+    reporter = Reporter(api, "rte-scheduler", asyncio.get_running_loop().time, first)
     task = asyncio.create_task(reporter.run())
     try:
         yield reporter
@@ -86,6 +92,23 @@ async def test_states_are_written_before_events_that_wait_for_longer() -> None:
         reporter.unschedulable(pod("a"), "no room")
         await until(lambda: len(api.written) == 52)
     assert api.begun[0] == "a: no room"
+
+
+async def test_what_is_told_waits_for_what_matters_more() -> None:
+    api, through = APIServer(), asyncio.Event()
+
+    async def first() -> None:
+        await through.wait()
+
+    async with reporting(api, first) as reporter:
+        reporter.unschedulable(pod("a"), "no room")
+        reporter.unschedulable(pod("b"), "no room")
+        await steps()
+        assert not api.begun
+        reporter.bound(pod("a"))
+        through.set()
+        await until(lambda: len(api.written) == 3)
+    assert api.begun[0] == "b: no room"
 
 
 async def test_of_several_states_of_a_pod_the_newest_is_written_and_keeps_its_turn() -> None:

@@ -79,7 +79,7 @@ async def test_nothing_is_decided_while_the_pods_of_a_gang_are_bound(
         gang = "gang.scheduling.koordinator.sh"
         return {f"{gang}/name": name, f"{gang}/min-available": "3"}
 
-    monkeypatch.setattr("rte.scheduler.shell.service._TOGETHER_S", 60.0)
+    monkeypatch.setattr("rte.scheduler.shell.together._MOST_S", 60.0)
     await town.node("a", "2x16")
     under_way: set[str] = set()
     together: list[set[str]] = []
