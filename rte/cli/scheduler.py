@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rte.scheduler.settings import SchedulerSettings
 
 
-#: A thread that solves gives the interpreter back this often: a bind takes many steps, and each
-#: waits that long for its turn (five milliseconds by default, which adds up to a tenth of a second).
+#: A thread that solves gives the interpreter back this often. The binds of a gang take many steps,
+#: each of which waits for its turn: Python's five milliseconds add up to a tenth of a second.
 _SWITCH_S = 0.0005
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-
-import pytest
+from typing import TYPE_CHECKING
 
 from rte.scheduler.shell import together
 from rte.scheduler.shell.together import Together
+
+if TYPE_CHECKING:
+    import pytest
 
 
 async def answered(by: asyncio.Event) -> None:
