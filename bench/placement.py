@@ -14,7 +14,9 @@ that a kubelet refuses is created again, as its owner would. One JSON line per s
   The second view takes much of a core, so it is no run to take times from;
 * ``faults``: their number, and that of rejections without excuse: any fails the run;
 * ``oracle_s`` and ``over_oracle``: a scheduler without latency that knows the exact model and
-  serves in arrival order (:mod:`bench.lib.oracle`);
+  serves in arrival order (:mod:`bench.lib.oracle`), each job with the 1.3 s that an idle kubelet
+  adds; ``over_bare_oracle``: without them; ``over_same_kubelets``: with the time from bind to
+  Running that this run's kubelets took (they share the machine's cores with all else);
 * ``efficiency``: share of all CPUs that ran jobs while some job waited;
 * ``start_p50_s``, ``start_max_s``: from a job's first creation to Running;
 * ``predictions``: of a scheduler of ours, by result (docs/metrics.md): all should be ``exact``, and
@@ -56,11 +58,15 @@ from tests.cluster import agents, builder, processes
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from bench.lib.jobs import Job, Placer
     from tests.cluster.cluster import Cluster
     from tests.cluster.node import Node
+
+    #: Makespan of a list, given what the kubelet adds to each job.
+    Oracles: TypeAlias = Callable[[Sequence[Job], Callable[[Job], float]], float]
 
 BASELINE = "default-scheduler"
 OTHER = "other-scheduler"
@@ -310,7 +316,7 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
         return models[name].place(models[name].initial, job) is not None
 
     lists = {seed: job_lists.draw(mix, seed, list(models), fits) for seed in args.seeds}
-    bounds = _oracles(lists, models, args)
+    oracles = _oracles(models, args)
     if args.other:
         cluster.start_scheduler(OTHER, role="other")
         replay.wait_until_placed(cluster.api, OTHER)
@@ -324,7 +330,7 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
         runs = []
         for seed, jobs in lists.items():
             with _restarting(nodes if exported else [], args):
-                runs.append(_measure(cluster, subject, jobs, nodes, args, port))
+                runs.append(_measure(cluster, subject, jobs, nodes, args, port, oracles))
             note(f"{subject.name} seed {seed}: {json.dumps(runs[-1])}")
         predictions = subject.predictions(port)
         subject.stop(cluster)
@@ -333,7 +339,7 @@ def _measure_all(cluster: Cluster, subjects: Sequence[Subject], args: argparse.N
             shutil.copytree(folder, args.keep / folder.name, dirs_exist_ok=True)
         if exported:
             _stop_agents(nodes)
-        line = {**_summary(subject, args, runs, bounds), "predictions": predictions}
+        line = {**_summary(subject, args, runs), "predictions": predictions}
         baseline = baseline or line["mean_makespan_s"]
         line["over_baseline"] = round(line["mean_makespan_s"] / baseline, 3)
         print(json.dumps(line), flush=True)
@@ -398,29 +404,23 @@ def _stop_agents(nodes: Sequence[Node]) -> None:
         node.cluster.api.delete(f"{agents.NRT}/{node.name}")
 
 
-def _oracles(
-    lists: Mapping[int, Sequence[Job]],
-    models: Mapping[str, oracle.Kubelet],
-    args: argparse.Namespace,
-) -> dict[int, float]:
-    """Makespan of each list under the oracle: zone arithmetic where that is the exact model."""
+def _oracles(models: Mapping[str, oracle.Kubelet], args: argparse.Namespace) -> Oracles:
+    """Of this cluster: zone arithmetic where that is the exact model."""
     plain = (
         args.cluster == "plain"
         and (args.mix or "plain") == "plain"
         and (args.policy, args.scope) == ("single-numa-node", "container")
         and not args.foreign
     )
+    build: Callable[[bool], Mapping[str, Any]] = lambda _: models  # noqa: E731
     if plain:
         state = next(iter(models.values())).state
         cpus = tuple(
             (mask & ~state.reserved).bit_count() for mask in state.topology.zone_cpus.values()
         )
         memory = tuple(row.amounts["memory"].free >> 30 for row in state.memory.values())
-        return {
-            seed: oracle.best_makespan(jobs, oracle.plain_models(list(models), cpus, memory))
-            for seed, jobs in lists.items()
-        }
-    return {seed: oracle.best_makespan(jobs, lambda _: models) for seed, jobs in lists.items()}
+        build = oracle.plain_models(list(models), cpus, memory)
+    return lambda jobs, overhead_s: oracle.best_makespan(jobs, build, overhead_s)
 
 
 def _measure(
@@ -430,6 +430,7 @@ def _measure(
     nodes: Sequence[Node],
     args: argparse.Namespace,
     port: int,
+    oracles: Oracles,
 ) -> dict[str, Any]:
     schedulers: dict[Placer, str] = {"subject": subject.name, "other": OTHER}
     before = subject.cpu_seconds(cluster)
@@ -452,11 +453,24 @@ def _measure(
     for node in nodes:
         status = cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]
         capacity += quantity.parse_resource("cpu", status["allocatable"]["cpu"]) / 1000
-    waits = outcome.waits()
+    waits, took = outcome.waits(), outcome.starting_s()
+    bounds = [
+        oracles(jobs, overhead_s)
+        for overhead_s in (
+            oracle.usual_overhead,
+            lambda _: 0.0,
+            lambda job: took.get(job.number, oracle.OVERHEAD_S) + oracle.RELEASE_S,
+        )
+    ]
+    over = [round(outcome.seconds / bound, 3) for bound in bounds]
     efficiency = outcome.saturated_efficiency(capacity)
     return {
         "done": outcome.done(),
         "makespan_s": round(outcome.seconds, 1),
+        "oracle_s": round(bounds[0], 1),
+        "over_oracle": over[0],
+        "over_bare_oracle": over[1],
+        "over_same_kubelets": over[2],
         "rejections": rejections.counts(findings),
         "rejected": [each.as_json() for each in findings],
         "late": None if seer is None else [each.as_json() for each in seer.late],
@@ -471,9 +485,7 @@ def _summary(
     subject: Subject,
     args: argparse.Namespace,
     runs: Sequence[Mapping[str, Any]],
-    bounds: Mapping[int, float],
 ) -> dict[str, Any]:
-    ratios = [run["makespan_s"] / bound for run, bound in zip(runs, bounds.values(), strict=True)]
     totals = [sum(run["rejections"].get("ours", {}).values()) for run in runs]
     line: dict[str, Any] = {
         "subject": subject.name,
@@ -481,11 +493,9 @@ def _summary(
         "jobs": args.jobs,
         "rejected_ours": totals,
         "faults": sum(len(_faults(run)) for run in runs),
-        "oracle_s": [round(bound, 1) for bound in bounds.values()],
-        "over_oracle": [round(ratio, 3) for ratio in ratios],
-        "mean_over_oracle": round(statistics.mean(ratios), 3),
-        "mean_makespan_s": round(statistics.mean(run["makespan_s"] for run in runs), 1),
     }
+    for key in ("makespan_s", "over_oracle", "over_bare_oracle", "over_same_kubelets"):
+        line[f"mean_{key}"] = round(statistics.mean(run[key] for run in runs), 3)
     for key in runs[0]:
         line[key] = [run[key] for run in runs]
     return line

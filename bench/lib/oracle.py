@@ -1,7 +1,7 @@
 """Schedulers without latency that know the hardware: how fast a list of jobs could be done.
 
 Each serves in arrival order: whenever something ends or arrives, every waiting job is tried.
-The kubelet's own time is added to each job (``overhead``): on the test bed 1.3 s, 0.78 s from
+The kubelet's own time is added to each job (``overhead_s``): on the test bed 1.3 s, 0.78 s from
 creation to Running and up to a second from deletion to the release of CPUs.
 """
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tests.cluster.node import Node
 
 OVERHEAD_S = 1.3
+
+#: Of that, from a pod's end to the release of what it held.
+RELEASE_S = 0.5
 
 State = TypeVar("State")
 
@@ -139,16 +142,22 @@ class Kubelet:
         return (state[0].shared & ~state[0].reserved).bit_count()
 
 
+def usual_overhead(_job: Job) -> float:
+    """What the kubelets of the test bed add to a job when nothing else keeps the machine busy."""
+    return OVERHEAD_S
+
+
 def makespan(
     jobs: Sequence[Job],
     models: Mapping[str, Model[State]],
     *,
     best: bool,
-    overhead: float = OVERHEAD_S,
+    overhead_s: Callable[[Job], float] = usual_overhead,
 ) -> float:
     """Seconds until the last job has ended.
 
     Args:
+        overhead_s: what a kubelet adds to the time of a job.
         best: take the node that has least left among those where a job fits, else the first one.
 
     Raises:
@@ -165,7 +174,9 @@ def makespan(
             if name is None:
                 left.append(job)
             else:
-                heapq.heappush(running, (now + job.seconds + overhead, job.number, name, job))
+                heapq.heappush(
+                    running, (now + job.seconds + overhead_s(job), job.number, name, job)
+                )
         waiting = left
         arrival = min((job.at for job in waiting if job.at > now), default=None)
         if running and (arrival is None or running[0][0] <= arrival):
@@ -182,10 +193,12 @@ def makespan(
 def best_makespan(
     jobs: Sequence[Job],
     build: Callable[[bool], Mapping[str, Model[State]]],
-    overhead: float = OVERHEAD_S,
+    overhead_s: Callable[[Job], float] = usual_overhead,
 ) -> float:
     """The better one of first fit and best fit; ``build`` makes the models for each."""
-    return min(makespan(jobs, build(best), best=best, overhead=overhead) for best in (False, True))
+    return min(
+        makespan(jobs, build(best), best=best, overhead_s=overhead_s) for best in (False, True)
+    )
 
 
 def _choose(

@@ -32,6 +32,7 @@ class Progress:
 
     attempt: int = 0
     created: float | None = None
+    bound: float | None = None
     running: float | None = None
     ended: float | None = None
     node: str = ""
@@ -58,6 +59,14 @@ class Outcome:
             for job, each in zip(self.jobs, self.progress, strict=True)
             if each.running is not None and each.created is not None and job.placer != "foreign"
         )
+
+    def starting_s(self) -> dict[int, float]:
+        """Seconds from a job's bind to Running: the kubelet's, by the job's number."""
+        return {
+            job.number: each.running - each.bound
+            for job, each in zip(self.jobs, self.progress, strict=True)
+            if each.running is not None and each.bound is not None
+        }
 
     def saturated_efficiency(self, cpus: float) -> float | None:
         """Share of the CPUs that ran jobs while some job was waiting for a place."""
@@ -182,6 +191,8 @@ class Replay:
         arrival = self._arrival(pod, job)
         if name != f"j{number}-{each.attempt}" or each.running is not None:
             return
+        if arrival is not None and each.bound is None:
+            each.bound = at
         status = pod["status"]
         if status.get("phase") == "Running":
             each.running, each.node = at, pod["spec"]["nodeName"]
@@ -195,7 +206,7 @@ class Replay:
         elif status.get("phase") == "Failed" and arrival is not None:
             reason, message = status.get("reason", ""), status.get("message", "")
             self._rejections.append(Rejection(arrival=arrival, reason=reason, message=message))
-            each.attempt += 1
+            each.attempt, each.bound = each.attempt + 1, None
             delay = 10.0 * 2 ** (each.attempt - 1) if self._owner == "job" else 1.0
             create = self._creator(number)
 
