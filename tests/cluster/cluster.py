@@ -42,8 +42,9 @@ _IDLE_CONTROLLERS = (
 )  # fmt: skip
 
 
-#: Of API server and scheduler; of the API server alone.
-_GANGS = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true")
+#: Gangs of Kubernetes: the gate of API server and scheduler, and the API by minor version.
+_GANGS_GATE = "--feature-gates=GenericWorkload=true"
+_GANGS_API = {"1.35": "v1alpha1", "1.36": "v1alpha2", "1.37": "v1beta1"}
 
 
 class Cluster:
@@ -80,7 +81,8 @@ class Cluster:
         Args:
             name: of the run folder; by default a random one.
             tied: the cluster ends when this process ends, whatever the way.
-            gangs: serve PodGroups of 1.37 (gate ``GenericWorkload``), to kube-schedulers as well.
+            gangs: serve the Workloads or PodGroups of the version (1.35 or newer, gate
+                ``GenericWorkload``), to kube-schedulers as well.
 
         Raises:
             ClusterError: not root, a tool is missing, or a program does not start.
@@ -211,7 +213,7 @@ class Cluster:
         path.write_text(yaml.safe_dump(body, sort_keys=False))
         command = [self.binaries.path("kube-scheduler"), f"--config={path}", "--secure-port=0"]
         if self._info["gangs"]:
-            command.append(_GANGS[0])
+            command.append(_GANGS_GATE)
         return self.spawn(role, command, log=log)
 
     def stop_role(self, role: str, *, grace: float = 5) -> None:
@@ -237,7 +239,7 @@ class Cluster:
                 f"--client-ca-file={self.authority.certificate}",
                 f"--token-auth-file={self.dir / 'tokens.csv'}",
                 f"--service-account-key-file={pki / 'sa.pub'}",
-                *(_GANGS if info["gangs"] else ()),
+                *self._gangs_flags(),
                 f"--service-account-signing-key-file={pki / 'sa.key'}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.96.0.0/16",
@@ -257,6 +259,12 @@ class Cluster:
         processes.wait_until(
             self._is_ready, seconds, "kube-apiserver", pid=pid, log=self.dir / "apiserver.log"
         )
+
+    def _gangs_flags(self) -> list[str]:
+        if not self._info["gangs"]:
+            return []
+        served = _GANGS_API[self.version.rpartition(".")[0]]
+        return [_GANGS_GATE, f"--runtime-config=scheduling.k8s.io/{served}=true"]
 
     # -- nodes
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.inflight.futures import outcomes
-from rte.placement.inflight.zones import goes_to_one_zone, is_one_unit
+from rte.placement.inflight.zones import goes_to_one_zone, is_one_unit, takes_lowest_zone
 from rte.placement.kubelet.admission import admit, settle
 from rte.placement.kubelet.rules import rules_of
 
@@ -80,6 +80,6 @@ def _one_zone_whatever_ends(state: NodeState, pod: Pod) -> bool:
     rules = rules_of(state.config, state.kubelet_version)
     return (
         goes_to_one_zone(state, rules)
-        and not rules.prefer_closest
+        and takes_lowest_zone(state, rules)
         and is_one_unit(state, pod, rules)
     )

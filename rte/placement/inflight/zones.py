@@ -9,6 +9,7 @@ a kubelet that knows of endings and chooses the order of the pods, and no admiss
 from __future__ import annotations
 
 from collections import Counter
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits
@@ -86,7 +87,7 @@ def find_zones(
         tuple(kinds),
         rows,
         [_row(row, names) for row in freest],
-        in_order=in_order and not rules.prefer_closest,
+        in_order=in_order and takes_lowest_zone(state, rules),
     )
     return game.is_won(tuple(kinds.values()), ((0,) * len(names),) * len(room))
 
@@ -95,26 +96,37 @@ def is_ample(units: Collection[_Amounts], room: Sequence[_Amounts]) -> bool:
     """Whether each of the units finds a zone wherever all the others are: these cannot fill up
     every zone for it.
 
-    A zone is filled up by what it has of some resource, less the unit, and one more. As shares of
-    what the others hold, that adds up to 1 at most for each resource.
+    A zone is filled up by what it has of a resource that the unit asks for, less the unit, and one
+    more. As shares of what the others hold, that adds up to 1 at most for each resource.
     """
     total = [sum(amounts) for amounts in zip(*units, strict=True)]
     return not any(_can_be_filled_up(unit, total, room) for unit in set(units))
 
 
 def _can_be_filled_up(unit: _Amounts, total: Sequence[int], room: Sequence[_Amounts]) -> bool:
-    spent, resources = 0.0, set[int]()
+    spent, open_zones = 0.0, 0
+    by_resource: dict[int, list[float]] = {}
     for zone in room:
+        if any(free < asked for free, asked in zip(zone, unit, strict=True)):
+            continue
         shares = {
-            resource: (free - asked + 1) / (whole - asked) if free >= asked else 0.0
+            resource: (free - asked + 1) / (whole - asked)
             for resource, (free, asked, whole) in enumerate(zip(zone, unit, total, strict=True))
-            if free < whole
+            if asked and free < whole
         }
         if not shares:
             return False
+        open_zones += 1
         spent += min(shares.values())
-        resources |= shares.keys()
-    return spent < len(resources) + _ROUNDING
+        for resource, share in shares.items():
+            by_resource.setdefault(resource, []).append(share)
+    if spent >= len(by_resource) + _ROUNDING:
+        return False
+    filled = sum(
+        sum(share <= 1 + _ROUNDING for share in accumulate(sorted(shares)))
+        for shares in by_resource.values()
+    )
+    return filled >= open_zones
 
 
 class ZoneWalk:
@@ -134,7 +146,7 @@ class ZoneWalk:
         self._budget = budget
         self._work = 0
         rules = rules_of(state.config, state.kubelet_version)
-        follows = prefers_one_zone(state, rules) and not rules.prefer_closest
+        follows = prefers_one_zone(state, rules) and takes_lowest_zone(state, rules)
         units = [units_of(state, pod, rules) if follows else None for pod in kinds]
         *room, self._anywhere = single_room_of(state)
         empty = room_of(settle(state, frozenset()))[:-1]
@@ -343,6 +355,20 @@ def prefers_one_zone(state: NodeState, rules: Rules) -> bool:
             for zones in pool.zones
         )
     )
+
+
+def takes_lowest_zone(state: NodeState, rules: Rules) -> bool:
+    """Whether a unit goes to the lowest of the zones that hold it.
+
+    With prefer-closest-numa-nodes it goes to the one that is nearest to itself, under policies that
+    look at distances (kubelet: topologymanager/policy.go, NewHintMerger).
+    """
+    if not rules.prefer_closest or rules.policy == merge.SINGLE_NUMA_NODE:
+        return True
+    zones = state.topology.zones
+    if any(zone.id != index or len(zone.distances) <= index for index, zone in enumerate(zones)):
+        return False
+    return len({zone.distances[zone.id] for zone in zones}) <= 1
 
 
 def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:

@@ -240,11 +240,27 @@ def test_the_game_is_given_up_when_it_gets_long(monkeypatch):
     assert not zones.find_zones(state, [pair("cpus", 3, 6)], ["h"])
 
 
-def test_zones_are_not_in_order_with_distances():
+@pytest.mark.parametrize(
+    ("policy", "own", "follows"),
+    [
+        ("restricted", 10, True),
+        ("restricted", 11, False),
+        ("single-numa-node", 11, True),  # it never looks at distances
+    ],
+)
+def test_the_closest_zone_is_the_lowest_one_unless_another_is_nearer_to_itself(
+    policy, own, follows
+):
     options = {"prefer-closest-numa-nodes": "true"}
-    state = build.node(policy="restricted", topology_options=options)
+    state = build.node(policy=policy, topology_options=options)
+    first, second = state.topology.zones
+    first = dataclasses.replace(first, distances=(own, 21))
+    second = dataclasses.replace(second, distances=(21, 10))
+    topology = dataclasses.replace(state.topology, zones=(first, second))
+    state = dataclasses.replace(state, topology=topology)
+    assert placement.admit(state, pair("cpus", 7, 8)).admitted == follows
+    assert zones.find_zones(state, [pair("cpus", 7, 8)], []) == follows
     assert zones.find_zones(state, [simple("a", cpus=3)], [])
-    assert not zones.find_zones(state, [pair("cpus", 7, 8)], [])
 
 
 def test_devices_take_part():

@@ -64,7 +64,7 @@ def test_where_zones_are_ample_nobody_can_fill_up_all_of_them(units, room):
             left = [list(zone) for zone in room]
             for place, other in zip(places, others, strict=True):
                 left[place] = [a - b for a, b in zip(left[place], other, strict=True)]
-            assert any(all(a >= b for a, b in zip(zone, unit, strict=True)) for zone in left)
+            assert any(all(a >= b for a, b in zip(zone, unit, strict=True) if b) for zone in left)
 
 
 def test_zones_are_ample_when_all_others_together_cannot_fill_them_up():
@@ -74,3 +74,12 @@ def test_zones_are_ample_when_all_others_together_cannot_fill_them_up():
     # One zone is filled up by CPUs, the other by memory.
     assert not is_ample([(4, 4), (7, 0), (0, 7)], [(10, 10), (10, 10)])
     assert is_ample([(4, 4), (6, 0), (0, 6)], [(10, 10), (10, 10)])
+
+
+def test_nobody_is_in_the_way_of_a_unit_with_what_it_does_not_ask_for() -> None:
+    assert is_ample([(4, 0), (4, 1), (4, 1)], [(10, 1)] * 3)
+
+
+def test_a_resource_fills_up_only_as_many_zones_as_it_suffices_for() -> None:
+    # CPUs fill up one zone and memory another; the rest of both is not enough for the third.
+    assert is_ample([(4, 4), (6, 0), (6, 0), (0, 6), (0, 6)], [(10, 10)] * 3)
