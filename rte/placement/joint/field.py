@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rte.placement.fleet.screen import NodeTable
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
     from rte.placement.inflight.orders import Budget, Bundle
     from rte.placement.joint.node import Kinds, Node
+
+
+#: Sets of pods, times nodes that take one of them, up to which the exact search is the quicker one.
+SMALL = 2000
 
 
 class Field:
@@ -78,6 +83,12 @@ class Field:
         #: Node -> millicores that its totals leave.
         self.rooms = [node.room.get("cpu", 0) for node in nodes]
         self.candidate_sets = [frozenset(places) for places in self.candidates]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether few pods have a choice of few nodes."""
+        sets = math.prod(count + 1 for count in self.kinds.counts)
+        return sets * len(frozenset().union(*self.candidate_sets)) <= SMALL
 
     def capacity(self, place: int, kind: int) -> int:
         """How many pods of a kind a node takes when no other comes, up to all of them.

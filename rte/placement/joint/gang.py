@@ -93,6 +93,7 @@ def place_together(
     topology_key: str = "",
     maximize: bool = False,
     steps: int = STEPS,
+    explains: bool = True,
 ) -> Answer:
     """Find a node for at least ``min_count`` of the members (default: all).
 
@@ -103,6 +104,7 @@ def place_together(
         topology_key: all places are on nodes with one value of this label.
         maximize: go on until ``most`` is known.
         steps: admissions that may be predicted.
+        explains: find out who is to blame where they do not fit; that is solving it once more.
     """
     kinds = kinds_of(members)
     need = len(members) if min_count is None else min_count
@@ -131,7 +133,7 @@ def place_together(
         most=size if knows_most else None,
         value=best[0] if best else "",
         blame=_blame(nodes, kinds, need, topology_key, budget)
-        if verdict is Verdict.DOES_NOT_FIT
+        if explains and verdict is Verdict.DOES_NOT_FIT
         else None,
         shortages=() if verdict is Verdict.FITS else _shortages(list(fields.values())),
         steps=budget.spent,
@@ -164,6 +166,11 @@ def _solve(ground: Field, need: int, beaten: int, *, maximize: bool) -> tuple[As
         at_least = max(found.size, beaten if maximize else need - 1)
         return largest(ground, at_least) or found, True
 
+    if ground.is_small:
+        with suppress(CutOff), budget.part(int(EXACT_SHARE * budget.steps)):
+            most = largest(ground, 0) or Assignment(ground)
+            if maximize or most.size < need:
+                return most, True
     try:
         search.go_on(FIRST_ROUNDS)
         if not suffices() and math.prod(count + 1 for count in counts) <= MAX_COUNTS:

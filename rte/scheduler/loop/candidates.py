@@ -91,6 +91,15 @@ class Candidates:
         left = set(roomy.rows.tolist())
         return [entry for entry in changed if entry.row in left or entry.held_off]
 
+    def roomy(self, shapes: Iterable[Shape]) -> list[NodeEntry]:
+        """Nodes that may have room for some of the shapes, and those where room is promised."""
+        self.catch_up()
+        cluster = self._cluster
+        every = [entry.row for entry in cluster.nodes.values() if entry.info is not None]
+        rows = {cluster.nodes[name].row for name in cluster.nominations.values()}
+        rows.update(*(self.table.roomy(shape, every).rows.tolist() for shape in shapes))
+        return [cluster.rows[row] for row in sorted(rows)]
+
     def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
         """Whether the node refuses the pod by amounts alone; by which rule is added."""
         if entry.held_off:

@@ -210,6 +210,10 @@ class Cycle:
             return replace(status, reason=refusal.reason, plugin=refusal.plugin, second_best=True)
         return refusal if refusal.reason else status
 
+    def roomy(self, shapes: Iterable[Shape]) -> list[NodeEntry]:
+        """Nodes that may have room for some of the shapes, and those where room is promised."""
+        return self._candidates.roomy(shapes)
+
     def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
         """What all preferences give each candidate, the higher the better."""
         return self.profile.score(pod, candidates, self._cluster)

@@ -71,7 +71,7 @@ class Question:
         members: the pods as the solver sees them.
         ahead: so many of the pods, the first, were let start before.
         steps: admissions that may be predicted.
-        explains: what a pod without a place lacks is to be found out as well.
+        explains: who is to blame, and what a pod without a place lacks, is to be found out as well.
     """
 
     wanted: Wanted
@@ -89,6 +89,7 @@ class Question:
             min_count=self.wanted.need,
             topology_key=self.wanted.topology_key,
             steps=self.steps,
+            explains=self.explains,
         )
 
     def missing(self, answer: Answer) -> tuple[PodView, Missing] | None:
@@ -172,6 +173,8 @@ class Decider:
         wanted: Wanted,
         own: Sequence[PodView] = (),
         vacate: Callable[[NodeEntry], frozenset[str]] | None = None,
+        *,
+        explains: bool = True,
     ) -> Asking[Question]:
         """What has to be found out.
 
@@ -181,13 +184,17 @@ class Decider:
             wanted: pods that need places.
             own: pods, beside those, of which promises are in nobody's way.
             vacate: UIDs of pods of a node that are looked at as if they had ended.
+            explains: see :class:`Question`; without it nodes that have no room are left out.
         """
         sequence = self._cluster.sequence
         heads = {id(pod.shape): pod for pod in wanted.pods}
         tests = {key: allowance(self._cycle, pod) for key, pod in heads.items()}
         allowed: dict[int, list[str]] = {key: [] for key in heads}
         nodes = []
-        for number, entry in enumerate(list(self._cluster.nodes.values()), 1):
+        entries = list(self._cluster.nodes.values())
+        if not explains and vacate is None:
+            entries = self._cycle.roomy({id(pod.shape): pod.shape for pod in wanted.pods}.values())
+        for number, entry in enumerate(entries, 1):
             if number % NODES_AT_ONCE == 0:
                 yield None
             if entry.changed > sequence or not _is_of(entry, wanted):
@@ -207,6 +214,7 @@ class Decider:
                 Member(pod=pod.shape.as_pod(pod.uid), nodes=names[id(pod.shape)])
                 for pod in wanted.pods
             ],
+            explains=explains,
         )
 
     def conclude(self, wanted: Wanted, answer: Answer) -> Attempt:

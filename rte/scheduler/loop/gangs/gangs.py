@@ -44,6 +44,9 @@ _STEPS = 30_000
 #: a decision.
 _EXPLAIN_S = 5.0
 
+#: And of all gangs together, of which there may be thousands.
+_BETWEEN_EXPLANATIONS_S = 0.5
+
 #: Kinds of events after which a gang may fit; :meth:`Gangs.helps` looks closer.
 HELPED_BY = ANY
 
@@ -102,6 +105,7 @@ class Gangs:
             reserve_after=options.reserve_after,
         )
         self._attempts: dict[GangKey, Attempt] = {}
+        self._explained_last = 0.0
         self._explained: dict[GangKey, float] = {}
         self._overtaken: set[GangKey] = set()
         self._in_part: dict[GangKey, float] = {}
@@ -206,9 +210,12 @@ class Gangs:
             return []
         for number, asked in enumerate(self._wanted(key)):
             sequence = self._cluster.sequence
-            question = yield from self._decider.question(asked, list(self._partners(pod)))
-            known = key in self._attempts and now - self._explained[key] < _EXPLAIN_S
-            found = yield from ask(replace(question, explains=not known))
+            before = self._attempts.get(key)
+            explains = before is None or self._may_explain(key, now)
+            question = yield from self._decider.question(
+                asked, list(self._partners(pod)), explains=explains
+            )
+            found = yield from ask(question)
             wanted = next(iter(self._wanted(key)[number:]), None)
             if wanted is None or not wanted.is_like(asked):
                 return None
@@ -223,11 +230,19 @@ class Gangs:
                 self._attempts.pop(key, None)
                 self.room.placed(key)
                 return attempt.places
-            if not known:
-                self._explained[key] = now
-            missing = self._attempts[key].missing if known else found.missing
-            self._attempts[key] = replace(attempt, missing=missing)
+            if explains or before is None:
+                self._explained[key] = self._explained_last = now
+                self._attempts[key] = replace(attempt, missing=found.missing)
+            else:
+                answer = replace(attempt.answer, blame=before.answer.blame)
+                self._attempts[key] = replace(attempt, answer=answer, missing=before.missing)
         return []
+
+    def _may_explain(self, key: GangKey, now: float) -> bool:
+        return (
+            now - self._explained[key] >= _EXPLAIN_S
+            and now - self._explained_last >= _BETWEEN_EXPLANATIONS_S
+        )
 
     def _stands(self, answer: Answer, sequence: int) -> bool:
         """Whether the nodes of the places are as they were when that was asked."""

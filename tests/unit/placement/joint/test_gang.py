@@ -76,6 +76,8 @@ def test_blame_names_what_would_have_to_be_otherwise():
     answer = place_together(tight, large)
     assert answer.blame is Blame.TOTALS
     assert answer.shortages[0].places == 0
+    unexplained = place_together(tight, large, explains=False)
+    assert (unexplained.verdict, unexplained.blame) == (Verdict.DOES_NOT_FIT, None)
 
 
 def test_a_node_without_the_label_takes_no_pod():

@@ -150,3 +150,42 @@ def test_a_reservation_is_not_made_on_a_node_that_has_gone() -> None:
     answer(desk)
     assert not desk.machine.cluster.nominations
     assert not desk.machine.cluster.nodes
+
+
+def test_a_gang_that_waits_is_asked_about_where_there_is_room_and_keeps_its_explanation() -> None:
+    desk = Square(3)
+    for name in ("n0", "n1", "n2"):
+        desk.pod(f"on-{name}", ["7", "8"], node_name=name)
+    desk.run_all()
+    desk.group("g", 4)
+    uids = desk.members("g", ["5"] * 4)
+    desk.pass_time(1.0)
+    assert "to blame: node totals" in desk.said(uids[0])
+    desk.solves = False
+    desk.end("uid-on-n1")
+    question = desk.questions[0].question
+    assert [node.name for node in question.nodes] == ["n1"]
+    assert not question.explains
+    answer(desk)
+    desk.pass_time(120.0)
+    assert desk.placed(uids) == 0
+    assert "2 find one; to blame: node totals" in desk.said(uids[0])
+
+
+def test_of_many_gangs_that_wait_one_after_the_other_is_explained_again() -> None:
+    desk = Square(1)
+    desk.pod("all", ["7", "8"], node_name="n0")
+    desk.run_all()
+    for number in range(10):
+        desk.group(f"g{number}", 3)
+        desk.members(f"g{number}", ["5"] * 3)
+    desk.pass_time(60.0)
+    desk.solves = False
+    desk.end("uid-all")
+    asked = []
+    while desk.questions:
+        asked.append(desk.questions[0].question.explains)
+        desk.solve()
+        desk.handle(messages.Tick())
+    assert len(asked) >= 10
+    assert sum(asked) == 1
