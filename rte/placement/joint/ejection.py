@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rte.placement.inflight.orders import CutOff, plus, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rte.placement.inflight.orders import Bundle
     from rte.placement.joint.field import Assignment, Field
@@ -131,6 +132,9 @@ class _Look:
     def is_sure(self, place: int, bundle: Bundle) -> bool:
         """Whether it is known that the node takes them."""
         site, budget = self._ground.sites[place], self._ground.budget
+        known = site.known(bundle)
+        if known is not None:
+            return known
         key = id(site), bundle
         if key in self._costly:
             return False
@@ -235,10 +239,9 @@ class _Round:
             del self._waiting[kind]
 
 
-def _leavers(bundle: Bundle, kind: int) -> Iterator[Bundle]:
+@lru_cache(maxsize=1 << 16)
+def _leavers(bundle: Bundle, kind: int) -> tuple[Bundle, ...]:
     """One pod, then two, of another kind than the one that comes."""
     others = [other for other in bundle if other != kind]
-    yield from ((other,) for other in dict.fromkeys(others))
-    yield from sorted(
-        {(one, two) for place, one in enumerate(others) for two in others[place + 1 :]}
-    )
+    two = {(one, two) for place, one in enumerate(others) for two in others[place + 1 :]}
+    return (*((other,) for other in dict.fromkeys(others)), *sorted(two))

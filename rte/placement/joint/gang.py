@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rte.placement.joint.node import Kinds, Member, Node
 
 #: Admissions by prediction that one question may cost.
-STEPS = 6_000
+STEPS = 5_600
 #: Rounds of ejections before the exact search, and the part of the budget that this gets then.
 FIRST_ROUNDS, EXACT_SHARE = 4, 0.2
 #: Numbers of pods by kind that an exact search may come upon; with more it is the last resort.

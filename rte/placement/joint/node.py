@@ -170,6 +170,10 @@ class Site:
         """
         return self.obstacle(bundle) is None
 
+    def known(self, bundle: Bundle) -> bool | None:
+        """The same where it has been asked before; None: it has not."""
+        return self._known[bundle] is None if bundle in self._known else None
+
     def obstacle(self, bundle: Bundle) -> Obstacle | None:
         """Why not; None: it takes them.
 
