@@ -57,6 +57,8 @@ class Candidates:
         self._cluster, self._profile = cluster, profile
         self.table = Table(cluster.columns)
         self._backlog = Backlog(cluster)
+        #: CPU left on each node, and on all up to it, the most first; as of that sequence.
+        self._left = (-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     def catch_up(self, most: int | None = None) -> int:
         """Load so many of the nodes that have changed, None: all; how many are left.
@@ -99,6 +101,16 @@ class Candidates:
         rows = {cluster.nodes[name].row for name in cluster.nominations.values()}
         rows.update(*(self.table.roomy(shape, every).rows.tolist() for shape in shapes))
         return [cluster.rows[row] for row in sorted(rows)]
+
+    def milli_left(self, least: int) -> int:
+        """Millicores that are left on all nodes together on which at least so many are."""
+        if self._left[0] != self._cluster.sequence:
+            self.catch_up()
+            left = self.table.left("cpu")
+            self._left = self._cluster.sequence, -left, np.cumsum(left)
+        _, ascending, sums = self._left
+        nodes = int(np.searchsorted(ascending, -least, side="right"))
+        return int(sums[nodes - 1]) if nodes else 0
 
     def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
         """Whether the node refuses the pod by amounts alone; by which rule is added."""

@@ -214,6 +214,10 @@ class Cycle:
         """Nodes that may have room for some of the shapes, and those where room is promised."""
         return self._candidates.roomy(shapes)
 
+    def milli_left(self, least: int) -> int:
+        """Millicores that are left on all nodes together on which at least so many are."""
+        return self._candidates.milli_left(least)
+
     def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
         """What all preferences give each candidate, the higher the better."""
         return self.profile.score(pod, candidates, self._cluster)

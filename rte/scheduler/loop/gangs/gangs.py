@@ -332,6 +332,8 @@ class Gangs:
 
     def helps(self, event: ClusterEvent, pod: PodView) -> bool | None:
         """Whether an event can help the gang of the pod; None: look at all nodes."""
+        if self._is_hopeless(pod):
+            return False
         waiting = {id(each.shape): each for each in self._partners(pod) if each.uid in self._queue}
         if any(each.shape.company or each.shape.spread for each in waiting.values()):
             return None
@@ -347,6 +349,17 @@ class Gangs:
             return None
         fits = any(not self._cycle.check(entry, each).reason for each in waiting.values())
         return None if fits else False
+
+    def _is_hopeless(self, pod: PodView) -> bool:
+        """Whether all nodes together lack the CPUs for a gang that was tried before.
+
+        Of the many that an event could help most are told apart by this.
+        """
+        attempt = self._attempts.get(pod.gang) if pod.gang else None
+        if attempt is None:
+            return False
+        least, needed = attempt.wanted.milli
+        return self._cycle.milli_left(least) < needed
 
     def _partners(self, pod: PodView) -> Iterator[PodView]:
         """All pods of the gangs that are placed together with that pod's."""

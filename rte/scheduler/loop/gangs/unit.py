@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -150,6 +151,12 @@ class Wanted:
     need: int
     topology_key: str = ""
     value: str = ""
+
+    @cached_property
+    def milli(self) -> tuple[int, int]:
+        """Millicores of the smallest pod, and of as many of the smallest as are needed."""
+        millis = sorted(pod.shape.totals.get("cpu", 0) for pod in self.pods)
+        return millis[0], sum(millis[: self.need])
 
     def is_like(self, other: Wanted) -> bool:
         """Whether an answer about the one is an answer about the other."""

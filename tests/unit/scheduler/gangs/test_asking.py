@@ -157,8 +157,8 @@ def test_a_gang_that_waits_is_asked_about_where_there_is_room_and_keeps_its_expl
     for name in ("n0", "n1", "n2"):
         desk.pod(f"on-{name}", ["7", "8"], node_name=name)
     desk.run_all()
-    desk.group("g", 4)
-    uids = desk.members("g", ["5"] * 4)
+    desk.group("g", 3)
+    uids = desk.members("g", ["5"] * 3)
     desk.pass_time(1.0)
     assert "to blame: node totals" in desk.said(uids[0])
     desk.solves = False
@@ -170,6 +170,22 @@ def test_a_gang_that_waits_is_asked_about_where_there_is_room_and_keeps_its_expl
     desk.pass_time(120.0)
     assert desk.placed(uids) == 0
     assert "2 find one; to blame: node totals" in desk.said(uids[0])
+
+
+def test_nothing_is_asked_while_all_nodes_together_lack_the_cpus() -> None:
+    desk = Square(3)
+    for name in ("n0", "n1", "n2"):
+        desk.pod(f"on-{name}", ["7", "8"], node_name=name)
+    desk.run_all()
+    desk.group("g", 4)
+    uids = desk.members("g", ["4"] * 4)
+    desk.solves = False
+    desk.end("uid-on-n1")
+    assert not desk.questions
+    desk.end("uid-on-n2")
+    assert desk.questions
+    answer(desk)
+    assert desk.placed(uids) == 4
 
 
 def test_of_many_gangs_that_wait_one_after_the_other_is_explained_again() -> None:
