@@ -351,12 +351,13 @@ class Gangs:
         return None if fits else False
 
     def _is_hopeless(self, pod: PodView) -> bool:
-        """Whether all nodes together lack the CPUs for a gang that was tried before.
+        """Whether all nodes together lack the CPUs for a gang that was tried before, and nobody
+        may be evicted for it.
 
         Of the many that an event could help most are told apart by this.
         """
         attempt = self._attempts.get(pod.gang) if pod.gang else None
-        if attempt is None:
+        if attempt is None or self.room.may_evict(attempt.wanted):
             return False
         least, needed = attempt.wanted.milli
         return self._cycle.milli_left(least) < needed

@@ -112,14 +112,7 @@ class GangRoom:
         """Enough pods are there, and too few fit: whom to evict for them, if that helps."""
         waits = self._waiting.setdefault(key, _Waits(wanted, now))
         waits.wanted = wanted
-        head = wanted.pods[0]
-        if (
-            not self._preempts
-            or key in self._promises
-            or now < waits.preempt_after
-            or not all(pod.preempts for pod in wanted.pods)
-            or not self._cluster.has_lower(head.priority)
-        ):
+        if key in self._promises or now < waits.preempt_after or not self.may_evict(wanted):
             return []
         priority = min(pod.priority for pod in wanted.pods)
         effects: list[Effect] = [Measured("preemption_attempts")]
@@ -131,6 +124,14 @@ class GangRoom:
             if answer.verdict is Verdict.FITS:
                 return effects + self._evict(key, wanted, answer, going, now)
         return effects
+
+    def may_evict(self, wanted: Wanted) -> bool:
+        """Whether there is anybody who may be evicted for these pods."""
+        return (
+            self._preempts
+            and all(pod.preempts for pod in wanted.pods)
+            and self._cluster.has_lower(wanted.pods[0].priority)
+        )
 
     # --- evictions -------------------------------------------------------------------------------
 

@@ -183,3 +183,20 @@ def test_a_reservation_under_which_nothing_ends_gives_way_to_others() -> None:
     assert not desk.where(small)
     desk.pass_time(70.0)
     assert desk.where(small)
+
+
+def test_a_gang_that_lacks_cpus_is_tried_again_when_somebody_may_be_evicted_for_it() -> None:
+    desk = Square(1)
+    for name, cpus in (("a", "7"), ("b", "8")):
+        desk.pod(name, cpus, node_name="n0", priority=10)
+    desk.run_all()
+    desk.group("g", 2)
+    uids = desk.members("g", ["7", "8"], priority=5)
+    desk.end("uid-a")
+    desk.pod("low", "7", node_name="n0", priority=0)
+    desk.run_all()
+    assert desk.placed(uids) == 0
+    desk.end("uid-b")
+    assert victims(desk) == {"uid-low"}
+    desk.end("uid-low")
+    assert desk.placed(uids) == 2
