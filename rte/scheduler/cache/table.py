@@ -200,11 +200,11 @@ class Table:
         return Screened(left, np.zeros(len(left), dtype=np.int64), frozenset(dropped))
 
     def left(self, name: str) -> Column:
-        """What is left of a resource on each node, the most first."""
+        """What is left of a resource on each node."""
         column = self._totals.get(name)
         if column is None:
             return np.zeros(0, dtype=np.int64)
-        return -np.sort(-column[self._columns.present[: len(column)]])
+        return column[self._columns.present[: len(column)]]
 
     def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
         """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.

@@ -57,7 +57,7 @@ class Candidates:
         self._cluster, self._profile = cluster, profile
         self.table = Table(cluster.columns)
         self._backlog = Backlog(cluster)
-        #: CPU left on each node, and on all up to it, the most first; as of that sequence.
+        #: As of a sequence: less the CPU that is left on each node, the most first; its sums.
         self._left = (-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     def catch_up(self, most: int | None = None) -> int:
@@ -106,8 +106,8 @@ class Candidates:
         """Millicores that are left on all nodes together on which at least so many are."""
         if self._left[0] != self._cluster.sequence:
             self.catch_up()
-            left = self.table.left("cpu")
-            self._left = self._cluster.sequence, -left, np.cumsum(left)
+            ascending = np.sort(-self.table.left("cpu"))
+            self._left = self._cluster.sequence, ascending, np.cumsum(-ascending)
         _, ascending, sums = self._left
         nodes = int(np.searchsorted(ascending, -least, side="right"))
         return int(sums[nodes - 1]) if nodes else 0

@@ -7,7 +7,8 @@ import gc
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from rte import errors
 from rte.placement.joint.defrag import plan_moves
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         Telling,
     )
     from rte.scheduler.settings import SchedulerSettings
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -271,10 +274,14 @@ class Scheduler:
 
     async def _solve(self, effect: Solve, began: float) -> None:
         """What a decision that began then has asked is found out in a thread."""
-        await self._together.over()
-        found = await asyncio.to_thread(effect.question.find_out)
+        found = await self._in_thread(effect.question.find_out)
         self._step(messages.Solved(effect.number, found), began)
         self._wake.set()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """What takes long, beside the loop, once no gang is being bound."""
+        await self._together.over()
+        return await asyncio.to_thread(work)
 
     def _step(self, event: Event, began: float) -> None:
         """A step of a decision that began then."""
@@ -408,7 +415,7 @@ class Scheduler:
             while desk.catch_up(_NODES_READ):  # noqa: ASYNC110 - others get a turn
                 await asyncio.sleep(0)
             pods = shapes.views(self._shapes, self.cluster.shapes)
-            fits = {name: await asyncio.to_thread(desk.counting(pod)) for name, pod in pods.items()}
+            fits = {name: await self._in_thread(desk.counting(pod)) for name, pod in pods.items()}
             shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
             await asyncio.sleep(_SHAPES_S)
 
@@ -422,13 +429,15 @@ class Scheduler:
                 self.feed(await self._evictor.evict(effect))
 
     async def _plan_moves(self, effect: PlanMoves) -> None:
-        plan = await asyncio.to_thread(
-            plan_moves,
-            effect.nodes,
-            [effect.member],
-            effect.movable,
-            budgets=effect.budgets,
-            steps=effect.steps,
+        plan = await self._in_thread(
+            partial(
+                plan_moves,
+                effect.nodes,
+                [effect.member],
+                effect.movable,
+                budgets=effect.budgets,
+                steps=effect.steps,
+            )
         )
         self.feed(messages.Planned(effect.uid, plan))
 

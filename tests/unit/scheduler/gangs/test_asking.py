@@ -17,6 +17,15 @@ def asked(*cpus: str, **options: object) -> tuple[Square, list[str]]:
     return desk, uids
 
 
+def full() -> Square:
+    """A desk of three nodes, each with one pod that takes all of it."""
+    desk = Square(3)
+    for name in ("n0", "n1", "n2"):
+        desk.pod(f"on-{name}", ["7", "8"], node_name=name)
+    desk.run_all()
+    return desk
+
+
 def answer(desk: Square) -> None:
     """The solver answers, and from now on at once."""
     desk.solves = True
@@ -153,10 +162,7 @@ def test_a_reservation_is_not_made_on_a_node_that_has_gone() -> None:
 
 
 def test_a_gang_that_waits_is_asked_about_where_there_is_room_and_keeps_its_explanation() -> None:
-    desk = Square(3)
-    for name in ("n0", "n1", "n2"):
-        desk.pod(f"on-{name}", ["7", "8"], node_name=name)
-    desk.run_all()
+    desk = full()
     desk.group("g", 3)
     uids = desk.members("g", ["5"] * 3)
     desk.pass_time(1.0)
@@ -173,10 +179,7 @@ def test_a_gang_that_waits_is_asked_about_where_there_is_room_and_keeps_its_expl
 
 
 def test_nothing_is_asked_while_all_nodes_together_lack_the_cpus() -> None:
-    desk = Square(3)
-    for name in ("n0", "n1", "n2"):
-        desk.pod(f"on-{name}", ["7", "8"], node_name=name)
-    desk.run_all()
+    desk = full()
     desk.group("g", 4)
     uids = desk.members("g", ["4"] * 4)
     desk.solves = False
