@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt
+from rte.cli.inputs import KINDS
 from rte.model import bits
 from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, decode, truth
 from rte.placement.dra.alignment import Alignment
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from rte.placement.dra.objects import ResourceClaim
 
-#: Kinds of objects that :func:`observe` takes; others are ignored.
-KINDS = ("Node", "NodeResourceTopology", "Pod", "ResourceSlice", "ResourceClaim")
+#: Collections of which :func:`observe` takes the objects; others are ignored.
+COLLECTIONS = ("nodes", "reports", "pods", "slices", "device-claims")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Row:
 def observe(items: Iterable[dict[str, Any]]) -> tuple[list[Row], list[str]]:
     """Every running pod that uses an allocated claim, and one line per malformed object."""
     problems: list[str] = []
-    by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    by_kind: dict[str, list[dict[str, Any]]] = {KINDS[name]: [] for name in COLLECTIONS}
     for item in items:
         if item.get("kind") in by_kind:
             by_kind[item["kind"]].append(item)

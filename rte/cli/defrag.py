@@ -84,11 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.apply:
         return asyncio.run(_apply(args))
     named = machines.read(args)
-    items = (
-        inputs.load_objects(args.sources)
-        if offline
-        else asyncio.run(live.read_cluster(args, live.CLUSTER | live.BUDGETS))
-    )
+    items = inputs.load_objects(args.sources) if offline else asyncio.run(live.read_cluster(args))
     situation = Situation.of(items, args, named)
     plan = situation.plan()
     if args.output == "json":
@@ -103,7 +99,7 @@ async def _apply(args: argparse.Namespace) -> int:
     async with live.connect(args) as client:
 
         async def look() -> Situation:
-            return Situation.of(await live.read_objects(client, live.CLUSTER | live.BUDGETS), args)
+            return Situation.of(await live.read_objects(client), args)
 
         situation = await look()
         plan = situation.plan()

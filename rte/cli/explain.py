@@ -22,8 +22,8 @@ from rte.scheduler.shell.policies import load_policies
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
-    from rte.kube.resources import Resource
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.case:
         return replays.show(args.case, args.output)
     if args.all and not args.pod and not args.file:
-        return alignment.show(_objects(args, live.CLUSTER | live.DRA), args.output)
+        return alignment.show(_objects(args, alignment.COLLECTIONS), args.output)
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
@@ -99,13 +99,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
-    return inputs.build_cluster(_objects(args, live.CLUSTER), time.monotonic())
+    return inputs.build_cluster(_objects(args), time.monotonic())
 
 
-def _objects(args: argparse.Namespace, lists: dict[str, Resource]) -> list[dict[str, Any]]:
+def _objects(
+    args: argparse.Namespace, collections: Iterable[str] = inputs.KINDS
+) -> list[dict[str, Any]]:
     if args.sources:
         return inputs.load_objects(args.sources)
-    return asyncio.run(live.read_cluster(args, lists))
+    return asyncio.run(live.read_cluster(args, collections))
 
 
 def _show(answers: list[PodAnswer], problems: list[str], args: argparse.Namespace) -> int:

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 from rte import errors
 from rte.cli.texts import read_text
 from rte.scheduler.cache.cluster import Cluster
-from rte.scheduler.framework import node as node_entry
+from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
+from rte.scheduler.cache.intake import Intake
 from rte.scheduler.framework import objects
-from rte.scheduler.framework.budgets import read_budget
+from rte.scheduler.shell.feeds import COLLECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-#: Kinds that the offline commands understand; others in the files are ignored.
-KINDS = ("Node", "NodeResourceTopology", "Pod", "Namespace", "PodDisruptionBudget")
+#: Collection that decisions follow from -> kind of its objects, in the order in which they are
+#: taken in. Agents' Leases are none of them: what is read once tells nothing of who is silent.
+KINDS: Final = {
+    "namespaces": "Namespace",
+    "nodes": "Node",
+    "reports": "NodeResourceTopology",
+    "budgets": "PodDisruptionBudget",
+    "classes": "StorageClass",
+    "drivers": "CSIDriver",
+    "limits": "CSINode",
+    "capacities": "CSIStorageCapacity",
+    "volumes": "PersistentVolume",
+    "claims": "PersistentVolumeClaim",
+    "device-classes": "DeviceClass",
+    "device-taint-rules": "DeviceTaintRule",
+    "slices": "ResourceSlice",
+    "device-claims": "ResourceClaim",
+    "podgroups": "PodGroup",
+    "podgroups-1.36": "PodGroup",
+    "workloads-1.35": "Workload",
+    "podgroups-coscheduling": "PodGroup",
+    "pods": "Pod",
+}
+
+#: Groups are told apart by the version of their API, everything else by its kind.
+_BY_KIND: Final = {kind: name for name, kind in KINDS.items() if name not in GANGS}
+_BY_VERSION: Final = {(COLLECTIONS[name].api_version, KINDS[name]): name for name in GANGS}
 
 
 def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
@@ -89,38 +115,39 @@ def build_cluster(items: Iterable[dict[str, Any]], now: float = 0.0) -> tuple[Cl
     Pods without a UID (from a manifest) get ``namespace/name`` as theirs.
     """
     cluster = Cluster()
+    intake = Intake(cluster)
     problems: list[str] = []
-    order = {kind: place for place, kind in enumerate(KINDS)}
-    known = [item for item in items if item.get("kind") in order]
-    for item in sorted(known, key=lambda item: order[item["kind"]]):
+    known = [(name, item) for item in items if (name := _collection_of(item))]
+    order = {name: place for place, name in enumerate(KINDS)}
+    for name, item in sorted(known, key=lambda each: order[each[0]]):
         try:
-            _add(cluster, item, now)
-        except (errors.RteError, AttributeError, KeyError, TypeError) as error:
-            name = (item.get("metadata") or {}).get("name", "?")
-            problems.append(f"{item['kind']} {name} is left out: {error}")
+            wrong = intake.seen(name, _named(item, name), now).malformed[1]
+        except (AttributeError, KeyError, TypeError) as error:
+            wrong = str(error)
+        if wrong:
+            title = (item.get("metadata") or {}).get("name", "?")
+            problems.append(f"{item['kind']} {title} is left out: {wrong}")
     return cluster, problems
 
 
-def _add(cluster: Cluster, item: dict[str, Any], now: float) -> None:
-    kind = item["kind"]
-    if kind == "Node":
-        cluster.set_node(objects.read_node(item))
-    elif kind == "NodeResourceTopology":
-        cluster.set_report(item["metadata"]["name"], node_entry.read_report(item), now)
-    elif kind == "Namespace":
-        cluster.set_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
-    elif kind == "PodDisruptionBudget":
-        metadata = item["metadata"]
-        cluster.set_budget(f"{metadata.get('namespace')}/{metadata['name']}", read_budget(item))
-    else:
-        cluster.set_pod(read_pod(cluster, item), now)
+def _collection_of(item: dict[str, Any]) -> str:
+    kind, version = str(item.get("kind")), str(item.get("apiVersion"))
+    return _BY_KIND.get(kind) or _BY_VERSION.get((version, kind), "")
+
+
+def _named(item: dict[str, Any], collection: str) -> dict[str, Any]:
+    """With what an API server gives each object to tell it by."""
+    metadata = item.setdefault("metadata", {})
+    if COLLECTIONS[collection].namespaced:
+        metadata.setdefault("namespace", "default")
+    if collection == "pods":
+        if "generateName" in metadata:
+            metadata.setdefault("name", metadata["generateName"] + "0")
+        name = metadata.setdefault("name", "pod")
+        metadata.setdefault("uid", f"{metadata['namespace']}/{name}")
+    return item
 
 
 def read_pod(cluster: Cluster, item: dict[str, Any]) -> objects.PodView:
     """The view of a pod, from the API or from a manifest."""
-    metadata = item.setdefault("metadata", {})
-    if "generateName" in metadata:
-        metadata.setdefault("name", metadata["generateName"] + "0")
-    name = metadata.setdefault("name", "pod")
-    metadata.setdefault("uid", f"{metadata.get('namespace', 'default')}/{name}")
-    return objects.read_pod(item, cluster.shapes)
+    return objects.read_pod(_named(item, "pods"), cluster.shapes)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rte import config, errors
-from rte.kube import credentials, resources
+from rte.cli.inputs import KINDS
+from rte.kube import credentials
 from rte.kube.client import Client
+from rte.scheduler.shell.feeds import COLLECTIONS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-#: What every command looks at, by kind.
-CLUSTER: Final = {
-    "Node": resources.NODES,
-    "NodeResourceTopology": resources.NRTS,
-    "Pod": resources.PODS,
-}
-BUDGETS: Final = {"PodDisruptionBudget": resources.BUDGETS}
-DRA: Final = {
-    "ResourceSlice": resources.RESOURCE_SLICES,
-    "ResourceClaim": resources.RESOURCE_CLAIMS,
-}
+#: Without these a command cannot say anything.
+_NEEDED = ("nodes", "pods")
 
 
 def connect(args: argparse.Namespace) -> Client:
@@ -43,35 +37,41 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
         action="append",
         default=[],
         metavar="F",
-        help="read Nodes, NodeResourceTopologies and Pods from this file, not from a cluster "
-        "(as `kubectl get nodes,noderesourcetopologies,pods -A -o yaml` prints them)",
+        help="read the objects from this file, not from a cluster (as `kubectl get "
+        "nodes,noderesourcetopologies,pods -A -o yaml` prints them; other kinds that decisions "
+        "follow from, as claims and volumes, are read as well)",
     )
     config.add_arguments(parser, command)
 
 
 async def read_cluster(
-    args: argparse.Namespace, lists: Mapping[str, resources.Resource] = CLUSTER
+    args: argparse.Namespace, collections: Iterable[str] = KINDS
 ) -> list[dict[str, Any]]:
-    """All objects of these kinds, as they are now; see :func:`read_objects`."""
+    """All objects of these collections, as they are now; see :func:`read_objects`."""
     async with connect(args) as client:
-        return await read_objects(client, lists)
+        return await read_objects(client, collections)
 
 
-async def read_objects(
-    client: Client, lists: Mapping[str, resources.Resource] = CLUSTER
-) -> list[dict[str, Any]]:
-    """All objects of these kinds; a kind that the cluster does not know has none.
+async def read_objects(client: Client, collections: Iterable[str] = KINDS) -> list[dict[str, Any]]:
+    """All objects of these collections.
+
+    A collection that the cluster does not know has none; one that the user may not read has none
+    either, and standard error says so.
 
     Raises:
-        errors.KubeError: the API server does not answer, or refuses a list.
+        errors.KubeError: the API server does not answer, or refuses nodes or pods.
     """
     items: list[dict[str, Any]] = []
-    for kind, resource in lists.items():
+    for name in collections:
+        resource, kind = COLLECTIONS[name], KINDS[name]
         try:
             document = await client.get(resource.path())
         except errors.KubeError as error:
-            if error.status == 404 and kind not in ("Node", "Pod"):
-                continue
-            raise
-        items.extend({**item, "kind": kind} for item in document.get("items") or ())
+            if error.status not in (403, 404) or name in _NEEDED:
+                raise
+            if error.status == 403:
+                print(f"note: judged without {kind} objects: {error}", file=sys.stderr)
+            continue
+        known = {"kind": kind, "apiVersion": resource.api_version}
+        items.extend({**item, **known} for item in document.get("items") or ())
     return items

@@ -14,7 +14,7 @@ import numpy as np
 
 from rte.placement.dra import Wish
 from rte.scheduler.framework.devices import wish_of
-from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.events import ANY, Kind
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import Status
 from rte.scheduler.loop.candidates import Candidates
@@ -45,16 +45,6 @@ _BEYOND = frozenset({DynamicResources.name})
 #: that passes by itself.
 NOMINATED, WAITS = "Nominated", "Waits"
 
-#: Kinds of events after which a node may hold both, or is promised no more.
-_PROMISE_ENDS = (
-    Kind.NOMINATION
-    | Kind.POD_GONE
-    | Kind.POD_CHANGED
-    | Kind.REPORT
-    | Kind.NODE_ADDED
-    | Kind.NODE_ALLOCATABLE
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -66,8 +56,9 @@ class Decision:
         score: of the node.
         waits: only unconfirmed pods or reservations stand in the way.
         waits_on: the nodes where they do.
+        hopes: some of that may end with a place for the pod; what is promised to others does not.
         second_best: some node would do, though not well.
-        withheld: some node would do at need, and was not taken because of ``waits_on``.
+        withheld: some node would do at need, and was not taken for the sake of these hopes.
         refused_by: names of the plugins whose events may end the refusal.
     """
 
@@ -76,6 +67,7 @@ class Decision:
     score: float = 0.0
     waits: bool = False
     waits_on: frozenset[str] = frozenset()
+    hopes: bool = False
     second_best: bool = False
     withheld: bool = False
     refused_by: frozenset[str] = frozenset()
@@ -124,6 +116,7 @@ class Cycle:
         found: list[Candidate] = []
         last_resort: list[Candidate] = []
         waits_on: set[str] = set()
+        hopes = False
         candidates, enough = self._candidates.ordered(pod, around, changed, refused_by)
         for entry in candidates:
             status = self.check(entry, pod, around)
@@ -137,7 +130,8 @@ class Cycle:
                 last_resort.append(Candidate(entry, status))
             if status.waits:
                 waits_on.add(entry.name)
-        if not found and last_resort and not waits_on:
+                hopes = hopes or status.plugin != NOMINATED
+        if not found and last_resort and not hopes:
             found = [
                 each
                 for each in last_resort
@@ -150,8 +144,9 @@ class Cycle:
             return Decision(
                 waits=bool(waits_on) or second_best,
                 waits_on=frozenset(waits_on),
+                hopes=hopes or second_best,
                 second_best=second_best,
-                withheld=bool(waits_on and last_resort),
+                withheld=bool(hopes and last_resort),
                 refused_by=frozenset(refused_by),
             )
         score, best = self._best(pod, found)
@@ -269,7 +264,8 @@ class Cycle:
         said = self.profile.helps(event, pod, group.refused_by, self._cluster)
         if said is not False:
             return said
-        if event.node in group.waits_on and event.kind.value & _PROMISE_ENDS.value:
+        if event.node in group.waits_on:
+            # It may hold both now; or it is certain that it does not, and room has to be made.
             return True
         return bool(event.kind.value & Kind.NODE_ADDED.value)
 
@@ -285,8 +281,8 @@ class Cycle:
     def kinds(self, refused_by: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
         names = frozenset(refused_by)
-        ends = _PROMISE_ENDS if names & {NOMINATED, WAITS} else Kind(0)
-        return Kind.NODE_ADDED | ends | self.profile.kinds(names)
+        waits = ANY if names & {NOMINATED, WAITS} else Kind(0)
+        return Kind.NODE_ADDED | waits | self.profile.kinds(names)
 
     def placed(self, pod: PodView) -> None:
         """The pod was given a place: others like it may come."""

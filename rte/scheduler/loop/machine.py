@@ -407,8 +407,9 @@ class Machine:
         self.queue.sleep(group, refused_by, self.cycle.kinds(refused_by), waits_on)
         if not decision.waits:
             self._free_leftovers(record.pod)
-        if not decision.waits and record.pod.preempts:
-            self._effects += self._room.refused(record, now)
+            if record.pod.preempts:
+                self._effects += self._room.refused(record, now)
+        if not decision.hopes and record.pod.preempts:
             self._room.wants(record)
         for each in group.pods.values():
             self._telling.refused(each, now)
@@ -537,6 +538,8 @@ class Machine:
                 listen(events)
             self._note_what_helps(events)
             names = {event.node for event in events}
+            for event in events:
+                self._room.note(event)
             for name in names:
                 self._room.changed(name)
             for uid, node in list(self.cluster.nominations.items()):
@@ -603,6 +606,7 @@ class Machine:
         if self.active:
             self._effects += self._gangs.second(now)
             self._reserving = self._gangs.reserving(now)
+            self._room.second(now)
             self._effects += self._room.reserve(now)
             self._effects += self._moves.second(now)
             self._watch_nominations(now)

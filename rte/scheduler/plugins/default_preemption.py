@@ -17,7 +17,7 @@ from math import comb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.node import NodeEntry
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     #: Whether the node would take the pod without these.
     Helps = Callable[[Sequence[PodView]], bool]
 
-#: Sets of victims tried exactly on one node, before the search becomes greedy.
+#: Of so many pods of lower priority on a node all sets of victims are compared.
+_FEW = 7
+
+#: Of more pods so many sets are tried, before the search becomes greedy.
 _MOST_SETS = 96
 
 #: Nodes looked at for one pod: those that look cheapest.
@@ -120,39 +123,62 @@ def plan_for(
         for other in victims_of(pod, entry)
         if not other.deleting and all(each.priority < pod.priority for each in companions(other))
     ]
-    for spare in (True, False):
-        pool = [other for other in lower if not (spare and _is_protected(other, budgets))]
-        found = _cheapest(helps, pool)
-        if found:
-            whole = {each.uid: each for other in found for each in companions(other)}
-            found = tuple(whole.values())
-            violations = _violations(found, budgets)
-            if spare and violations:
-                continue
-            return Plan(node=entry.name, victims=found, leaving=leaving, violations=violations)
-    return None
+    if not any(map(helps, _by_level(lower))):
+        return None
+    concerned = [each for other in lower for each in companions(other)]
+    budgets = [budget for budget in budgets if any(map(budget.covers, concerned))]
+
+    def plan_of(victims: Iterable[PodView]) -> Plan:
+        whole = tuple({each.uid: each for one in victims for each in companions(one)}.values())
+        violations = _violations(whole, budgets)
+        return Plan(node=entry.name, victims=whole, leaving=leaving, violations=violations)
+
+    if len(lower) <= _FEW:
+        every = [plan_of(each) for n in range(len(lower)) for each in combinations(lower, n + 1)]
+        return next((p for p in sorted(every, key=lambda p: p.cost) if helps(p.victims)), None)
+    spared = _cheapest(helps, [other for other in lower if not _is_protected(other, budgets)])
+    if spared and not plan_of(spared).violations:
+        return plan_of(spared)
+    pools = (_least_guarded(helps, lower, budgets), lower)
+    found = [spared, *(_cheapest(helps, pool) for pool in pools)]
+    return min((plan_of(each) for each in found if each), key=lambda p: p.cost, default=None)
 
 
 def victims_of(pod: PodView, entry: NodeEntry) -> list[PodView]:
     """Pods of lower priority, lowest and youngest first. Static pods cannot be evicted."""
-    lower = [p for p in entry.pods.values() if p.priority < pod.priority and not p.mirror]
+    lower = _lower(entry, pod.priority)
     lower.sort(key=lambda p: p.started, reverse=True)
     lower.sort(key=lambda p: p.priority)
     return lower
 
 
+def _lower(entry: NodeEntry, priority: int) -> list[PodView]:
+    """Pods of the node that are less important, in no order; static pods cannot be evicted."""
+    return [p for p in entry.pods.values() if p.priority < priority and not p.mirror]
+
+
 def could_make_room(pod: PodView, entry: NodeEntry, status: Status) -> bool:
     """Whether the node refuses the pod for want of room that lower priorities hold."""
-    return status.resources and any(
-        other.priority < pod.priority and not other.mirror for other in entry.pods.values()
-    )
+    return status.resources and bool(_lower(entry, pod.priority))
+
+
+def reach(entry: NodeEntry, priority: int) -> dict[str, int] | None:
+    """What the node would have free if every pod of lower priority left; None: there is none."""
+    lower = _lower(entry, priority)
+    if not lower:
+        return None
+    free = {name: amount - entry.used[name] for name, amount in entry.allocatable().items()}
+    for pod in lower:
+        for name, amount in pod.shape.totals.items():
+            free[name] = free.get(name, 0) + amount
+    return free
 
 
 def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[NodeEntry]:
     """Nodes whose lowest priority is lowest, then those with most such pods; the first few."""
     found = []
     for entry in entries:
-        lower = [p for p in entry.pods.values() if p.priority < pod.priority and not p.mirror]
+        lower = _lower(entry, pod.priority)
         found.append((min(p.priority for p in lower), -len(lower), entry.row, entry))
     found.sort(key=lambda item: item[:3])
     return [item[3] for item in islice(found, _MOST_NODES)]
@@ -160,13 +186,14 @@ def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[NodeEntry
 
 def _cheapest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
     """The best set out of the pool, which is sorted by priority; None when all of it is too few."""
-    levels = sorted({other.priority for other in pool})
-    for level in levels:
-        within = [other for other in pool if other.priority <= level]
-        if not helps(within):
-            continue
-        return _fewest(helps, within) or _greedy(helps, within)
-    return None
+    within = next(filter(helps, _by_level(pool)), None)
+    return (_fewest(helps, within) or _greedy(helps, within)) if within else None
+
+
+def _by_level(pool: Sequence[PodView]) -> Iterator[list[PodView]]:
+    """Of the pool those of the lowest priority, then those of the next one as well, and so on."""
+    for level in sorted({other.priority for other in pool}):
+        yield [other for other in pool if other.priority <= level]
 
 
 def _fewest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
@@ -207,6 +234,22 @@ def _takes(profile: Profile, shape: Shape, twin: NodeEntry) -> bool:
 
 def _is_protected(pod: PodView, budgets: Sequence[Budget]) -> bool:
     return any(budget.left <= 0 and budget.covers(pod) for budget in budgets)
+
+
+def _least_guarded(
+    helps: Helps, lower: Sequence[PodView], budgets: Sequence[Budget]
+) -> list[PodView]:
+    """Of these pods all whom no budget counts, and of the others only who has to go.
+
+    The important ones are spared first, as kube-scheduler reprieves pods whose budgets have nothing
+    left (framework/plugins/defaultpreemption, SelectVictimsOnNode).
+    """
+    pool = list(lower)
+    for other in reversed(lower):
+        rest = [each for each in pool if each is not other]
+        if any(budget.covers(other) for budget in budgets) and helps(rest):
+            pool = rest
+    return pool
 
 
 def _violations(victims: Iterable[PodView], budgets: Sequence[Budget]) -> int:

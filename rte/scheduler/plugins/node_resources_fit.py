@@ -56,9 +56,13 @@ def why(name: str) -> str:
 
 
 def left(node: NodeEntry, zones: ZoneBound = ANY_ZONES) -> Room:
-    """What a node has left, and what its zones bind pods to."""
+    """What a node has left, and what its zones bind pods to.
+
+    A node that holds more than it has (allocatable has shrunk, a pod was bound by its spec) still
+    takes pods that ask for nothing of that.
+    """
     given = node.allocatable()
-    milli, memory = (given.get(name, 0) - node.used[name] for name in ("cpu", "memory"))
+    milli, memory = (max(0, given.get(name, 0) - node.used[name]) for name in ("cpu", "memory"))
     return Room(milli, memory, zones)
 
 

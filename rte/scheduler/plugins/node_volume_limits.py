@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Filter
+from rte.scheduler.framework.status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
@@ -36,19 +39,32 @@ class NodeVolumeLimits(Filter):
             return None
         return _Wanted(_volumes(pod, snapshot.storage), snapshot.storage)
 
-    def filter(self, prepared: _Wanted, pod: PodView, node: NodeEntry) -> str:  # noqa: ARG002
+    def filter(self, prepared: _Wanted, pod: PodView, node: NodeEntry) -> str | Status:
         """Refuse a node whose drivers have attached as much as they may."""
+        return self.filter_without(prepared, pod, node, ())
+
+    def filter_without(
+        self,
+        prepared: _Wanted,
+        pod: PodView,  # noqa: ARG002
+        node: NodeEntry,
+        gone: Iterable[PodView],
+    ) -> str | Status:
+        """The answer once these pods are gone from the node."""
         limits = prepared.storage.limits.get(node.name)
         if not limits or not prepared.volumes:
             return ""
+        left = {each.uid for each in gone}
         attached: set[Attached] = set()
         for other in node.pods.values():
-            if other.shape.claims:
+            if other.shape.claims and other.uid not in left:
                 attached |= _volumes(other, prepared.storage)
         held = Counter(driver for driver, _ in attached)
         for driver, number in Counter(d for d, _ in prepared.volumes - attached).items():
             if driver in limits and held[driver] + number > limits[driver]:
-                return "node(s) exceed max volume count"
+                return Status(
+                    reason="node(s) exceed max volume count", resources=bool(held[driver])
+                )
         return ""
 
 

@@ -117,7 +117,9 @@ def _counts(rule: Spread, pod: PodView, snapshot: Snapshot) -> tuple[Mask, NDArr
     column = snapshot.columns.labels(rule.topology_key)
     domains = np.zeros(len(column.numbers) + 1, dtype=np.bool_)
     domains[column.of_row[eligible]] = True
-    if rule.selector.requirements is None:
+    if not rule.selector.requirements:
+        # Empty, too: kube-scheduler counts nobody then (podtopologyspread/common.go,
+        # countPodsMatchSelector), though the API says that it matches all.
         return domains, np.zeros(len(domains))
     term = Term(frozenset({pod.namespace}), None, rule.selector, "")
     rows, numbers = snapshot.matches.matching([term], lasting=True).arrays()

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, PreFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowFilter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rte.k8s.wire import Disk, Volume
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
 
 
-class VolumeRestrictions(PreFilter, NodeFilter):
+class VolumeRestrictions(RowFilter, NodeFilter):
     """ReadWriteOncePod claims over the cluster; GCE, AWS, iSCSI and RBD disks on a node."""
 
     name = "VolumeRestrictions"
@@ -41,22 +45,42 @@ class VolumeRestrictions(PreFilter, NodeFilter):
         shared = gone.namespace == pod.namespace and set(pod.shape.claims) & set(gone.shape.claims)
         return bool(shared) or _conflict(pod.shape, gone.shape)
 
-    def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
-        """A ReadWriteOncePod claim that another pod uses."""
-        for name, _ in pod.shape.claims:
-            claim = snapshot.storage.claims.get(f"{pod.namespace}/{name}")
-            if claim is None or "ReadWriteOncePod" not in claim.modes:
-                continue
-            for other in snapshot.pods.values():
-                placed = bool(other.node) or other.uid in snapshot.assumed
-                if (
-                    placed
-                    and other.uid != pod.uid
-                    and other.namespace == pod.namespace
-                    and any(name == used for used, _ in other.shape.claims)
-                ):
-                    return "a pod uses the same ReadWriteOncePod PersistentVolumeClaim"
-        return ""
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
+        """All nodes, while placed pods use a ReadWriteOncePod claim of the pod.
+
+        Where all of these run they may be evicted; elsewhere nothing helps.
+        """
+        claims = snapshot.storage.claims
+        alone = {
+            name
+            for name, _ in pod.shape.claims
+            if (claim := claims.get(f"{pod.namespace}/{name}")) is not None
+            and "ReadWriteOncePod" in claim.modes
+        }
+        if not alone:
+            return None
+        users = {
+            other.uid: where
+            for other in snapshot.pods.values()
+            if other.shape.claims
+            and (where := other.node or snapshot.assumed.get(other.uid))
+            and other.uid != pod.uid
+            and other.namespace == pod.namespace
+            and any(name in alone for name, _ in other.shape.claims)
+        }
+        if not users:
+            return None
+        here = np.zeros_like(snapshot.columns.present)
+        names = set(users.values())
+        node = snapshot.nodes.get(names.pop()) if len(names) == 1 else None
+        if node is not None:
+            here[node.row] = True
+        number = np.full(len(here), float(len(users)))
+        why = (
+            "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod "
+            "access mode"
+        )
+        return [Refusal(~here, why), Refusal(here, why, number, lambda each: each.uid in users)]
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node where such a disk is in use."""

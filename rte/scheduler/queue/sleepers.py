@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rte.scheduler.framework.room import Needs
+from rte.scheduler.framework.room import NO_ROOM, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +76,8 @@ class Sleepers:
         """
         if rooms is None:
             return list(self.groups.values())
+        if NO_ROOM in rooms:
+            return list(self._waiting_on.get(node, {}).values())
         needs = Needs(*self._needs)
         held = np.ones(self._needs.shape[1], dtype=np.bool_)
         for room in rooms:

@@ -51,6 +51,7 @@ class Waiting:
         evicting: evictions for it are being carried out.
         avoid: node -> until when no victims are looked for there.
         preempt_after: until then nobody is evicted for it.
+        looked_at: when all nodes were last asked again whom it may evict.
         lapsed: when a reservation of it came to nothing; ``turns``: how often that was.
         refused_since: since when a verdict stands that was not told; None: it was, or there is
             none.
@@ -70,6 +71,7 @@ class Waiting:
     evicting: bool = False
     avoid: dict[str, float] = field(default_factory=dict)
     preempt_after: float = 0.0
+    looked_at: float = 0.0
     lapsed: float | None = None
     turns: int = 0
     refused_since: float | None = None

@@ -64,7 +64,10 @@ class Kubelets:
             for entry in entries
             if entry.report is not None and entry.report.state is not None
         }
-        known = Counter(self._how_known(state.kubelet_version) for _, state in reports.values())
+        known: Counter[str] = Counter()
+        versions = Counter(state.kubelet_version for _, state in reports.values())
+        for version, number in versions.items():
+            known[self._how_known(version)] += number
         for label in KNOWN:
             self._metrics.kubelets.labels(label).set(known[label])
         self._predict(reports)

@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 _FIRST_WAIT_S, _MOST_WAIT_S = 0.05, 1.0
 
+#: Requests of decisions under way at a time. Decisions come faster than an API server binds: what
+#: waits for its turn, first come first served, is not sent yet, so it does not time out either.
+WIDTH = 32
+
 
 class Binder:
     """Sends binds.
@@ -36,12 +40,21 @@ class Binder:
         left_s: asked right before each request: seconds for which we surely are the active
             replica, 0 when too few are left to begin. No request is waited for any longer.
         timeout_s: of one request.
+        slots: how many requests are under way at a time (:data:`WIDTH`).
     """
 
-    def __init__(self, client: Client, *, left_s: Callable[[], float], timeout_s: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        left_s: Callable[[], float],
+        timeout_s: float,
+        slots: asyncio.Semaphore,
+    ) -> None:
         self._client = client
         self._left_s = left_s
         self._timeout_s = timeout_s
+        self._slots = slots
 
     async def bind(
         self, pod: PodView, node: str, annotations: Mapping[str, str] | None = None
@@ -61,11 +74,15 @@ class Binder:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        wait = _FIRST_WAIT_S
-        while (left := self._left_s()) > 0:
-            timeout = min(self._timeout_s, left)
+        wait, sent = _FIRST_WAIT_S, False
+        while True:
             try:
-                await self._client.request("POST", path, body=body, timeout_s=timeout)
+                async with self._slots:
+                    left = self._left_s()
+                    if left <= 0:
+                        break
+                    timeout, sent = min(self._timeout_s, left), True
+                    await self._client.request("POST", path, body=body, timeout_s=timeout)
             except errors.KubeError as error:
                 logger.warning("bind of %s to %s: %s; reading back", pod.key, node, error)
                 known = await self.read_back(pod, node)
@@ -77,7 +94,7 @@ class Binder:
                 wait = min(_MOST_WAIT_S, 2 * wait)
             else:
                 return Bound(pod.uid, Outcome.BOUND)
-        known = await self.read_back(pod, node)
+        known = await self.read_back(pod, node) if sent else None
         return known or Bound(pod.uid, Outcome.ABANDONED)
 
     async def read_back(self, pod: PodView, node: str) -> Bound | None:

@@ -23,7 +23,7 @@ from rte.scheduler.report.kubelets import Kubelets
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
-from rte.scheduler.shell.binder import Binder
+from rte.scheduler.shell.binder import WIDTH, Binder
 from rte.scheduler.shell.evictor import Evictor
 from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.kueue import COLLECTIONS as KUEUE
@@ -179,9 +179,10 @@ class Scheduler:
                 spawn=self.spawn,
                 metrics=self.metrics,
             )
-        self._binder = Binder(client, left_s=self._left_s, timeout_s=settings.bind_timeout)
+        timeout_s, slots = settings.bind_timeout, asyncio.Semaphore(WIDTH)
+        self._binder = Binder(client, left_s=self._left_s, timeout_s=timeout_s, slots=slots)
         self._writer = Writer(
-            client, left_s=self._left_s, timeout_s=settings.bind_timeout, clock=clock
+            client, left_s=self._left_s, timeout_s=timeout_s, clock=clock, slots=slots
         )
         self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
 

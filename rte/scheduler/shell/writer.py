@@ -66,6 +66,7 @@ class Writer:
             replica, 0 when too few are left to begin.
         timeout_s: of one request.
         clock: seconds of a monotonic clock.
+        slots: how many requests are under way at a time; see :class:`Binder`.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Writer:
         left_s: Callable[[], float],
         timeout_s: float,
         clock: Callable[[], float],
+        slots: asyncio.Semaphore,
     ) -> None:
         self._client = client
+        self._slots = slots
         self._left_s = left_s
         self._timeout_s = timeout_s
         self._clock = clock
@@ -180,7 +183,8 @@ class Writer:
         path = COLLECTIONS[target.collection].path(target.name, target.namespace)
         for pause in _doubling(_FIRST_S, _MOST_S):
             try:
-                answer: Found = await self._client.request("GET", path, timeout_s=self._time())
+                async with self._slots:
+                    answer: Found = await self._client.request("GET", path, timeout_s=self._time())
             except errors.KubeError as error:
                 if error.status == 404:
                     return None
@@ -206,9 +210,10 @@ class Writer:
                 own = step.body.get("metadata") or {}
                 method, body = "PATCH", {**step.body, "metadata": {**own, **guard}}
         kind = MERGE_PATCH if step.verb == "patch" else JSON
-        answer: Found = await self._client.request(
-            method, path, body=body, content_type=kind, timeout_s=self._time()
-        )
+        async with self._slots:
+            answer: Found = await self._client.request(
+                method, path, body=body, content_type=kind, timeout_s=self._time()
+            )
         return None if step.verb == "delete" else answer
 
     def _time(self) -> float:

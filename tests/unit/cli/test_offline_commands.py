@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rte.cli import main
+from rte import errors
+from rte.cli import live, main
 from tests.unit.cli.objects import node_objects, pod_yaml
 
 
@@ -41,6 +42,49 @@ def test_explain_finds_a_pod_by_name(write, capsys):
     assert "is bound to n" in capsys.readouterr().out
     assert main(["explain", "nobody", "--from", cluster]) == 2
     assert "no pod default/nobody" in capsys.readouterr().err
+
+
+def test_explain_knows_the_claims_and_volumes_of_the_files(write, capsys):
+    here = {"key": "metadata.name", "operator": "In", "values": ["b"]}
+    storage = [
+        {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+            "spec": {"volumeName": "pv", "accessModes": ["ReadWriteOnce"]},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [here]}]}},
+            },
+        },
+    ]  # fmt: skip
+    nodes = [*node_objects("a"), *node_objects("b")]
+    volume = {"name": "d", "persistentVolumeClaim": {"claimName": "data"}}
+    pod = write("pod.yaml", [pod_yaml("p", 4, volumes=[volume])])
+    known = write("known.yaml", [*nodes, *storage])
+    assert main(["explain", "-f", pod, "--from", known]) == 0
+    assert "default/p fits 1 of 2 nodes; best: b" in capsys.readouterr().out
+    unknown = write("unknown.yaml", nodes)
+    assert main(["explain", "-f", pod, "--from", unknown]) == 1
+    assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
+
+
+async def test_what_a_user_may_not_read_is_left_out_with_a_note(capsys):
+    class Refusing:
+        async def get(self, path):
+            if path.endswith(("/nodes", "/pods")):
+                return {"items": [{"metadata": {"name": "one"}}]}
+            if path.endswith("/persistentvolumes"):
+                raise errors.KubeError("persistentvolumes is forbidden", status=403)
+            raise errors.KubeError("not found", status=404)
+
+    found = await live.read_objects(Refusing())
+    assert [item["kind"] for item in found] == ["Node", "Pod"]
+    (note,) = capsys.readouterr().err.splitlines()
+    assert note.startswith("note: judged without PersistentVolume objects: ")
+    assert "persistentvolumes is forbidden" in note
 
 
 def test_explain_tells_what_a_restart_of_a_kubelet_would_do(write, capsys):

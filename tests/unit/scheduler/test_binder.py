@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.scheduler.loop.messages import Outcome
-from rte.scheduler.shell.binder import Binder
+from rte.scheduler.shell.binder import WIDTH, Binder
 from rte.scheduler.shell.leader import Leader
 from tests.unit.scheduler.build import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Api:
@@ -29,9 +33,59 @@ class Api:
         return {"metadata": {"uid": "uid-p"}, "spec": {}}
 
 
+def binder_of(api: Api, left_s: Callable[[], float] = lambda: 10.0) -> Binder:
+    slots = asyncio.Semaphore(WIDTH)
+    return Binder(api, left_s=left_s, timeout_s=1.0, slots=slots)  # type: ignore[arg-type]
+
+
+class Slow(Api):
+    """Answers when it is let; notes how many wait for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = 0
+        self.most = 0
+        self.reads = 0
+        self.let = asyncio.Event()
+
+    async def request(self, method: str, path: str, *, body: Any, timeout_s: float) -> Any:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await self.let.wait()
+        self.under_way -= 1
+        return await super().request(method, path, body=body, timeout_s=timeout_s)
+
+    async def get(self, path: str, **_: str) -> Any:
+        self.reads += 1
+        return await super().get(path)
+
+
+async def test_more_binds_than_the_api_takes_at_a_time_wait_unsent() -> None:
+    """Sent all at once, those at the end would time out and be sent again."""
+    api = Slow()
+    binder, world = binder_of(api), World()
+    binds = [asyncio.create_task(binder.bind(world.pod(), "n")) for _ in range(5 * WIDTH)]
+    await asyncio.sleep(0)
+    api.let.set()
+    assert {(await bind).outcome for bind in binds} == {Outcome.BOUND}
+    assert (api.most, api.reads) == (WIDTH, 0)
+
+
+async def test_what_was_not_sent_before_the_lease_ended_needs_no_reading_back() -> None:
+    api, left = Slow(), [10.0]
+    binder, world = binder_of(api, lambda: left[0]), World()
+    binds = [asyncio.create_task(binder.bind(world.pod(), "n")) for _ in range(WIDTH + 1)]
+    await asyncio.sleep(0)
+    left[0] = 0.0
+    api.let.set()
+    outcomes = [(await bind).outcome for bind in binds]
+    assert outcomes == [Outcome.BOUND] * WIDTH + [Outcome.ABANDONED]
+    assert api.reads == 0
+
+
 async def test_a_bind_is_not_waited_for_longer_than_the_lease_lasts() -> None:
     api, left = Api(failures=1), iter((1.5, 0.4, 0.0))
-    binder = Binder(api, left_s=lambda: next(left), timeout_s=1.0)  # type: ignore[arg-type]
+    binder = binder_of(api, lambda: next(left))
     bound = await binder.bind(World().pod(name="p"), "n")
     assert bound.outcome is Outcome.BOUND
     assert api.timeouts == [1.0, 0.4]
@@ -39,7 +93,7 @@ async def test_a_bind_is_not_waited_for_longer_than_the_lease_lasts() -> None:
 
 async def test_without_a_lease_nothing_is_sent() -> None:
     api = Api()
-    binder = Binder(api, left_s=lambda: 0.0, timeout_s=1.0)  # type: ignore[arg-type]
+    binder = binder_of(api, lambda: 0.0)
     bound = await binder.bind(World().pod(name="p"), "n")
     assert bound.outcome is Outcome.ABANDONED
     assert api.timeouts == []

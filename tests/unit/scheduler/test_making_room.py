@@ -58,6 +58,57 @@ def test_an_eviction_that_leadership_interrupts_is_planned_again() -> None:
     assert desk.where(high) == "a"
 
 
+def test_room_that_is_promised_to_others_keeps_nobody_from_making_his_own() -> None:
+    """Their victim may take an hour to end; until then there is room that nobody else may have."""
+    desk = desk_with("a", "b")
+    desk.label("b", disk="hdd")
+    desk.pod("on-a", "3", **DISK)
+    desk.run_all()
+    desk.pod("on-b", "6")
+    desk.run_all()
+    desk.pod("high", "6", priority=10, **DISK)
+    desk.pod("next", "3", priority=10)
+    assert desk.machine.cluster.nominations == {"uid-high": "a", "uid-next": "b"}
+
+
+def test_who_could_evict_once_somebody_more_important_has_ended_does() -> None:
+    """What is free is too little all the time, and so was what less important pods held."""
+    desk = desk_with("a")
+    important = desk.pod("important", "4", priority=20)
+    desk.run_all()
+    low = desk.pod("low", "3")
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10)
+    assert desk.machine.cluster.nominations == {}
+    desk.end(important)
+    desk.pass_time(2.0)
+    assert desk.view(low).deleting
+    desk.end(low)
+    assert desk.where(high) == "a"
+
+
+def test_who_could_evict_once_another_rule_has_changed_does() -> None:
+    """Room is short first, so nobody has told that the namespace would have kept him away too."""
+    desk = desk_with("a")
+    term = {
+        "topologyKey": "disk",
+        "labelSelector": {"matchLabels": {"app": "high"}},
+        "namespaceSelector": {"matchLabels": {"team": "red"}},
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    desk.put("namespaces", "default", {"metadata": {"name": "default", "labels": {"team": "red"}}})
+    desk.pod("shy", "1", priority=20, affinity=apart)
+    low = desk.pod("low", "6")
+    desk.run_all()
+    high = desk.pod("high", "6", priority=10, labels={"app": "high"})
+    assert desk.machine.cluster.nominations == {}
+    desk.put("namespaces", "default", {"metadata": {"name": "default", "labels": {}}})
+    desk.pass_time(2.0)
+    assert desk.view(low).deleting
+    desk.end(low)
+    assert desk.where(high) == "a"
+
+
 def test_a_nomination_ends_when_its_node_will_not_do_any_more() -> None:
     desk = desk_with("a")
     low = desk.pod("low", "6")

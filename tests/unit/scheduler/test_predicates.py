@@ -263,6 +263,16 @@ def test_min_domains_hold_pods_back_until_there_are_enough() -> None:
     assert world.place(pods[2]) == "c"
 
 
+def test_spread_by_an_empty_selector_counts_nobody() -> None:
+    """As kube-scheduler, whatever the API says; only the label has to be there."""
+    world = world_of(a={"labels": {"zone": "1"}}, b={"labels": {"zone": "2"}}, c={})
+    rules = _spread(labelSelector={}, minDomains=5)
+    world.place(world.pod(node_name="a", **SOME))
+    pod = world.pod(topologySpreadConstraints=rules, **SOME)
+    missing = "node(s) didn't match pod topology spread constraints (missing required label)"
+    assert world.why(pod) == {"": 2, missing: 1}
+
+
 def test_spread_leaves_out_pods_that_are_leaving() -> None:
     world = world_of(**ZONES)
     leaving = pod_object(labels={"app": "x"}, node_name="a", **SOME)

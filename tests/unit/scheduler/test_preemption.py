@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rte.k8s.selectors import parse_selector
 from rte.scheduler.framework.budgets import Budget
@@ -13,6 +17,9 @@ from rte.scheduler.plugins import default_preemption as preemption
 from tests.unit.scheduler.build import World, machine, state
 
 if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Sequence
+
     from rte.scheduler.framework.objects import PodView
 
 
@@ -95,6 +102,77 @@ def test_a_disruption_budget_is_kept_where_another_node_will_do() -> None:
     plan = best(world, pod, budget)
     assert plan is not None
     assert (plan.node, plan.violations) == ("guarded", 1)
+
+
+def test_budgets_count_those_who_have_to_go_with_a_victim_from_other_nodes() -> None:
+    world = World()
+    for name in "ab":
+        world.node(name, bare=True, allocatable={"cpu": "4"})
+    small = {"guaranteed": False, "cpu": "3"}
+    here = world.pod(node_name="a", **small)
+    there = world.pod(node_name="b", labels={"app": "x"}, **small)
+    pod = world.pod(priority=1, **small)
+    budgets = [_budget("x", 0)]
+    plan = preemption.plan_for(
+        pod, world.cluster.nodes["a"], budgets, world.cycle.profile, lambda _: (here, there)
+    )
+    assert plan is not None
+    assert (plan.victims, plan.violations) == ((here, there), 1)
+
+
+@given(st.randoms(use_true_random=False))
+def test_of_few_pods_the_set_that_disturbs_least_goes(chooser: random.Random) -> None:
+    """Budgets first; against all sets there are."""
+    world = World()
+    world.node("n", bare=True, allocatable={"cpu": "16", "memory": "32Gi"})
+    for _ in range(chooser.randrange(2, 6)):
+        sizes = {"cpu": f"{chooser.randrange(5)}", "mem": f"{chooser.randrange(9)}Gi"}
+        world.pod(
+            guaranteed=False, node_name="n", priority=chooser.choice((0, 0, 1, 5)),
+            labels={"app": chooser.choice("xyz")}, **sizes,
+        )  # fmt: skip
+    sizes = {"cpu": f"{chooser.randrange(8, 14)}", "mem": f"{chooser.randrange(16, 28)}Gi"}
+    pod = world.pod(guaranteed=False, priority=5, **sizes)
+    budgets = [_budget(app, chooser.choice((0, 0, 1, 2))) for app in "xy"]
+    node = world.cluster.nodes["n"]
+    lower = preemption.victims_of(pod, node)
+    sets = [each for n in range(len(lower)) for each in combinations(lower, n + 1)]
+    enough = [
+        (_over(budgets, each), max(p.priority for p in each), len(each))
+        for each in sets
+        if not world.cycle.check_node(node.without({p.uid for p in each}), pod.shape).reason
+    ]
+    plan = best(world, pod, *budgets)
+    needs_some = bool(world.cycle.check_node(node, pod.shape).reason)
+    assert (plan is not None) == (needs_some and bool(enough))
+    if plan is not None:
+        assert plan.violations == _over(budgets, plan.victims)
+        assert plan.cost[:3] == min(enough)
+
+
+def _budget(app: str, allowed: int) -> Budget:
+    selector = parse_selector({"matchLabels": {"app": app}}, "budget")
+    return Budget(namespace="default", selector=selector, allowed=allowed)
+
+
+def _over(budgets: Sequence[Budget], pods: Iterable[PodView]) -> int:
+    """Of these pods those beyond what their budgets allow."""
+    pods = list(pods)
+    return sum(max(0, sum(map(each.covers, pods)) - each.allowed) for each in budgets)
+
+
+def test_of_many_pods_those_without_a_budget_go_first() -> None:
+    """More than all sets of which could be compared."""
+    world = World()
+    world.node("n", bare=True, allocatable={"cpu": "16"})
+    ones = [
+        world.pod(guaranteed=False, cpu="1", node_name="n", labels={"app": "x" if n < 14 else "y"})
+        for n in range(16)
+    ]
+    plan = best(world, world.pod(guaranteed=False, cpu="3", priority=1), _budget("x", 0))
+    assert plan is not None
+    assert (plan.violations, len(plan.victims)) == (1, 3)
+    assert {ones[14].uid, ones[15].uid} < {each.uid for each in plan.victims}
 
 
 def test_room_won_back_from_ordinary_pods() -> None:

@@ -9,7 +9,9 @@ import pytest
 from rte.scheduler.framework import storage as volumes
 from rte.scheduler.framework.writes import Impossible, Reserved, Step, Wait
 from rte.scheduler.front import answers
+from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins import volume_binding
+from rte.scheduler.plugins.default_preemption import Plan
 from rte.scheduler.plugins.volume_writes import BoundClaim, TakenVolume
 from tests.unit.scheduler.build import World, pod_object
 
@@ -76,12 +78,21 @@ def add(world: World, *objects: dict[str, Any]) -> None:
     world.cluster.storage_changed()
 
 
-def user(world: World, *claims: str) -> Any:
-    obj = pod_object(guaranteed=False, cpu="1")
+def user(world: World, *claims: str, **more: Any) -> Any:
+    obj = pod_object(guaranteed=False, cpu="1", **more)
     obj["spec"]["volumes"] = [
         {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims
     ]
     return world.pod(obj)
+
+
+def victims(world: World, pod: Any) -> dict[str, set[str]]:
+    """Node -> claims of those who would be evicted there."""
+    return {
+        plan.node: {name for victim in plan.victims for name, _ in victim.shape.claims}
+        for plan in plans(world.cycle, world.cluster, pod)
+        if isinstance(plan, Plan)
+    }
 
 
 def targets(reserved: Reserved) -> list[tuple[str, str]]:
@@ -166,6 +177,21 @@ def test_a_claim_for_one_pod_at_a_time(world: World) -> None:
     assert world.place(second) is not None
 
 
+def test_who_holds_a_claim_for_one_pod_is_evicted_for_one_of_higher_priority(world: World) -> None:
+    once = {"spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]}}
+    add(world, volume("v"), claim("c", **once, status={"phase": "Bound"}))
+    holder = user(world, "c")
+    at = world.place(holder)
+    high = user(world, "c", priority=1)
+    why = (
+        "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access "
+        "mode"
+    )
+    assert world.why(high) == {why: 2}
+    # Nowhere else: there the holder would go on running.
+    assert victims(world, high) == {at: {"c"}}
+
+
 def test_a_generic_ephemeral_volume_must_belong_to_the_pod(world: World) -> None:
     add(world, storage_class("csi.example.com"))
     obj = pod_object("p", guaranteed=False, cpu="1")
@@ -210,6 +236,8 @@ def test_a_driver_attaches_only_so_many_volumes_to_a_node(world: World) -> None:
     assert world.place(user(world, "c1")) == "b"
     late = user(world, "c2")
     assert world.why(late) == {"node(s) exceed max volume count": 2}
+    # Who needs to leave b for it holds a volume alone, and is less important.
+    assert victims(world, user(world, "c2", priority=1)) == {"b": {"c0"}}
 
 
 @pytest.mark.parametrize(

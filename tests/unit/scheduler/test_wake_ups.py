@@ -193,6 +193,18 @@ def test_what_cannot_help_wakes_nobody() -> None:
     assert desk.where(waiting) == "a"
 
 
+def test_a_node_that_holds_more_than_it_has_takes_who_asks_for_nothing_of_that() -> None:
+    """Somebody was bound there by his spec; the memory is gone, CPUs are not."""
+    desk = Desk()
+    desk.node("n", bare=True, allocatable={"cpu": "2", "memory": "1Gi"})
+    desk.pod("heavy", "100m", mem="2Gi", guaranteed=False, node_name="n")
+    busy = desk.pod("busy", "1500m", mem="0", guaranteed=False, node_name="n")
+    waits = desk.pod("waits", "1", mem="0", guaranteed=False)
+    assert desk.where(waits) == ""
+    desk.end(busy)
+    assert desk.where(waits) == "n"
+
+
 def test_a_claim_that_appears_wakes_its_pod() -> None:
     desk = Desk()
     desk.node("a", bare=True)

@@ -13,6 +13,7 @@ from rte.kube.client import Client
 from rte.scheduler.framework.plugin import Annotate, Reserve
 from rte.scheduler.framework.writes import Impossible, Reserved, Step, Target, Wait
 from rte.scheduler.loop.messages import Bound, Gone, Outcome, Seen
+from rte.scheduler.shell.binder import WIDTH
 from rte.scheduler.shell.writer import Writer
 from tests.unit.scheduler.build import node_object
 from tests.unit.scheduler.desk import Desk
@@ -98,8 +99,9 @@ class Bench:
         self.left_s = 10.0
         self.now = 0.0
         self.writer = Writer(
-            client, left_s=lambda: self.left_s, timeout_s=2.0, clock=lambda: self.now
-        )
+            client, left_s=lambda: self.left_s, timeout_s=2.0, clock=lambda: self.now,
+            slots=asyncio.Semaphore(WIDTH),
+        )  # fmt: skip
         for name in "ab":
             town.api.create("nodes", {"metadata": {"name": name}})
 

@@ -14,6 +14,7 @@ from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.loop.room import plans
+from rte.scheduler.loop.room.openings import Openings
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rte.scheduler.cache.cluster import Cluster
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.messages import Effect, Evicted
@@ -82,6 +84,7 @@ class MakingRoom:
         self._crowded_out: dict[str, None] = {}
         self._search: _Search | None = None
         self._unsettled: dict[str, set[str]] = {}
+        self._openings = Openings(cluster, queue)
 
     # --- preemption ------------------------------------------------------------------------------
 
@@ -92,13 +95,13 @@ class MakingRoom:
 
     def is_idle(self) -> bool:
         """Whether no search is waiting or under way."""
-        return self._search is None and not self._crowded_out
+        return self._search is None and not self._crowded_out and not self._openings
 
     def step(self, now: float) -> list[Effect]:
         """Look at one more node for the pod whose turn it is."""
         search = self._search
         if search is None:
-            return self._begin(now)
+            return self._begin(now) if self._crowded_out else self._look_again(now)
         if self._queue.group_of(search.record.pod.uid) is None:
             self._search = None
             return []
@@ -122,6 +125,25 @@ class MakingRoom:
         for uid in self._unsettled.pop(name):
             if uid in self._queue.records:
                 self.wants(self._queue.records[uid])
+
+    def note(self, event: ClusterEvent) -> None:
+        """Something has happened that may bring a node within reach of evictions."""
+        if self._preempts:
+            self._openings.note(event)
+
+    def second(self, now: float) -> None:
+        """See whom that may help; to be called each second."""
+        for record in self._openings.second(now) if self._preempts else ():
+            self.wants(record)
+
+    def _look_again(self, now: float) -> list[Effect]:
+        found = self._openings.take()
+        if found is not None and self._may(found[0], now):
+            record, name = found
+            entry = self._cluster.nodes.get(name)
+            if entry is not None and self._plan_again(record.pod, entry) is not None:
+                self.wants(record)
+        return []
 
     def forget(self, uid: str) -> None:
         """The pod does not wait any more."""
@@ -164,7 +186,7 @@ class MakingRoom:
             if decision.node is not None:
                 self._queue.rouse(record.pod.uid)
                 return []
-            if decision.waits:
+            if decision.hopes:
                 return []
             entry = self._cluster.nodes.get(plan.node)
             if entry is None or self._plan_again(record.pod, entry) != plan:

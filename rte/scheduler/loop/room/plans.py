@@ -24,8 +24,8 @@ def plans(
 
     A generator, so that the caller may attend to other things between nodes; None is yielded
     where a node offers nothing, and the node where it is not known yet what it offers. Empty
-    when evictions cannot help the pod, or when it needs none: some node takes it, or will when a
-    pod in flight is confirmed.
+    when evictions cannot help the pod, or when it needs none: some node takes it, though not well
+    perhaps, or will when a pod in flight is confirmed.
 
     Args:
         cycle: the rules.
@@ -44,7 +44,7 @@ def plans(
             continue
         status = cycle.check(entry, pod, around)
         alone = cycle.profile.check(pod.shape, entry).verdict
-        if not status.reason or (alone is not None and alone.waits):
+        if not status.reason or status.second_best or (alone is not None and alone.waits):
             return
         if (
             entry.name not in avoid
