@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ class RteError(Exception):
 
 def meant(word: str, names: Iterable[str]) -> str:
     """``, did you mean NAME?`` where a name is near the word, else nothing."""
+    import difflib  # here: no program that goes on running needs it
+
     close = difflib.get_close_matches(word, list(names), n=1)
     return f", did you mean {close[0]}?" if close else ""
 

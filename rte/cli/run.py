@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
         asyncio.run(oneshot.run(agent, os.environ))
         return 0
+    memory.import_http_client()
     from rte.agent import daemon
 
     return daemon.run(agent)

@@ -115,6 +115,9 @@ def test_the_image_is_small_and_tells_what_it_holds(node: Node) -> None:
     contents = in_agent(node, running(node.cluster, "rte-agent"), CONTENTS)
     print(f"agent on kubelet {node.version}: {contents['resident_mib']:.1f} MiB resident")
     assert contents["resident_mib"] <= 60
+    # All that is imported lies compiled in one tree, Python's own library too.
+    assert contents["compiled"] == [True, True]
+    assert contents["compiled_twice"] == []
     names = {each["name"].lower() for each in contents["sbom"]["components"]}
     assert {"rte", "grpcio", "orjson", "libc6"} <= names
     assert "numpy" not in names
@@ -397,13 +400,22 @@ def test_after_uninstalling_as_documented_nothing_is_left(node: Node) -> None:
     ]
 
     def nothing_of_pods() -> bool:
-        containers = node.run([*ctr(node), "containers", "ls"]).stdout
-        mounted = node.run(["cat", "/proc/self/mountinfo"]).stdout
-        left = list((node.root / "pods").iterdir())
-        return "rte-" not in containers and "/var/lib/kubelet/pods/" not in mounted and not left
+        containers = node.run([*ctr(node), "containers", "ls"]).stdout.splitlines()
+        mounted = node.run(["cat", "/proc/self/mountinfo"]).stdout.splitlines()
+        left = [
+            *(line for line in containers if "rte-" in line),
+            *(line for line in mounted if "/var/lib/kubelet/pods/" in line),
+            *map(str, (node.root / "pods").iterdir()),
+        ]
+        seen.append("\n".join(left))
+        return not left
 
+    seen: list[str] = []
     # The kubelet collects what ended within a minute or two.
-    processes.wait_until(nothing_of_pods, 180, "containers, mounts and folders to go", every=1)
+    try:
+        processes.wait_until(nothing_of_pods, 180, "containers, mounts and folders to go", every=1)
+    finally:
+        print(seen[-1])
     api = node.root / "pods-api"
     assert list(api.iterdir()) or node.version.startswith("1.35.")
     assert sorted(path.name for path in (node.root / "pod-resources").iterdir()) == ["kubelet.sock"]
@@ -439,10 +451,16 @@ print(json.dumps(open("/proc/self/mountinfo").read()))
 
 #: What the agent is, from within.
 CONTENTS = """
-import json
+import asyncio, importlib.util, json, pathlib
+from rte import errors
 status = dict(line.split(":", 1) for line in open("/proc/1/status") if ":" in line)
 print(json.dumps({
     "resident_mib": int(status["VmRSS"].split()[0]) / 1024,
     "sbom": json.load(open("/opt/rte/sbom.cdx.json")),
+    "compiled": [
+        pathlib.Path(importlib.util.cache_from_source(each.__file__)).is_file()
+        for each in (asyncio, errors)
+    ],
+    "compiled_twice": [str(each) for each in pathlib.Path("/opt/rte/lib").rglob("*.pyc")],
 }))
 """
