@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "pictures"
 #: Files that the pages name and that are not of the repository.
-ELSEWHERE = {"rte/nrt.json", "rte/sbom.cdx.json"}
+ELSEWHERE = {"rte/bytecode", "rte/nrt.json", "rte/sbom.cdx.json"}
 RTE = re.compile(r"(?:^|[|;&] *)(?:[\w.]+/bin/|kubectl )?rte ([^|;&]*)")
 
 
