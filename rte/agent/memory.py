@@ -46,12 +46,12 @@ def import_http_client() -> None:
     """
     named = os.environ.get("SSL_CERT_FILE")
     os.environ["SSL_CERT_FILE"] = os.devnull
-    import aiohttp  # noqa: F401
-
-    if named is None:
+    try:
+        import aiohttp  # noqa: F401
+    finally:
         del os.environ["SSL_CERT_FILE"]
-    else:
-        os.environ["SSL_CERT_FILE"] = named
+        if named is not None:
+            os.environ["SSL_CERT_FILE"] = named
 
 
 class Rests:

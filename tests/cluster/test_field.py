@@ -408,23 +408,23 @@ def test_after_uninstalling_as_documented_nothing_is_left(node: Node) -> None:
         name for name in listed if any(word in name for word in ours) and not name.startswith(notes)
     ]
 
+    left: list[str] = []
+
     def nothing_of_pods() -> bool:
         containers = node.run([*ctr(node), "containers", "ls"]).stdout.splitlines()
         mounted = node.run(["cat", "/proc/self/mountinfo"]).stdout.splitlines()
-        left = [
+        left[:] = [
             *(line for line in containers if "rte-" in line),
             *(line for line in mounted if "/var/lib/kubelet/pods/" in line),
             *map(str, (node.root / "pods").iterdir()),
         ]
-        seen.append("\n".join(left))
         return not left
 
-    seen: list[str] = []
     # The kubelet collects what ended within a minute or two.
     try:
         processes.wait_until(nothing_of_pods, 180, "containers, mounts and folders to go", every=1)
     finally:
-        print(seen[-1])
+        print(*left, sep="\n")
     api = node.root / "pods-api"
     assert list(api.iterdir()) or node.version.startswith("1.35.")
     assert sorted(path.name for path in (node.root / "pod-resources").iterdir()) == ["kubelet.sock"]
