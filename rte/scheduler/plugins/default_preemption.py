@@ -146,25 +146,25 @@ def plan_for(
 
 def victims_of(pod: PodView, entry: NodeEntry) -> list[PodView]:
     """Pods of lower priority, lowest and youngest first. Static pods cannot be evicted."""
-    lower = _lower(entry, pod.priority)
+    lower = list(_lower(entry, pod.priority))
     lower.sort(key=lambda p: p.started, reverse=True)
     lower.sort(key=lambda p: p.priority)
     return lower
 
 
-def _lower(entry: NodeEntry, priority: int) -> list[PodView]:
+def _lower(entry: NodeEntry, priority: int) -> Iterator[PodView]:
     """Pods of the node that are less important, in no order; static pods cannot be evicted."""
-    return [p for p in entry.pods.values() if p.priority < priority and not p.mirror]
+    return (p for p in entry.pods.values() if p.priority < priority and not p.mirror)
 
 
 def could_make_room(pod: PodView, entry: NodeEntry, status: Status) -> bool:
     """Whether the node refuses the pod for want of room that lower priorities hold."""
-    return status.resources and bool(_lower(entry, pod.priority))
+    return status.resources and next(_lower(entry, pod.priority), None) is not None
 
 
 def reach(entry: NodeEntry, priority: int) -> dict[str, int] | None:
     """What the node would have free if every pod of lower priority left; None: there is none."""
-    lower = _lower(entry, priority)
+    lower = list(_lower(entry, priority))
     if not lower:
         return None
     free = {name: amount - entry.used[name] for name, amount in entry.allocatable().items()}
@@ -178,7 +178,7 @@ def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[NodeEntry
     """Nodes whose lowest priority is lowest, then those with most such pods; the first few."""
     found = []
     for entry in entries:
-        lower = _lower(entry, pod.priority)
+        lower = list(_lower(entry, pod.priority))
         found.append((min(p.priority for p in lower), -len(lower), entry.row, entry))
     found.sort(key=lambda item: item[:3])
     return [item[3] for item in islice(found, _MOST_NODES)]
