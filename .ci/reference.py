@@ -131,7 +131,8 @@ def _typed(action: argparse.Action) -> str:
 
 def _told(parser: Parser, action: argparse.Action) -> str:
     formatter = parser._get_formatter()
-    return formatter._expand_help(action) if action.help else ""
+    # Brackets side by side would be a link.
+    return formatter._expand_help(action).replace("[", "\\[") if action.help else ""
 
 
 def _cell(words: str) -> str:

@@ -19,8 +19,9 @@ from typing import Any
 
 from bench import footprint
 from rte import accounting, placement
+from rte.accounting.liveness import PodTable
 from rte.agent.drift import DriftCheck
-from rte.agent.observer.pods import PodTable
+from rte.agent.observer.messages import PodSeen
 from rte.kubelet import config as kubelet_config
 from rte.kubelet import reading
 from rte.model.kubelet import StateFiles, combine
@@ -70,13 +71,14 @@ class Node:
         self.read: StateFiles | None = None
         self.state: Any = None
         self.metrics = AgentMetrics()
-        self.check = DriftCheck("n0", self.table, self.metrics, CaseBook(None))
+        self.check = DriftCheck("n0", self.metrics, CaseBook(None))
         self.spent = 0.0
 
     def tell(self, obj: dict[str, Any]) -> None:
         """The API shows the pod; that costs more for a newcomer, which is parsed."""
-        began = time.thread_time()
         self.table.update(obj)
+        began = time.thread_time()
+        self.check.newcomers.told(PodSeen(obj))
         self.spent += time.thread_time() - began
 
     def observe(self) -> None:
@@ -94,7 +96,7 @@ class Node:
         obj = pod_object(number, 1 + number % 8)
         self.tell(obj)
         uid = obj["metadata"]["uid"]
-        self.managers.admit(self.table.newcomers[uid], frozenset())
+        self.managers.admit(self.check.newcomers.pods[uid], frozenset())
         self.files.write_allocated_pods({uid: obj["spec"]})
         self.observe()
         self.tell({**obj, "status": {**obj["status"], "phase": "Running", "startTime": "t"}})

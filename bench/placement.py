@@ -99,7 +99,7 @@ MIXED: tuple[dict[str, Any], ...] = (
         "devices": {"example.com/gpu": [[0], [0, 1], None, []]},
     },
     {
-        "shape": "4x16,sockets=2,memory-only=1",
+        "shape": "4x16,sockets=2,memory-zones=1",
         "kubelet": {"policy": "restricted", "cpu_options": {"full-pcpus-only": "true"}},
     },
     {

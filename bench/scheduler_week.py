@@ -143,7 +143,11 @@ def tables(scheduler: Scheduler) -> dict[str, int]:
     for owner, value in owners.items():
         for name, table in vars(value).items():
             if isinstance(table, dict | set | list | collections.deque):
-                out[f"{owner}.{name}"] = len(table)
+                lanes = table.values() if isinstance(table, dict) else ()
+                heaps = [lane for lane in lanes if isinstance(lane, list)]
+                # Lanes are there always; who stands in them is what counts.
+                fixed = len(heaps) == len(table)
+                out[f"{owner}.{name}"] = sum(map(len, heaps)) if fixed else len(table)
     entries = scheduler.cluster.nodes.values()
     out["nodes.gone"] = sum(len(entry.gone) for entry in entries)
     out["nodes.pods"] = sum(len(entry.pods) for entry in entries)

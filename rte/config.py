@@ -137,6 +137,13 @@ def name(value: str) -> str:
     return value
 
 
+def node(value: str) -> str:
+    """The name of a Node: a DNS subdomain (RFC 1123), as the API server asks."""
+    if len(value) > 253 or not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", value):
+        raise ValueError("expected the name of a Node: lower-case letters, digits, '-' and '.'")
+    return value
+
+
 def selector(value: str) -> NodeTerm:
     """A label selector that asks for something."""
     try:
@@ -310,7 +317,7 @@ OPTIONS = (
     Option(
         name="node-name",
         field="agent.node_name",
-        parse=text,
+        parse=node,
         value="N",
         help="name of the Node, and of its NodeResourceTopology",
         default="the host's name",
@@ -434,6 +441,30 @@ OPTIONS = (
         default=":9101",
     ),
     Option(
+        name="tls-cert-file",
+        field="agent.tls_cert_file",
+        parse=path,
+        value="F",
+        help="certificate of that address",
+        default="none: plain HTTP",
+    ),
+    Option(
+        name="tls-private-key-file",
+        field="agent.tls_private_key_file",
+        parse=path,
+        value="F",
+        help="key of that certificate",
+        default="none",
+    ),
+    Option(
+        name="client-ca-file",
+        field="agent.client_ca_file",
+        parse=path,
+        value="F",
+        help="authority of the client certificates that /metrics asks for",
+        default="none: anybody may read metrics",
+    ),
+    Option(
         name="lease-namespace",
         field="agent.lease_namespace",
         parse=namespace,
@@ -490,7 +521,7 @@ OPTIONS = (
         value="NAME",
         help="further spec.schedulerNames whose pods are placed (several)",
         default="none",
-        commands=_SCHEDULER,
+        commands=("scheduler", "explain"),
         several=True,
     ),
     Option(
@@ -512,6 +543,16 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="listen-tls",
+        field="scheduler.listen_tls",
+        parse=switch,
+        value="",
+        help="serve that over TLS, with the files below",
+        default="false",
+        commands=_SCHEDULER,
+        switches=True,
+    ),
+    Option(
         name="extender-listen",
         field="scheduler.extender_listen",
         parse=listen,
@@ -525,8 +566,8 @@ OPTIONS = (
         field="scheduler.tls_cert_file",
         parse=path,
         value="F",
-        help="certificate of the extender's address",
-        default="none: plain HTTP, on a loopback address only",
+        help="certificate of the extender's address, and of --listen with --listen-tls",
+        default="none: plain HTTP, the extender on a loopback address only",
         commands=_SCHEDULER,
     ),
     Option(
@@ -543,7 +584,7 @@ OPTIONS = (
         field="scheduler.client_ca_file",
         parse=path,
         value="F",
-        help="authority of the client certificates that kube-scheduler may show there",
+        help="authority of the client certificates that kube-scheduler and others may show there",
         default="none",
         commands=_SCHEDULER,
     ),
@@ -738,6 +779,16 @@ OPTIONS = (
         commands=_SCHEDULER,
     ),
     Option(
+        name="scores",
+        field="scheduler.scores",
+        parse=path,
+        value="FILE",
+        help="what the pods of each schedulerName prefer: scoringStrategy, weights "
+        "(docs/scheduler.md)",
+        default="none: the defaults",
+        commands=_SCHEDULER,
+    ),
+    Option(
         name="stats-listen",
         field="scheduler.stats_listen",
         parse=listen,
@@ -902,15 +953,15 @@ def _set(
 
 
 def _from_file(file: Path, options: Mapping[str, Option], problems: list[str]) -> dict[str, object]:
-    import yaml  # here: it costs start-up time, and most runs have no file
+    # Here: it costs start-up time, and most runs have no file.
+    from rte.reader import budget, yamltext
 
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yamltext.load(file.read_bytes(), "configuration", budget.FILE)
     except OSError as error:
         raise errors.UsageError(f"config file {file}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line = " ".join(str(error).split())
-        raise errors.UsageError(f"config file {file}: not YAML: {line[:160]}") from error
+    except errors.MalformedError as error:
+        raise errors.UsageError(f"config file {file}: {error.why}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -47,13 +47,32 @@ class ParseError(RteError, ValueError):
     Attributes:
         what: what was being parsed, e.g. ``CPU list``.
         text: the offending text, shortened.
+        why: what is wrong with it, where that is known.
     """
 
     def __init__(self, what: str, text: object, why: str = "") -> None:
-        self.what = what
-        shown = repr(text)
+        self.what, self.why = what, why
+        try:
+            shown = repr(text[:100] if isinstance(text, str | bytes) else text)
+        except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+            shown = f"a {type(text).__name__}"
         self.text = shown if len(shown) <= 80 else shown[:77] + "..."
         super().__init__(f"bad {what}: {self.text}" + (f" ({why})" if why else ""))
+
+
+class MalformedError(ParseError):
+    """A document of somebody else is no JSON or YAML, of another schema, or beyond its budget.
+
+    Attributes:
+        where: the place in the document that is beyond it, where that is known.
+        limit: what it is beyond, ``""`` where no limit is the reason.
+    """
+
+    def __init__(
+        self, what: str, text: object, why: str, *, where: str = "", limit: str = ""
+    ) -> None:
+        self.where, self.limit = where, limit
+        super().__init__(what, text, why)
 
 
 class SysfsError(RteError):
@@ -62,6 +81,10 @@ class SysfsError(RteError):
 
 class KubeletError(RteError):
     """The kubelet's socket, files or configuration cannot be read."""
+
+
+class KubeletGoneError(KubeletError):
+    """Nobody listens at the kubelet's socket: it does not run."""
 
 
 class KubeletStartError(KubeletError):
@@ -96,3 +119,7 @@ class KubeError(RteError):
         self.reason = reason
         self.retry_after = retry_after
         super().__init__(message)
+
+
+class InternalError(RteError):
+    """A fault of rte itself, which has put off the work that met it."""

@@ -100,13 +100,13 @@ def _nic(
     )
 
 
-def _gpu(address: str, zone: int, path: tuple[str, ...]) -> Device:
+def _gpu(address: str, zone: int, path: tuple[str, ...], device: str = "0x2330") -> Device:
     return Device(
         address=address,
         kind="gpu",
         pci_class="0x030200",
         vendor="0x10de",
-        device="0x2330",
+        device=device,
         zone=zone,
         path=path,
         links={"driver": "../../../../bus/pci/drivers/nvidia"},
@@ -344,6 +344,62 @@ def _pages_in_use(truth: dict[str, Any]) -> None:
     truth["zones"][0]["free_hugepages"] = {str(GIB): 5}
 
 
+def _tray(gpu: str, *, rooted: bool) -> tuple[Device, ...]:
+    """Two GPUs and two NICs of two functions for each socket, every one in a PCI domain of its own.
+
+    ``rooted``: below a root port each; else the functions are on the root bus itself.
+    """
+    devices: list[Device] = []
+    for number, domain in enumerate((0x08, 0x09, 0x18, 0x19)):
+        path = (f"{domain:04x}:00:00.0",) if rooted else ()
+        bus = 1 if rooted else 0
+        devices.append(_gpu(f"{domain:04x}:{bus:02x}:00.0", number // 2, path, gpu))
+    for number, domain in enumerate((0x00, 0x02, 0x10, 0x12)):
+        path = (f"{domain:04x}:00:00.0",) if rooted else ()
+        bus = 1 if rooted else 0
+        devices += [
+            _nic(
+                f"{domain:04x}:{bus:02x}:00.{function}",
+                number // 2,
+                f"ibp{number}f{function}",
+                path=path,
+                mac=f"02:00:00:00:0{number}:0{function}",
+                speed=400000,
+            )
+            for function in range(2)
+        ]
+    return tuple(devices)
+
+
+def _tray_distance(a: int, b: int) -> int:
+    """Zones 0 and 1 have the CPUs, 2 to 17 are of the GPUs of socket 0, the others of socket 1."""
+    if max(a, b) < 2:
+        return 40
+    homes = {each if each < 2 else (each - 2) // 16 for each in (a, b)}
+    return 80 if min(a, b) < 2 and len(homes) == 1 else 120 if min(a, b) < 2 else 255
+
+
+def _grace(
+    about: str, gpu: str, memory_gib: int, *, cores: int = 72, rooted: bool = True
+) -> Fixture:
+    """A compute tray: each of four GPUs has eight zones, one of them with its memory."""
+    with_memory = {2 + 8 * number: memory_gib * GIB for number in range(4)}
+    return Fixture(
+        shape=Shape(
+            about=about,
+            sockets=2,
+            cores=cores,
+            memory=(480 * GIB,),
+            memory_only=with_memory,
+            empty_zones=tuple(zone for zone in range(2, 34) if zone not in with_memory),
+            pools={2 * MIB: (0,), 512 * MIB: (0,), 16 * GIB: (0,)},
+            vendor="0x41",
+            distance=_tray_distance,
+            devices=_tray(gpu, rooted=rooted),
+        )
+    )
+
+
 def _nps4_distance(a: int, b: int) -> int:
     return 12 if a // 4 == b // 4 else 32
 
@@ -407,6 +463,16 @@ FIXTURES: dict[str, Fixture] = {
             adjacent=False,
             atoms=4,
             memory=(32 * GIB,),
+        )
+    ),
+    "16-laptop-three-kinds": Fixture(
+        shape=Shape(
+            about="x86 with performance, efficiency and low-power cores (Core Ultra).",
+            cores=16,
+            atoms=10,
+            low_power=2,
+            memory=(32 * GIB,),
+            cpuid=(6, 0xAA, 4),
         )
     ),
     "8-arm-big-little": Fixture(
@@ -594,6 +660,25 @@ FIXTURES: dict[str, Fixture] = {
         adjust=_books,
         warned=("cpu*/topology/physical_package_id",),
     ),
+    "24-s390-no-node": Fixture(
+        shape=Shape(
+            about="s390 without NUMA: packages, numbered anew in each book, stand for zones.",
+            sockets=4,
+            cores=3,
+            threads=2,
+            adjacent=True,
+            books=2,
+            node_dir=False,
+            vendor="IBM/S390",
+            pools={MIB: (0,)},
+        ),
+        warned=(
+            "cpu*/topology/physical_package_id",
+            "devices/system/node",
+            "node/node*/distance",
+            "node/node*/meminfo",
+        ),
+    ),
     "32-2s-gpus": Fixture(
         shape=Shape(
             about="Four PCIe switches with a GPU, a NIC and a drive each; a NIC with SR-IOV.",
@@ -605,6 +690,13 @@ FIXTURES: dict[str, Fixture] = {
             cache_sizes=("48K", "2048K", "61440K"),
             devices=_gpu_server(),
         )
+    ),
+    "16-gb300": _grace(
+        "GB300 tray, eight cores of each socket: no PCIe root port above GPUs and NICs.",
+        "0x31c2",
+        277,
+        cores=8,
+        rooted=False,
     ),
     "16-2s-groups": Fixture(
         shape=Shape(
@@ -680,6 +772,11 @@ FIXTURES: dict[str, Fixture] = {
             vendor="AuthenticAMD",
             distance=_nps4_distance,
         )
+    ),
+    "144-gb200": _grace(
+        "GB200 tray: 34 zones, two with CPUs, four with GPU memory; NICs of two functions.",
+        "0x2941",
+        184,
     ),
     "160-ppc64-smt8-gpu-memory": Fixture(
         shape=Shape(

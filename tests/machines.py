@@ -75,6 +75,7 @@ class Shape:
             zone (AMD family 15h before Linux 4.9).
         capacities: capacity per core, cyclic; empty = no cpu_capacity.
         atoms: number of trailing cores that are efficiency cores with one thread (x86 hybrid).
+        low_power: so many of these, the last, are low-power cores.
         node_dir: False = a kernel without NUMA.
         vendor, model: of /proc/cpuinfo.
         devices: PCI functions.
@@ -107,6 +108,7 @@ class Shape:
     modules: bool = False
     capacities: tuple[int, ...] = ()
     atoms: int = 0
+    low_power: int = 0
     node_dir: bool = True
     vendor: str = "GenuineIntel"
     model: str = "Simulated CPU"
@@ -149,6 +151,7 @@ def build_rows(shape: Shape) -> list[Row]:
         kind = ""
         if shape.atoms:
             kind = "efficiency" if c >= n_cores - shape.atoms else "performance"
+            kind = "low-power" if c >= n_cores - shape.low_power else kind
         capacity = shape.capacities[c % len(shape.capacities)] if shape.capacities else None
         if capacity is not None:
             kind = "performance" if capacity * 4 >= top * 3 else "efficiency"
@@ -158,7 +161,7 @@ def build_rows(shape: Shape) -> list[Row]:
                 "core": c % cores_in,
                 "die": zone % shape.zones // shape.die_zones if shape.die_zones else 0,
                 "socket": socket,
-                "zone": shape.cpu_zone_ids[zone] if shape.node_dir else 0,
+                "zone": shape.cpu_zone_ids[zone] if shape.node_dir else max(0, package_id(socket)),
                 "l3": c // l3_cores if l3_cores else None,
                 "siblings": [numbers[c, u] for u in range(threads[c])],
                 "online": cpu not in shape.offline,
@@ -175,13 +178,14 @@ def build_rows(shape: Shape) -> list[Row]:
 def build_zones(shape: Shape) -> list[Row]:
     """The truth about every zone: id, online CPUs, memory, pools, distances."""
     rows = build_rows(shape)
-    ids = shape.all_zone_ids if shape.node_dir else [0]
+    ids = shape.all_zone_ids if shape.node_dir else sorted({row["zone"] for row in rows})
     with_memory: dict[int, int] = {}
     for position, zone in enumerate(shape.cpu_zone_ids):
         with_memory[zone] = shape.memory[min(position, len(shape.memory) - 1)]
     with_memory |= shape.memory_only
     if not shape.node_dir:
-        with_memory = {0: sum(with_memory.values())}
+        # Whose the memory is, nobody tells where packages stand for zones.
+        with_memory = {ids[0]: sum(with_memory.values())} if len(ids) == 1 else {}
     owners = [zone for zone in ids if with_memory.get(zone)]
     pools: dict[int, dict[int, int]] = {zone: {} for zone in ids}
     for size, counts in shape.pools.items():
@@ -196,10 +200,16 @@ def build_zones(shape: Shape) -> list[Row]:
             "hugepages": pools[zone],
             "distances": {other: 10 if a == b else distance(a, b) for b, other in enumerate(ids)}
             if shape.node_dir
-            else {0: 10},
+            else {zone: 10},
         }
         for a, zone in enumerate(ids)
     ]
+
+
+def memory_of(shape: Shape) -> int:
+    """The machine's memory in bytes."""
+    sizes = [*shape.memory, *[shape.memory[-1]] * len(shape.cpu_zone_ids)]
+    return sum(sizes[: len(shape.cpu_zone_ids)]) + sum(shape.memory_only.values())
 
 
 def _usual_distance(shape: Shape, ids: Sequence[int], a: int, b: int) -> int:
@@ -249,7 +259,7 @@ def expected(shape: Shape) -> dict[str, Any]:
         "about": shape.about,
         "vendor": shape.vendor,
         "model": shape.model,
-        "memory_bytes": sum(zone["memory_bytes"] for zone in zones),
+        "memory_bytes": memory_of(shape),
         "sockets": len(
             {r["kernel_socket"] for r in rows if r["online"] and r["kernel_socket"] >= 0}
         ),
@@ -350,9 +360,14 @@ def _write_cpus(out: _Writer, shape: Shape, rows: Sequence[Row], *, full: bool) 
         out.file(f"{base}/possible", _list(everyone))
         out.file(f"{base}/offline", _list(sorted(set(everyone) - set(online))))
     if shape.atoms:
-        for name, kind in (("cpu_core", "performance"), ("cpu_atom", "efficiency")):
+        for name, kind in (
+            ("cpu_core", "performance"),
+            ("cpu_atom", "efficiency"),
+            ("cpu_lowpower", "low-power"),
+        ):
             of_kind = [r["id"] for r in rows if r["kind"] == kind and r["online"]]
-            out.file(f"sys/devices/{name}/cpus", _list(of_kind))
+            if of_kind:
+                out.file(f"sys/devices/{name}/cpus", _list(of_kind))
     lean = not full and len(rows) > 256
     for row in rows:
         cpu = f"{base}/cpu{row['id']}"
@@ -488,7 +503,7 @@ def _write_pool(out: _Writer, base: str, size: int, count: int, *, full: bool) -
 
 
 def _write_proc(out: _Writer, shape: Shape, rows: Sequence[Row], zones: Sequence[Row]) -> None:
-    total = sum(zone["memory_bytes"] for zone in zones) >> 10
+    total = memory_of(shape) >> 10
     pool = sum(z["hugepages"].get(size, 0) * size for z in zones for size in shape.pools) >> 10
     lines = [
         f"{key}:{value:>16} kB"

@@ -30,6 +30,7 @@ from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.messages import Gone, Listed, Seen
 from rte.scheduler.settings import AGENT_LEASE_LABELS, SchedulerSettings
 from rte.scheduler.shell.feeds import Feeds
+from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -204,7 +205,8 @@ def _take(intake: Intake, event: Seen | Gone | Listed) -> None:
         case Gone():
             intake.gone(event.collection, event.key, now)
         case Listed():
-            intake.listed(event.collection, event.keys, event.version, now)
+            for key in intake.listed(event.collection, event.keys, event.version):
+                intake.gone(event.collection, key, now)
 
 
 class Witness:
@@ -259,7 +261,13 @@ class Witness:
             aiohttp.ClientSession() as session,
             asyncio.TaskGroup() as group,
         ):
-            feeds = Feeds(client, lambda event: _take(intake, event), agents)
+            faults = Quarantine()
+            feeds = Feeds(
+                client,
+                lambda event: _take(intake, event),
+                agents,
+                bulkhead=lambda kind, key: faults.guard(kind, key, time.monotonic()),
+            )
             feeds.start(group)
             await feeds.wait_synced()
             with self._suspect.log.open() as log:

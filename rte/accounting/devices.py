@@ -3,7 +3,8 @@
 * ``GetAllocatableResources`` lists healthy devices with their zones, but none whose topology has
   no zones (cm/container_manager.go); the checkpoint's ``RegisteredDevices`` lists those too.
 * Unhealthy devices are shown by nobody. They count for the width of hints, so what was seen
-  before is remembered; the Node's capacity tells whether that is all of them.
+  before is remembered; the Node's capacity tells whether that is all of them, and when some are
+  gone for good.
 """
 
 from __future__ import annotations
@@ -78,12 +79,14 @@ def _pool(
         zones |= healthy | dict.fromkeys(zoneless, 0)
         alive = healthy.keys() | zoneless
         unplaced = False
-    if capacity is not None and len(alive | held.keys()) >= capacity:
+    # Without the Node's word, new devices are taken for what the lost ones have become (MIG).
+    renewed = capacity is None and bool(before) and not alive <= before.keys()
+    if renewed or (capacity is not None and len(alive | held.keys()) >= capacity):
         zones = {name: at for name, at in zones.items() if name in alive or name in held}
     complete = not unplaced and (
         len(zones) == capacity
         if capacity is not None
-        else previous is not None and previous.complete
+        else previous is not None and previous.complete and not renewed
     )
     ids = tuple(sorted(zones))
     return DevicePool(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rte.model import bits
 from rte.model.node import Holding
-from rte.placement.kubelet import outcome, releases
-from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -16,50 +13,16 @@ if TYPE_CHECKING:
     from rte.accounting.listed import Listing, Name
     from rte.model.bits import CPUSet, Mask
     from rte.model.kubelet import (
-        CPUManagerState,
         DeviceHolding,
         KubeletView,
         ListedContainer,
-        MemoryManagerState,
     )
     from rte.model.node import DevicePool, KubeletConfig, MemoryBlock
 
 _T = TypeVar("_T")
-_State = TypeVar("_State", "CPUManagerState", "MemoryManagerState")
-
-#: Kubelets from this minor version on read the content of ``data``, older ones what is beside it.
-EMBEDDED_MINOR = 37
 
 #: UID -> container name -> holding.
 Holdings = dict[str, dict[str, Holding]]
-
-
-def as_loaded(view: KubeletView, config: KubeletConfig) -> tuple[KubeletView, bool]:
-    """The view with those pod entries alone that the running kubelet has loaded, and whether it
-    serves pods as a whole.
-
-    A kubelet that was downgraded in place, or had its gate PodLevelResourceManagers switched off,
-    finds pod entries that it does not read, until it writes the files anew (restoreState in both
-    managers' state packages). One of unknown release or configuration wrote what is there.
-    """
-    has_pods = any(state is not None and state.pod_entries for state in (view.cpu, view.memory))
-    try:
-        serves_pods = (
-            has_pods if view.config is None else rules_of(config, view.version).pod_level_managers
-        )
-    except outcome.Unpredictable:
-        serves_pods = has_pods
-    if not has_pods:
-        return view, serves_pods
-    release = releases.parse(view.version)
-    older = release is not None and release.minor < EMBEDDED_MINOR
-
-    def loaded(state: _State | None) -> _State | None:
-        if state is None or (serves_pods and not (state.embedded and older)):
-            return state
-        return replace(state, pod_entries={})
-
-    return replace(view, cpu=loaded(view.cpu), memory=loaded(view.memory)), serves_pods
 
 
 def read_pod_holdings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from rte.model.node import ZoneInfo
 from rte.placement.kubelet import releases, startup
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rte.model.bits import CPUSet
-    from rte.model.kubelet import KubeletView, MemoryManagerState
+    from rte.model.kubelet import KubeletView
     from rte.model.machine import Machine
-    from rte.model.node import KubeletConfig, NodeState, Topology
+    from rte.model.node import KubeletConfig, NodeState, Topology, ZoneMemory
 
 _HUGEPAGES = "hugepages-"
 
@@ -31,11 +34,15 @@ def read_machine(
     view: KubeletView,
     config: KubeletConfig,
     previous: NodeState | None,
+    capacity: Mapping[str, int],
     *,
     settled: bool,
     may_lose: bool,
 ) -> tuple[Topology, CPUSet, list[str]]:
     """Topology as of the kubelet's start, reserved CPUs, and what contradicts them.
+
+    What the kubelet read then is known from an earlier reading, the memory manager's rows, or the
+    Node's ``capacity``, which are of that moment; the hardware of today comes last.
 
     ``may_lose`` as in :func:`consistency.check_cpus`.
 
@@ -53,14 +60,19 @@ def read_machine(
             owned = known & ~reserved if is_strict(config) else known
             lost += consistency.check_cpus(view.cpu, owned, may_lose=may_lose)
     else:
-        reserved, known = config.reserved_cpus or 0, machine.online
-    if previous is not None and previous.topology.all_cpus == known:
+        reserved = config.reserved_cpus or 0
+        known = previous.topology.all_cpus if previous is not None else machine.online
+    rows = view.memory.zones if view.memory else {}
+    if (
+        previous is not None
+        and previous.topology.all_cpus == known
+        and (rows or not _surplus(previous.topology, capacity))
+    ):
         topology = previous.topology
     else:
         topology = kubelet_topology(machine, known)
-        if view.memory and view.memory.zones:
-            topology = _with_memory(topology, view.memory)
-    return topology, reserved, lost + _differences(machine, view, topology, known)
+        topology = _with_memory(topology, rows) if rows else _at_start(topology, capacity)
+    return topology, reserved, lost + _differences(machine, topology, known, capacity)
 
 
 def _reserved(
@@ -111,11 +123,38 @@ def _known_cpus(
     return machine.online
 
 
-def _with_memory(topology: Topology, memory: MemoryManagerState) -> Topology:
+def _surplus(topology: Topology, capacity: Mapping[str, int]) -> dict[int, int]:
+    """By page size: how many huge pages there are more than the Node has; fewer: below zero."""
+    pages: Counter[int] = Counter()
+    for zone in topology.zones:
+        pages.update(zone.hugepages)
+    more = {
+        size: number - capacity[quantity.hugepage_resource(size)] // size
+        for size, number in pages.items()
+        if quantity.hugepage_resource(size) in capacity
+    }
+    return {size: number for size, number in more.items() if number}
+
+
+def _at_start(topology: Topology, capacity: Mapping[str, int]) -> Topology:
+    """Huge pages that each zone had at least when the kubelet started, by the Node's total."""
+    surplus = {size: more for size, more in _surplus(topology, capacity).items() if more > 0}
+    if not surplus:
+        return topology
+    zones = []
+    for zone in topology.zones:
+        pages = {
+            size: max(number - surplus.get(size, 0), 0) for size, number in zone.hugepages.items()
+        }
+        zones.append(replace(zone, hugepages=pages))
+    return replace(topology, zones=tuple(zones))
+
+
+def _with_memory(topology: Topology, rows: Mapping[int, ZoneMemory]) -> Topology:
     """Sizes from the memory manager's rows, which are those of the kubelet's start."""
     distances = {zone.id: zone.distances for zone in topology.zones}
     zones = []
-    for zone, row in memory.zones.items():
+    for zone, row in rows.items():
         pools = {}
         for resource, amounts in row.amounts.items():
             if resource.startswith(_HUGEPAGES):
@@ -134,7 +173,7 @@ def _with_memory(topology: Topology, memory: MemoryManagerState) -> Topology:
 
 
 def _differences(
-    machine: Machine, view: KubeletView, topology: Topology, known: CPUSet
+    machine: Machine, topology: Topology, known: CPUSet, capacity: Mapping[str, int]
 ) -> list[str]:
     lines = []
     if known != machine.online:
@@ -142,17 +181,22 @@ def _differences(
             f"on-line CPUs are {bits.format_list(machine.online)}, the kubelet goes by "
             f"{bits.format_list(known)}: restart it after hot-plug"
         )
+    counted = capacity.get("cpu", 0) // 1000
+    if known == machine.online and counted not in (0, known.bit_count()):
+        lines.append(
+            f"{known.bit_count()} CPUs are on-line, the Node has {counted}: restart the kubelet "
+            "after hot-plug"
+        )
     unknown = known & ~topology.all_cpus
     if unknown:
         lines.append(
             f"the kubelet goes by CPUs {bits.format_list(unknown)}, which sysfs does not describe"
         )
-    if view.memory and view.memory.zones:
-        sizes = {zone.id: (zone.memory_bytes, dict(zone.hugepages)) for zone in machine.zones}
-        lines += [
-            f"memory or huge pages of zone {zone.id} changed since the kubelet's start: "
-            "restart it to make use of them"
-            for zone in topology.zones
-            if sizes.get(zone.id) != (zone.memory_bytes, dict(zone.hugepages))
-        ]
+    sizes = {zone.id: (zone.memory_bytes, dict(zone.hugepages)) for zone in machine.zones}
+    lines += [
+        f"memory or huge pages of zone {zone.id} changed since the kubelet's start: "
+        "restart it to make use of them"
+        for zone in topology.zones
+        if sizes.get(zone.id) != (zone.memory_bytes, dict(zone.hugepages))
+    ]
     return lines

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.accounting import listed, machine
+from rte.accounting import listed, liveness, machine
 from rte.accounting.crosscheck import disagreements
 from rte.accounting.devices import device_pools
 from rte.accounting.globs import matches
 from rte.accounting.holdings import (
-    as_loaded,
     counted_holdings,
     read_holdings,
     read_pod_holdings,
@@ -29,7 +28,6 @@ from rte.placement.kubelet.memory import initial_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.accounting.holdings import Holdings
     from rte.accounting.listed import Listing, Name
     from rte.model.bits import CPUSet
     from rte.model.kubelet import KubeletView, NodePod
@@ -91,12 +89,13 @@ def build_reading(
     if previous is not None and (not view.epoch or previous.epoch != view.epoch):
         previous = None
     config, notes = _running_config(view)
-    view, serves_pods = as_loaded(view, config)
+    view, serves_pods = liveness.of_running_kubelet(view, config)
     topology, reserved, changed = machine.read_machine(
         hardware,
         view,
         config,
         previous,
+        options.node_capacity,
         settled=options.settled,
         may_lose=options.settled and serves_pods,
     )
@@ -116,11 +115,13 @@ def build_reading(
         shared=_shared(view, config, topology, reserved, listing, counted),
         memory=_memory(view, config, topology, counted),
         devices=pools,
-        admitted=_admitted(view, active_pods, listing, uids, holdings),
+        admitted=liveness.admitted_uids(view, active_pods, listing, uids, holdings),
         holdings=holdings,
         pod_holdings=pod_holdings,
     )
-    active = listed.active_uids(view, listing, active_pods, uids, drop_unknown=options.drop_unknown)
+    active = liveness.active_uids(
+        view, listing, active_pods, uids, drop_unknown=options.drop_unknown
+    )
     notes += changed
     notes += disagreements(state, view, listing, uids)
     state = settle(state, active)
@@ -230,21 +231,6 @@ def _fill(rows: dict[int, ZoneMemory], block: MemoryBlock) -> None:
         filled = replace(amount, reserved=amount.reserved + taken, free=amount.free - taken)
         amounts = {**row.amounts, block.resource: filled}
         rows[zone] = ZoneMemory(assignments=row.assignments + 1, group=block.zones, amounts=amounts)
-
-
-def _admitted(
-    view: KubeletView,
-    pods: Sequence[NodePod] | None,
-    listing: Listing | None,
-    uids: Mapping[Name, str],
-    holdings: Holdings,
-) -> frozenset[str]:
-    """The kubelet's own marker; older kubelets: the API's status; else whoever is known."""
-    if view.allocated is not None:
-        return frozenset(view.allocated.pods)
-    if pods is not None:
-        return frozenset(pod.uid for pod in pods if pod.admitted and not pod.terminal)
-    return frozenset(holdings) | (frozenset(uids.values()) if listing else frozenset())
 
 
 def _names(

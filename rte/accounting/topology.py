@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
 
+#: ``vendor_id`` of machines whose packages are numbered anew in each book.
+_S390 = "IBM/S390"
+
 #: CPU, lowest CPU of its core, socket, zone, L3 cache.
 _Row: TypeAlias = "tuple[int, int, int, int, int | None]"
 
@@ -26,9 +29,10 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     """What a kubelet makes of this machine: on-line CPUs, all on-line zones.
 
     A core is what shares zone, package id and ``core_id`` as the kernel writes them (cadvisor knows
-    no dies and no sibling lists) and is named by its lowest CPU. A level-3 cache counts as uncore
-    cache only where it is not the cache of a whole zone; without one the socket's id stands in.
-    So it does where caches have no ids: cadvisor reads none of such caches.
+    no dies and no sibling lists; on s390 book and drawer as well) and is named by its lowest CPU. A
+    level-3 cache counts as uncore cache only where it is not the cache of a whole zone; without one
+    the socket's id stands in. So it does where caches have no ids: cadvisor reads none of such
+    caches.
 
     ``known`` names the CPUs that a running kubelet goes by, where they differ from what is on-line
     now: hot-plugged since its start. Those of them that the machine no longer describes are left
@@ -37,13 +41,15 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
     if known is None:
         known = machine.online
     ids = set(bits.members(known))
-    firsts: dict[tuple[int, int, int], int] = {}
+    has_books = machine.vendor == _S390
+    firsts: dict[tuple[int, int, int, int], int] = {}
     rows: list[_Row] = []
     for cpu in machine.cpus:
         if cpu.id in ids and cpu.zone >= 0 and cpu.socket >= 0 and cpu.core >= 0:
             socket = cpu.socket if cpu.package_id is None else cpu.package_id
             core = cpu.core if cpu.core_id is None else cpu.core_id
-            first = firsts.setdefault((cpu.zone, socket, core), cpu.id)
+            book = cpu.socket if has_books else 0
+            first = firsts.setdefault((cpu.zone, socket, book, core), cpu.id)
             rows.append((cpu.id, first, socket, cpu.zone, cpu.l3))
     caches = _uncore_caches(rows) if machine.l3_ids_told else {}
     order = [zone.id for zone in machine.zones]
@@ -65,7 +71,7 @@ def kubelet_topology(machine: Machine, known: CPUSet | None = None) -> Topology:
             )
             for zone in machine.zones
         ),
-        sockets=machine.sockets or len({socket for _, socket, _ in firsts}),
+        sockets=machine.sockets or len({socket for _, socket, _, _ in firsts}),
         uncore_reported=bool(caches),
     )
 

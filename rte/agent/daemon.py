@@ -7,25 +7,27 @@ import logging
 import os
 import random
 import signal
+import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.agent import follow, learn, memory
 from rte.agent.drift import DriftCheck
 from rte.agent.follow import FileFollower, Signals
 from rte.agent.follow_pods import follow_pods
-from rte.agent.kubesink import KubeSink
-from rte.agent.observer.clocks import Clocks
+from rte.agent.kubestore import KubeStore
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import Change, OwnerSeen
 from rte.agent.observing import Observing
-from rte.agent.publisher.machine import FIELD_MANAGER, Pace, Publisher
-from rte.agent.publisher.renewals import Rhythm
+from rte.agent.publisher.machine import FIELD_MANAGER, Publisher
+from rte.agent.publishing import Publishing
 from rte.agent.settings import SinkKind
-from rte.agent.sinks import LocalSink
+from rte.agent.sinks import LocalStore
 from rte.agent.sources import Sources
+from rte.agent.timings import DEFAULT, Timings
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.kube.lease import Heartbeat
@@ -34,9 +36,11 @@ from rte.telemetry import health
 from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
+from rte.telemetry.quarantine import FIRST_S, Quarantine
+from rte.telemetry.tls import Files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rte.agent.settings import AgentSettings
     from rte.kubelet.podresources import PodResources
@@ -50,25 +54,6 @@ LEASE_LABELS = {"app.kubernetes.io/name": "rte-agent"}
 _FLUSH_S = 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tempo:
-    """All clocks of the daemon, in seconds.
-
-    Attributes:
-        clocks: of the observer; its poll interval comes from the settings.
-        pace: of the writer.
-        rhythm: of the Lease (design §8).
-        machine: between looks at on-line CPUs and pools of huge pages.
-        list_pods: between podresources lists where pods may not be watched.
-    """
-
-    clocks: Clocks = field(default_factory=Clocks)
-    pace: Pace = field(default_factory=Pace)
-    rhythm: Rhythm = field(default_factory=Rhythm)
-    machine: float = 5.0
-    list_pods: float = 1.0
-
-
 def run(settings: AgentSettings) -> int:
     """Run until SIGTERM or SIGINT; 0 = stopped as asked.
 
@@ -77,7 +62,7 @@ def run(settings: AgentSettings) -> int:
     """
     try:
         asyncio.run(_until_signalled(settings))
-    except* errors.RteError as group:
+    except* (errors.RteError, BrokenPipeError) as group:
         raise _first(group) from None
     return 0
 
@@ -95,7 +80,7 @@ async def serve(
     environ: Mapping[str, str],
     stop: asyncio.Event,
     *,
-    tempo: Tempo | None = None,
+    timings: Timings | None = None,
     metrics: AgentMetrics | None = None,
     listening: Callable[[int], None] = lambda _: None,
     rest: Callable[[], None] = lambda: None,
@@ -108,22 +93,30 @@ async def serve(
     Raises:
         ExceptionGroup: of errors.RteError; the settings do not work here.
     """
+    tls = Files.given(
+        settings.tls_cert_file, settings.tls_private_key_file, settings.client_ca_file
+    )
     async with AsyncExitStack() as stack:
         node = _Node(
             settings,
-            tempo or Tempo(),
+            timings or DEFAULT,
             metrics or AgentMetrics(),
             await _connect(settings, environ, stack),
         )
         podresources = await _open_podresources(settings, stack)
         lease = _make_lease(node)
-        sink = _make_sink(node, lease)
-        observing = _make_observing(node, podresources, sink, rest)
+        store = _make_store(node)
+        sources = _make_sources(node, podresources)
+        publishing = _make_publishing(node, store, lease, sources)
+        observing = _make_observing(node, sources, publishing, rest)
         try:
             async with asyncio.TaskGroup() as group:
                 running = {
-                    **_followers(node, podresources),
-                    **_sink_tasks(sink),
+                    **{
+                        name: _go_on(name, each, sources.quarantine)
+                        for name, each in _followers(node, podresources).items()
+                    },
+                    "publish": publishing.run(),
                     "observe": observing.run(),
                 }
                 if settings.metrics_listen:
@@ -132,23 +125,34 @@ async def serve(
                         node.metrics.exposition,
                         node.readiness,
                         started=listening,
+                        tls=tls,
+                        only_known=settings.client_ca_file is not None,
+                        turned_away=node.metrics.turned_away.inc,
+                    )
+                if isinstance(store, KubeStore):
+                    running["own object"] = _go_on(
+                        "own object", partial(store.follow, publishing.feed), sources.quarantine
                     )
                 tasks = [group.create_task(work, name=name) for name, work in running.items()]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
         finally:
-            await _finish(sink, lease)
+            await _finish(publishing, lease)
 
 
 class _Node:
     """What all parts of one agent share."""
 
     def __init__(
-        self, settings: AgentSettings, tempo: Tempo, metrics: AgentMetrics, client: Client | None
+        self,
+        settings: AgentSettings,
+        timings: Timings,
+        metrics: AgentMetrics,
+        client: Client | None,
     ) -> None:
         self.settings = settings
-        self.tempo = tempo
+        self.timings = timings
         self.metrics = metrics
         self.client = client
         self.readiness = Readiness(published="nothing was published yet")
@@ -183,58 +187,79 @@ def _make_lease(node: _Node) -> Heartbeat | None:
     is_kept = settings.sink.kind is SinkKind.KUBE and settings.lease_namespace
     if node.client is None or not is_kept:
         return None
+    node.readiness.fails("lease", "it has not been renewed yet")
     return Heartbeat(
         node.client,
         settings.node_name,
         settings.lease_namespace,
         settings.node_name,
-        duration_s=max(1, round(node.tempo.rhythm.duration)),
+        duration_s=max(1, round(node.timings.lease)),
         labels=LEASE_LABELS,
         owners=node.learner.owners,
     )
 
 
-def _make_sink(node: _Node, lease: Heartbeat | None) -> KubeSink | LocalSink:
-    settings, tempo = node.settings, node.tempo
+def _make_store(node: _Node) -> KubeStore | LocalStore:
+    settings = node.settings
     if settings.sink.kind is not SinkKind.KUBE or node.client is None:
-        return LocalSink(settings.sink, settings.output, node.metrics, node.readiness)
-    return KubeSink(
+        return LocalStore(settings.sink, settings.output)
+    return KubeStore(
         node.client,
         settings.node_name,
-        Publisher(tempo.pace, tempo.rhythm if lease else None, jitter=_jitter),
-        metrics=node.metrics,
-        readiness=node.readiness,
         ask_owner=node.learner.owner_uid,
         tell_owner=lambda uid: node.signals.give(OwnerSeen(uid)),
+    )
+
+
+def _make_publishing(
+    node: _Node, store: KubeStore | LocalStore, lease: Heartbeat | None, sources: Sources
+) -> Publishing:
+    async def probe() -> bool:
+        pulse = await sources.probe()
+        node.signals.give(pulse)
+        return pulse.problem is None
+
+    return Publishing(
+        store,
+        Publisher(node.timings, has_lease=lease is not None, jitter=_jitter),
+        metrics=node.metrics,
+        readiness=node.readiness,
         lease=lease,
+        probe=probe,
+    )
+
+
+def _make_sources(node: _Node, podresources: PodResources | None) -> Sources:
+    settings = node.settings
+    return Sources(
+        machine=lambda: read_machine(settings.sysfs, settings.procfs),
+        learner=node.learner.learn,
+        state_dir=settings.state_dir,
+        plugin_dir=settings.plugin_dir,
+        podresources=podresources,
+        socket=podresources.path if podresources else None,
     )
 
 
 def _make_observing(
     node: _Node,
-    podresources: PodResources | None,
-    sink: KubeSink | LocalSink,
+    sources: Sources,
+    sink: Publishing,
     rest: Callable[[], None],
 ) -> Observing:
     settings, drift = node.settings, None
     observer = Observer(
         settings.scope(pods=node.watches_pods),
-        replace(node.tempo.clocks, poll=settings.poll_interval),
+        replace(node.timings, poll=settings.poll_interval),
         jitter=_jitter,
+        quarantine=sources.quarantine,
     )
     if node.watches_pods and settings.drift_check:
         cases = CaseBook(settings.case_dir)
-        drift = DriftCheck(settings.node_name, observer.pods, node.metrics, cases)
+        drift = DriftCheck(settings.node_name, node.metrics, cases)
     return Observing(
         observer,
-        Sources(
-            machine=lambda: read_machine(settings.sysfs, settings.procfs),
-            learner=node.learner.learn,
-            state_dir=settings.state_dir,
-            plugin_dir=settings.plugin_dir,
-            podresources=podresources,
-            socket=podresources.path if podresources else None,
-        ),
+        sources,
         node.signals,
         sink,
         metrics=node.metrics,
@@ -244,16 +269,26 @@ def _make_observing(
     )
 
 
+async def _go_on(name: str, work: Callable[[], Awaitable[None]], quarantine: Quarantine) -> None:
+    """Whatever one that follows raises, it begins again after a while."""
+    while True:
+        with quarantine.guard("followers", name, time.monotonic()) as bulkhead:
+            await work()
+        fault = bulkhead.fault
+        await asyncio.sleep(FIRST_S if fault is None else fault.wait)
+
+
 def _followers(
     node: _Node, podresources: PodResources | None
-) -> dict[str, Coroutine[Any, Any, None]]:
+) -> dict[str, Callable[[], Awaitable[None]]]:
     """What tells of changes, by name."""
-    settings, tempo, signals = node.settings, node.tempo, node.signals
-    followers: dict[str, Coroutine[Any, Any, None]] = {
-        "machine": follow.follow_machine(
+    settings, timings, signals = node.settings, node.timings, node.signals
+    followers: dict[str, Callable[[], Awaitable[None]]] = {
+        "machine": partial(
+            follow.follow_machine,
             signals,
             lambda: follow.hardware(settings.sysfs, devices=settings.group_inventory),
-            every_s=tempo.machine,
+            every_s=timings.machine,
         )
     }
     if settings.asks_kubelet:
@@ -263,27 +298,29 @@ def _followers(
             plugin_dir=settings.plugin_dir,
             socket=podresources.path if podresources else None,
         )
-        followers["files"] = files.run()
-        followers["poll"] = follow.poll(signals, Change.POLL, every_s=settings.poll_interval)
+        followers["files"] = files.run
+        if podresources is not None:
+            followers["connection"] = partial(follow.follow_connection, signals, podresources)
+        followers["poll"] = partial(
+            follow.poll, signals, Change.POLL, every_s=settings.poll_interval
+        )
     if node.client is not None and node.watches_pods:
-        followers["pods"] = follow_pods(
-            node.client, settings.node_name, signals, node.metrics, poll_s=tempo.list_pods
+        followers["pods"] = partial(
+            follow_pods,
+            node.client,
+            settings.node_name,
+            signals,
+            node.metrics,
+            poll_s=timings.list_pods,
         )
     return followers
 
 
-def _sink_tasks(sink: KubeSink | LocalSink) -> dict[str, Coroutine[Any, Any, None]]:
-    if isinstance(sink, KubeSink):
-        return {"publish": sink.run(), "own object": sink.follow()}
-    return {}
-
-
-async def _finish(sink: KubeSink | LocalSink, lease: Heartbeat | None) -> None:
+async def _finish(publishing: Publishing, lease: Heartbeat | None) -> None:
     """Write what is not written yet, and give the Lease back."""
     try:
         async with asyncio.timeout(_FLUSH_S):
-            if isinstance(sink, KubeSink):
-                await sink.flush()
+            await publishing.flush()
             if lease is not None:
                 await lease.release()
     except errors.KubeError as error:
@@ -292,9 +329,8 @@ async def _finish(sink: KubeSink | LocalSink, lease: Heartbeat | None) -> None:
         logger.warning("the API server does not answer: the last state may not be published")
 
 
-def _first(group: BaseExceptionGroup[errors.RteError]) -> errors.RteError:
+def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, errors.RteError)  # noqa: S101 - the group was filtered by it
     return error

@@ -7,20 +7,74 @@ readings it compares what is certain whatever their order (:mod:`rte.placement.d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rte import placement
+from rte import errors, placement
+from rte.accounting import liveness
+from rte.agent.observer import messages
+from rte.model import podspec
 from rte.placement import drift
 
 if TYPE_CHECKING:
-    from rte.agent.observer.pods import PodTable
+    from collections.abc import Iterable
+
     from rte.model.node import NodeState
+    from rte.model.pod import Pod
     from rte.telemetry.cases import CaseBook
     from rte.telemetry.metrics import AgentMetrics
 
 
+#: As the API has it.
+Object: TypeAlias = "dict[str, Any]"
+
 #: Admissions of pods that the API has not shown yet; of more at a time the rest is not compared.
 _MOST_EARLY = 64
+
+
+class Newcomers:
+    """Pods that the API has shown before their admission, until it is known what became of them.
+
+    Attributes:
+        pods: by UID.
+        endings: UIDs of those that are over, with the kubelet's reason where it refused them.
+    """
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.endings: dict[str, str] = {}
+
+    def told(self, event: messages.PodsEvent) -> None:
+        """The API tells of pods."""
+        match event:
+            case messages.PodsListed():
+                shown = {liveness.node_pod(item).uid for item in event.items}
+                self._over(self.pods.keys() - shown)
+                for item in event.items:
+                    self._seen(item)
+            case messages.PodSeen():
+                self._seen(event.obj)
+            case messages.PodGone():
+                self._over(self.pods.keys() & {liveness.node_pod(event.obj).uid})
+
+    def settled(self, uids: Iterable[str]) -> None:
+        """What became of these is known."""
+        for uid in uids:
+            self.pods.pop(uid, None)
+            self.endings.pop(uid, None)
+
+    def _over(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self.endings.setdefault(uid, "")
+
+    def _seen(self, obj: Object) -> None:
+        pod = liveness.node_pod(obj)
+        if pod.terminal:
+            if pod.uid in self.pods:
+                self.endings[pod.uid] = podspec.rejection(obj.get("status") or {}) or ""
+        elif not pod.admitted and pod.uid not in self.pods:
+            with suppress(errors.ParseError):
+                self.pods[pod.uid] = podspec.parse_pod(obj, defaults=False)
 
 
 class DriftCheck:
@@ -28,15 +82,12 @@ class DriftCheck:
 
     Args:
         node_name: for the log.
-        pods: the API's pods of this node.
         cases: where differences go.
     """
 
-    def __init__(
-        self, node_name: str, pods: PodTable, metrics: AgentMetrics, cases: CaseBook
-    ) -> None:
+    def __init__(self, node_name: str, metrics: AgentMetrics, cases: CaseBook) -> None:
         self._node_name = node_name
-        self._pods = pods
+        self.newcomers = Newcomers()
         self._metrics = metrics
         self._cases = cases
         for result in drift.Result:
@@ -51,9 +102,9 @@ class DriftCheck:
     def observe(self, state: NodeState) -> None:
         """The node has this state now: judge what was admitted or refused since the last one."""
         last, self._last = self._last, state
-        newcomers, endings = self._pods.newcomers, self._pods.endings
+        newcomers, endings = self.newcomers.pods, self.newcomers.endings
         if last is None or not (last.synced and state.synced):
-            self._pods.settled([*endings, *(newcomers.keys() & state.admitted)])
+            self.newcomers.settled([*endings, *(newcomers.keys() & state.admitted)])
             self._early.clear()
             return
         for uid in state.admitted - last.admitted:
@@ -67,7 +118,7 @@ class DriftCheck:
             if reason in drift.MANAGERS_REASONS:
                 before = self._came_at.get(uid, last)
                 self._judge(uid, before, state, drift.Outcome(reason=reason))
-        self._pods.settled([*endings, *(newcomers.keys() & state.admitted)])
+        self.newcomers.settled([*endings, *(newcomers.keys() & state.admitted)])
         for uid in known:
             del self._early[uid]
         if self._early:
@@ -75,13 +126,15 @@ class DriftCheck:
         self._came_at = {uid: self._came_at.get(uid, last) for uid in newcomers}
 
     def _judge(self, uid: str, last: NodeState, state: NodeState, got: drift.Outcome) -> None:
-        newcomers = self._pods.newcomers
+        newcomers = self.newcomers.pods
         # What pods hold that the API shows gone: the kubelet may let go of it before or after.
         gone = last.holdings.keys() - state.admitted - newcomers.keys()
         before = placement.settle(last, last.admitted | gone)
 
         def meanwhile() -> drift.Meanwhile:
-            return drift.meanwhile(before, state, uid, newcomers, self._pods.endings.keys() - {uid})
+            return drift.meanwhile(
+                before, state, uid, newcomers, self.newcomers.endings.keys() - {uid}
+            )
 
         case = drift.judge(drift.predict(before, newcomers[uid]), got, meanwhile)
         self._metrics.predictions.inc()

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from rte.agent.observer.messages import Change
+from rte.kubelet import reading as kubelet_reading
 from rte.kubelet import statefiles
 from rte.sysfs import pci
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from asyncinotify import Inotify, Mask, Watch
 
     from rte.agent.observer.messages import Event
+    from rte.kubelet.podresources import PodResources
     from rte.telemetry.metrics import AgentMetrics
 
 logger = logging.getLogger(__name__)
@@ -117,7 +119,7 @@ class FileFollower:
 
     Directories that do not exist yet, or that are replaced, are looked for every ``retry_s``. While
     the kernel gives no inotify instance, or no watch for a directory that is there (both are few),
-    everything is looked at every ``poll_s``.
+    every ``poll_s`` it is looked whether a file is another one.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class FileFollower:
             self._want(socket.parent, {socket.name: Change.SOCKET})
         self._watched: dict[Path, Watch] = {}
         self._polls = False
+        self._seen: dict[Path, tuple[int, int] | None] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -180,8 +183,26 @@ class FileFollower:
         self._polls = True
 
     async def _poll(self) -> None:
-        self._signals.add(Change.FILES | Change.SOCKET)
+        for folder, names in self._wanted.items():
+            for name, change in names.items():
+                if self._is_another(folder / name):
+                    self._signals.add(change)
         await asyncio.sleep(self._poll_s)
+
+    def _is_another(self, path: Path) -> bool:
+        """Whether a file is not the one that was seen last, or may be replaced in this very tick of
+        the kernel's file clock.
+        """
+        try:
+            status = path.stat()
+        except OSError:
+            now = None
+        else:
+            now = status.st_ino, status.st_mtime_ns
+        known, self._seen[path] = self._seen.get(path), now
+        return now != known or (
+            now is not None and 0 <= time.time_ns() - now[1] < kubelet_reading.TICK_NS
+        )
 
     def _want(self, folder: Path, changes: Mapping[str, Change]) -> None:
         self._wanted.setdefault(folder, {}).update(changes)
@@ -244,7 +265,7 @@ class FileFollower:
 
 
 def hardware(sysfs: Path, *, devices: bool = False) -> str:
-    """What changes of the hardware while it runs: on-line CPUs, and each zone's huge pages.
+    """What changes of the hardware while it runs: on-line CPUs, each zone's memory and huge pages.
 
     ``devices``: also which PCI functions there are, their drivers, and the interfaces of NICs with
     state and speed.
@@ -252,6 +273,8 @@ def hardware(sysfs: Path, *, devices: bool = False) -> str:
     system = sysfs / "devices/system"
     pools = sorted(system.glob("node/node*/hugepages/*/nr_hugepages"))
     told = "".join(f"{path} {_text(path)}" for path in (system / "cpu/online", *pools))
+    for path in sorted(system.glob("node/node*/meminfo")):
+        told += "".join(line for line in _text(path).splitlines() if "MemTotal" in line)
     return told + _devices(sysfs / pci.BUS) if devices else told
 
 
@@ -296,6 +319,13 @@ async def follow_machine(
         if (now := read()) != known:
             known = now
             signals.add(Change.MACHINE)
+
+
+async def follow_connection(signals: Signals, podresources: PodResources) -> None:
+    """Tell when the kubelet's end of the connection is closed: it was killed, or is restarted."""
+    while True:
+        await podresources.wait_closed()
+        signals.add(Change.SOCKET)
 
 
 async def poll(signals: Signals, change: Change, *, every_s: float) -> None:

@@ -13,6 +13,7 @@ from rte import errors
 from rte.agent.observer.messages import Change, PodGone, PodSeen, PodsListed, PodsUnknown
 from rte.kube.resources import PODS
 from rte.kube.watch import watch
+from rte.model.backoff import Backoff
 
 if TYPE_CHECKING:
     from rte.agent.follow import Signals
@@ -36,7 +37,8 @@ async def follow_pods(
     Where we may not watch pods, ask for a look at podresources every ``poll_s`` instead, and try
     the watch again, at last every ``retry_s``: an API server that has just started refuses too.
     """
-    complained, refusals = False, 0
+    complained = False
+    waits = Backoff(2 * poll_s, retry_s, lambda: random.uniform(0.8, 1.2))  # noqa: S311
     while True:
         try:
             events = watch(client, PODS.path(), field_selector=f"spec.nodeName={node_name}")
@@ -45,7 +47,8 @@ async def follow_pods(
                     if event.kind == "LISTED":
                         signals.give(PodsListed(tuple(event.object.get("items") or ())))
                         metrics.pod_watch.set(1)
-                        complained, refusals = False, 0
+                        complained = False
+                        waits.worked()
                     elif event.kind == "DELETED":
                         signals.give(PodGone(event.object))
                     else:
@@ -61,9 +64,7 @@ async def follow_pods(
                     error,
                 )
                 complained = True
-        refusals += 1
-        wait_s = min(retry_s, poll_s * 2.0 ** min(refusals, 16))
-        until = time.monotonic() + wait_s * random.uniform(0.8, 1.2)  # noqa: S311
+        until = time.monotonic() + waits.failed()
         while time.monotonic() < until:
             signals.add(Change.POLL)
             await asyncio.sleep(poll_s)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rte import errors
+from rte import errors, nrt
 from rte.agent.observer.messages import NodeFacts
 from rte.agent.publisher.machine import NO_SUCH_NODE
 from rte.kube import retry
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
-    from rte.model.node import KubeletConfig
+    from rte.model.node import KubeletConfig, NodeState
 
 logger = logging.getLogger(__name__)
 
@@ -86,16 +86,20 @@ class Learner:
         self._client = client
         self._must_know = must_know
         self._told = ""
+        self._is_first = True
 
     async def learn(
         self, memory_bytes: int, patient: bool
-    ) -> tuple[KubeletConfig | None, NodeFacts]:
-        """Configuration and Node; ``patient`` as in :func:`read_kubelet_config`.
+    ) -> tuple[KubeletConfig | None, NodeFacts, NodeState | None]:
+        """Configuration, Node, and the first time what is published; ``patient`` as in
+        :func:`read_kubelet_config`.
 
         Raises:
             errors.RteError: one of them cannot be known (yet).
         """
         node = await self._get_node()
+        if not self._settings.asks_kubelet:
+            return None, node_facts(node or {}), None
         config = await read_kubelet_config(
             self._settings, memory_bytes, self._client, node, patient=patient, tell=self._tell
         )
@@ -105,7 +109,9 @@ class Learner:
                 "the kubelet's configuration is unknown: allow get on nodes/configz, or "
                 "give --kubelet-config-file"
             )
-        return config, node_facts(node or {})
+        reported = await self._get_reported() if self._is_first else None
+        self._is_first = False
+        return config, node_facts(node or {}), reported
 
     async def owner_uid(self) -> str:
         """UID of the Node as it is now; empty where it is not known.
@@ -125,6 +131,22 @@ class Learner:
         if problem != self._told:
             self._told = problem
             logger.warning("%s", problem)
+
+    async def _get_reported(self) -> NodeState | None:
+        """What is published of this node; None: nothing that could be read."""
+        if self._client is None:
+            return None
+        from rte.kube.resources import NRTS  # without an API server no HTTP client is loaded
+
+        try:
+            obj = await self._client.get(NRTS.path(self._settings.node_name))
+            return nrt.decode(obj).state
+        except errors.KubeError as error:
+            if error.status not in (403, 404):
+                raise
+        except errors.ParseError as error:
+            logger.warning("what is published of this node cannot be read: %s", error)
+        return None
 
     async def _get_node(self) -> Mapping[str, Any] | None:
         """The Node; None where the API is not asked, or does not let us see it."""

@@ -89,6 +89,8 @@ class Observing:
     def feed(self, event: Event) -> None:
         """Tell the observer, and see to what it wants done."""
         trusted = self._observer.trusted_until()
+        if self._drift is not None and isinstance(event, messages.PodsEvent):
+            self._drift.newcomers.told(event)
         for effect in self._observer.handle(event, time.monotonic()):
             match effect:
                 case messages.ReadFiles():
@@ -138,7 +140,8 @@ class Observing:
             await asyncio.sleep(_BREATH_S)
             self._rest()
         if self._state is not None and self._drift is not None:
-            self._drift.observe(self._state)
+            with self._observer.quarantine.guard("observer", "drift", time.monotonic()):
+                self._drift.observe(self._state)
         self._state = None
 
     def _hand_on(self, effect: messages.Publish) -> None:

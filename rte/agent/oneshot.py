@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.agent import learn, sinks
 from rte.agent.observer import messages
-from rte.agent.observer.clocks import Clocks
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import Change
 from rte.agent.settings import SinkKind
 from rte.agent.sources import Sources
+from rte.agent.timings import Timings
 from rte.sysfs import read_machine
 from rte.telemetry.effects import Said
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 #: A kubelet writes within milliseconds. CPUs that no state file mentions are always taken for such
 #: a moment here; that they were plugged in after the kubelet's start only a follower can tell.
-_CLOCKS = Clocks(torn=0.05, torn_most=0.05, settled=math.inf)
+_TIMINGS = Timings(torn=0.05, torn_most=0.05, settled=math.inf)
 
 
 async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
@@ -103,7 +103,7 @@ class _Once:
         self._sources = sources
         scope = settings.scope(pods=client is not None)
         self._observer = Observer(
-            replace(scope, podresources=sources.podresources is not None), _CLOCKS
+            replace(scope, podresources=sources.podresources is not None), _TIMINGS
         )
         self._ends = time.monotonic() + settings.oneshot_timeout
         self._events: deque[Event] = deque(
@@ -192,16 +192,16 @@ async def _list_pods(settings: AgentSettings, client: Client) -> messages.PodsLi
 
 async def _publish(settings: AgentSettings, client: Client, observation: Observation) -> None:
     """Write it as the daemon would: only what differs, guarded, tried again after a conflict."""
-    from rte.agent.kubesink import KubeSink
-    from rte.agent.publisher.machine import Pace, Publisher
+    from rte.agent.kubestore import KubeStore
+    from rte.agent.publisher.machine import Publisher
+    from rte.agent.publishing import Publishing
     from rte.telemetry.health import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
-    publisher = Publisher(Pace(last_retry=1.0))
-    sink = KubeSink(
-        client, settings.node_name, publisher, metrics=AgentMetrics(), readiness=Readiness()
-    )
-    await sink.publish(observation, settings.oneshot_timeout)
+    publisher = Publisher(Timings(last_retry=1.0))
+    store = KubeStore(client, settings.node_name)
+    publishing = Publishing(store, publisher, metrics=AgentMetrics(), readiness=Readiness())
+    await publishing.publish(observation, settings.oneshot_timeout)
 
 
 # The kubelet

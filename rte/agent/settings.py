@@ -66,6 +66,9 @@ class AgentSettings:
         exclude_pods: (namespace glob, name glob) of pods that are not accounted for.
         exclude_resources: globs of resources that no zone shows.
         metrics_listen: address of metrics and health; empty: none.
+        tls_cert_file: its certificate; None: plain HTTP.
+        tls_private_key_file: the key of that.
+        client_ca_file: signs the certificates of those who may read metrics; None: anybody may.
         lease_namespace: where the Lease is kept that shows that the agent lives; empty: no Lease.
         poll_interval: seconds between looks at everything, in case a notification was lost.
         drift_check: compare each admission with its prediction.
@@ -94,6 +97,9 @@ class AgentSettings:
     exclude_pods: tuple[tuple[str, str], ...] = ()
     exclude_resources: tuple[str, ...] = ()
     metrics_listen: str = ":9101"
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+    client_ca_file: Path | None = None
     lease_namespace: str = "rte-agents"
     poll_interval: float = 60.0
     drift_check: bool = True

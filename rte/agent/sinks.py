@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,55 +17,57 @@ from rte.agent.settings import Output
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.agent.observer.messages import Observation
+    from rte.agent.publisher.messages import Write
     from rte.agent.settings import Sink
-    from rte.telemetry.health import Readiness
-    from rte.telemetry.metrics import AgentMetrics
-
-logger = logging.getLogger(__name__)
 
 
-class LocalSink:
-    """Writes each new state to standard output or a file.
+class LocalStore:
+    """Standard output or a file as the place of the object.
 
     Args:
         sink: which.
         output: text form.
     """
 
-    def __init__(
-        self, sink: Sink, output: Output, metrics: AgentMetrics, readiness: Readiness
-    ) -> None:
+    def __init__(self, sink: Sink, output: Output) -> None:
         self._path = sink.path
         self._output = output
-        self._metrics = metrics
-        self._readiness = readiness
-        self._written = b""
-        self._failing = False
+        self._stored: dict[str, Any] | None = None
 
-    def offer(self, observation: Observation) -> None:
-        """Write it, unless it is there; a failure is told once and tried again with the next."""
-        text = render(observation.object, self._output)
-        if text == self._written:
-            return
+    async def get(self) -> dict[str, Any]:
+        """What was written last.
+
+        Raises:
+            errors.KubeError: status 404: nothing was, or the file has been replaced.
+        """
+        if self._stored is None or not await asyncio.to_thread(self._is_there, self._stored):
+            raise errors.KubeError("nothing was written yet", status=404)
+        return self._stored
+
+    async def owner_uid(self) -> str:
+        """A file has no owner."""
+        return ""
+
+    async def write(self, request: Write) -> dict[str, Any]:
+        """Write the whole object; a disk that hangs holds up nothing else.
+
+        Raises:
+            errors.RteError: it cannot be written.
+            BrokenPipeError: nobody reads standard output any more.
+        """
+        text = render(request.wanted, self._output)
+        if self._path is not None:
+            await asyncio.to_thread(write_file, self._path, text)
+        else:
+            await asyncio.to_thread(write_stdout, text)
+        self._stored = request.wanted
+        return self._stored
+
+    def _is_there(self, stored: Mapping[str, Any]) -> bool:
         try:
-            if self._path is not None:
-                write_file(self._path, text)
-            else:
-                write_stdout(text)
-        except errors.RteError as error:
-            if not self._failing:
-                logger.warning("%s; will try again with the next change", error)
-            self._failing = True
-            return
-        self._written, self._failing = text, False
-        self._metrics.writes.labels("write", "change").inc()
-        self._metrics.publish_seconds.observe(time.monotonic() - observation.noticed)
-        self._metrics.last_publish.set_to_current_time()
-        self._readiness.met("published")
-
-    def trust(self, until: float) -> None:
-        """Nobody is told whether it is to be trusted."""
+            return self._path is None or self._path.read_bytes() == render(stored, self._output)
+        except OSError:
+            return False
 
 
 def render(obj: Mapping[str, Any], output: Output) -> bytes:
@@ -80,10 +81,22 @@ def render(obj: Mapping[str, Any], output: Output) -> bytes:
 
 
 def write_stdout(text: bytes, stream: BinaryIO | None = None) -> None:
-    """Write the whole text at once."""
+    """Write the whole text, past the buffer: what fails is not written again at the end.
+
+    Raises:
+        errors.RteError: it cannot be written.
+        BrokenPipeError: nobody reads it any more.
+    """
     out = stream or sys.stdout.buffer
-    out.write(text)
-    out.flush()
+    out = getattr(out, "raw", out)
+    rest = memoryview(text)
+    try:
+        while rest:
+            rest = rest[out.write(rest) :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise errors.RteError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def write_file(path: Path, text: bytes) -> None:

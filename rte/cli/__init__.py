@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rte import __version__, errors
+from rte.cli import terminal
 from rte.cli.parsing import Command, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 #: By name; the module of each defines ``configure(parser)`` and ``run(args) -> int``.
 COMMANDS = {
@@ -87,12 +91,24 @@ _MODULES = {"import": "imports"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = failed (one line on stderr), 2 = usage error."""
+    if os.getpid() == 1:
+        # In a container the kernel drops what the first process has no handler for.
+        signal.signal(signal.SIGTERM, _end)
     # What gRPC's C library logs by itself comes as exceptions as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     wanted = next((word for word in words if not word.startswith("-")), "")
+    if not words:
+        build_parser()[0].print_help()
+        return 0
+    # The demo draws on the terminal; all of its objects are its own.
+    with contextlib.nullcontext() if wanted == "demo" else terminal.only_text():
+        return _run(words, wanted)
+
+
+def _run(words: Sequence[str], wanted: str) -> int:
     prog = f"rte {wanted}" if wanted in COMMANDS else "rte"
     try:
         args = _parse(words, wanted)
@@ -120,6 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:

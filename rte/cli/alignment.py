@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt
 from rte.cli.inputs import KINDS
-from rte.model import bits
+from rte.model import words
 from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, decode, truth
 from rte.placement.dra.alignment import Alignment
 from rte.scheduler.framework import objects
@@ -93,7 +93,7 @@ def _lines(row: Row) -> Iterator[str]:
     zones = "not known" if row.zones is None else row.zones or "none of its own"
     yield f"{row.alignment:<8} {row.node}  {row.pod}  CPUs and memory: {zones}"
     for device, zone in row.devices.items():
-        yield f"           {device}: {'zone not known' if zone is None else f'node-{zone}'}"
+        yield f"           {device}: {'zone not known' if zone is None else f'zone {zone}'}"
     if row.reason:
         yield f"           {row.reason}"
 
@@ -121,7 +121,7 @@ def _row(
         node=node.name,
         alignment=seen.alignment,
         reason=seen.reason,
-        zones=", ".join(f"node-{zone}" for zone in bits.members(seen.zones)),
+        zones=words.zones(seen.zones) if seen.zones else "",
         devices={"/".join(device): place.zone for device, place in seen.devices.items()},
     )
 

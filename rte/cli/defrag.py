@@ -13,6 +13,7 @@ from rte import errors
 from rte.cli import evictions, inputs, live, machines, manifests
 from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
+from rte.model.words import counted
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
 from rte.scheduler.loop.cycle import Cycle
@@ -221,14 +222,19 @@ class Situation:
         if plan.verdict is gang.Verdict.DOES_NOT_FIT:
             stuck = {uid for each in self.budgets if not each.allowed for uid in each.pods}
             held = f" ({len(stuck)} of them are held by disruption budgets)" if stuck else ""
-            return [f"{who}: no moves of {len(self.movable)} pods open a place{held}", *notes]
+            if not self.movable:
+                return [f"{who}: no pod may be moved", *notes]
+            tried = counted(len(self.movable), "pod")
+            return [f"{who}: to move any of {tried} opens no place{held}", *notes]
         if plan.verdict is gang.Verdict.CUT_OFF:
             text = f"no plan found in {plan.steps} steps, which says nothing (--steps raises that)"
             return [f"{who}: {text}", *notes]
         places = [f"{self.names[uid].key} -> {name}" for uid, name in sorted(plan.places.items())]
         if not plan.moves:
             return ["fits as it is: " + ", ".join(places), *notes]
-        lines = [f"{len(plan.moves)} moves open a place" + ("" if plan.minimal else " (fewer may)")]
+        verb = "opens" if len(plan.moves) == 1 else "open"
+        fewer = "" if plan.minimal else " (fewer may)"
+        lines = [f"{counted(len(plan.moves), 'move')} {verb} a place{fewer}"]
         lines += [
             f"  {number}. {self.names[move.pod].key}: {move.source} -> {move.target}"
             for number, move in enumerate(plan.moves, start=1)

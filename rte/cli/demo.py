@@ -31,7 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="SHAPE",
         help="machine of the nodes: ZONESxCPUS[,sockets=N][,threads=N][,memory=Q][,l3=CORES]"
-        "[,hugepages-2Mi=N][,hugepages-1Gi=N], e.g. 2x32; given several times: in turn",
+        "[,memory-zones=N][,hugepages-2Mi=N][,hugepages-1Gi=N], e.g. 2x32; "
+        "given several times: in turn",
     )
     add(
         "--policy",
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         raise errors.UsageError(f"--nodes {args.nodes}: give 1 to {_MOST_NODES}")
     if not 0 < args.rate <= 100:
         raise errors.UsageError(f"--rate {args.rate:g}: give a number above 0, at most 100")
+    if not 0 <= args.port < 65536:
+        raise errors.UsageError(f"--port {args.port}: give 1 to 65535, or 0 for any free port")
     shapes = tuple(args.shape or demo.Settings().shapes)
     for shape in shapes:
         if machines.parse(shape).memory <= _RESERVED:

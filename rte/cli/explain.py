@@ -5,30 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rte import config, errors
 from rte.cli import alignment, grouping, inputs, live, manifests, replays, restarts
+from rte.cli.fit import add_sources, read_sources
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.model import bits, words
 from rte.model.quantity import format_bytes
+from rte.model.words import counted
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.plugins.registry import Options
-from rte.scheduler.shell.policies import load_policies
+from rte.scheduler.shell.policies import load_policies, load_scoring
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
 #: Nodes that are shown in full, unless --all.
 MAX_SHOWN = 20
+#: Stands for the names of nodes that say the same.
+_NAME = "\0"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("pod", nargs="?", metavar="POD", help="a pod of the cluster: NAME or NAMESPACE/NAME")
     add("-f", "--file", type=Path, metavar="F", help="explain all pods of this manifest instead")
     add("-n", "--namespace", default="default", metavar="NS", help="namespace of POD")
-    live.add_arguments(parser, "explain")
+    add_sources(parser, "explain")
     add(
         "--scheduler",
         metavar="URL",
@@ -76,6 +81,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="rules of processing groups, as the scheduler's flag of that name",
     )
+    add(
+        "--scores",
+        type=Path,
+        metavar="FILE",
+        help="what pods prefer, as the scheduler's flag of that name",
+    )
     add("-o", "--output", choices=("text", "json"), default="text")
 
 
@@ -88,18 +99,16 @@ def run(args: argparse.Namespace) -> int:
     if args.restart is not None:
         if args.pod or args.file or args.scheduler:
             raise errors.UsageError("--restart takes a node, and no pod or --scheduler")
-        return restarts.show(_cluster(args)[0], args.restart, args.output)
+        return restarts.show(read_sources(args)[0], args.restart, args.output)
     if bool(args.pod) == bool(args.file):
         raise errors.UsageError("name a pod, or give its manifest with -f (one of the two)")
     manifest = manifests.read(args.file) if args.file else []
     if args.scheduler:
         return _show(asyncio.run(_ask(args, manifest)), [], args)
-    cluster, problems = _cluster(args)
-    return _show(_explain(cluster, args, manifest), problems, args)
-
-
-def _cluster(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
-    return inputs.build_cluster(_objects(args), time.monotonic())
+    policies, scoring = load_policies(args.groups_policy), load_scoring(args.scores)
+    options = Options(policies=policies, scoring=scoring)
+    cluster, problems = read_sources(args, images=options.reads_images)
+    return _show(_explain(cluster, args, manifest, options), problems, args)
 
 
 def _objects(
@@ -115,7 +124,8 @@ def _show(answers: list[PodAnswer], problems: list[str], args: argparse.Namespac
         documents = [{**answer.as_json(), "problems": problems} for answer in answers]
         print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
     else:
-        ours = config.load("explain", vars(args), os.environ).scheduler.scheduler_name
+        settings = config.load("explain", vars(args), os.environ).scheduler
+        ours = (settings.scheduler_name, *settings.also_for)
         limit = None if args.all else MAX_SHOWN
         print("\n\n".join(render(answer, limit, ours) for answer in answers))
         for line in problems:
@@ -125,7 +135,7 @@ def _show(answers: list[PodAnswer], problems: list[str], args: argparse.Namespac
 
 
 def _explain(
-    cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]]
+    cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]], options: Options
 ) -> list[PodAnswer]:
     if manifest:
         pods = [inputs.read_pod(cluster, item) for item in manifest]
@@ -134,7 +144,7 @@ def _explain(
         pods = [each for each in cluster.pods.values() if each.key == key]
         if not pods:
             raise errors.UsageError(f"there is no pod {key} that waits or runs")
-    cycle = Cycle(cluster, Options(policies=load_policies(args.groups_policy)))
+    cycle = Cycle(cluster, options)
     return [explain_pod(cluster, cycle, pod) for pod in pods]
 
 
@@ -161,24 +171,41 @@ def _key(args: argparse.Namespace) -> str:
     return pod if "/" in pod else f"{args.namespace}/{pod}"
 
 
-def render(answer: PodAnswer, limit: int | None = None, ours: str = "") -> str:
-    """The answer as people read it; ``ours`` is the name of the scheduler that it is true of."""
+def render(answer: PodAnswer, limit: int | None = None, ours: Sequence[str] = ()) -> str:
+    """The answer as people read it; ``ours`` are the schedulerNames that rte is known to serve."""
     fitting = [node for node in answer.nodes if node.fits]
     lines = [_headline(answer, len(fitting))]
-    if ours and answer.scheduler not in ("", ours) and not answer.bound:
+    for container, what in answer.held.items():
+        lines.append(f"  {container or 'the whole pod'} is in {what}")
+    if ours and answer.scheduler not in ("", *ours) and not answer.bound:
         lines.append(
-            f"  but its schedulerName is {answer.scheduler}, not {ours}: another one decides, "
-            "and may choose a node that refuses it"
+            f"  where rte serves its schedulerName, {answer.scheduler} (--also-for); another "
+            "scheduler may choose a node that refuses it"
         )
     if answer.problem:
         lines.append(f"  wherever it goes: {answer.problem}")
     if answer.nominated:
         lines.append(f"  room is being made on {answer.nominated}")
-    for node in answer.nodes[:limit]:
-        lines += ["", *_node_lines(node, best=node.node == answer.chosen)]
-    if limit is not None and len(answer.nodes) > limit:
-        lines += ["", f"... and {len(answer.nodes) - limit} more nodes (--all shows them)"]
+    shown = answer.nodes[:limit]
+    for names, text in _folded(answer.chosen, shown).values():
+        lines += ["", text[0].replace(_NAME, ", ".join(names)), *text[1:]]
+    if len(shown) < len(answer.nodes):
+        rest = counted(len(answer.nodes) - len(shown), "more node")
+        lines += ["", f"... and {rest} (--all shows them)"]
+    if shown:
+        lines += ["", "* the best node, + fits, - does not fit"]
     return "\n".join(lines)
+
+
+def _folded(
+    chosen: str | None, nodes: Iterable[NodeAnswer]
+) -> dict[tuple[str, ...], tuple[list[str], list[str]]]:
+    """Names and lines of nodes that say the same."""
+    folded: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    for node in nodes:
+        text = _node_lines(replace(node, node=_NAME), best=node.node == chosen)
+        folded.setdefault(tuple(text), ([], text))[0].append(node.node)
+    return folded
 
 
 def _headline(answer: PodAnswer, fitting: int) -> str:
@@ -187,21 +214,24 @@ def _headline(answer: PodAnswer, fitting: int) -> str:
             "admitted by its kubelet" if answer.confirmed else "not confirmed by its kubelet yet"
         )
         return f"{answer.pod} is bound to {answer.bound} ({state}); of a pod like it the nodes say:"
-    total = len(answer.nodes)
+    total = f"{len(answer.nodes)} nodes"
     if answer.chosen:
-        return f"{answer.pod} fits {fitting} of {total} nodes; best: {answer.chosen}"
-    return f"{answer.pod} fits none of {total} nodes"
+        return f"{answer.pod} fits {fitting} of {total}; best: {answer.chosen}"
+    return f"{answer.pod} fits none of {total}"
 
 
 def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
     mark = "*" if best else "+" if node.fits else "-"
     if node.fits:
         where = ", ".join(
-            f"{name} in {' + '.join(f'node-{zone}' for zone in zones)}"
+            f"{name} in {words.zones(bits.of(zones))}"
             for name, zones in node.lands.items()
             if zones
         )
         lines = [f"{mark} {node.node}: fits" + (f" ({where})" if where else "")]
+        if node.scores:
+            told = ", ".join(f"{rule} {score:.0f}" for rule, score in node.scores.items())
+            lines.append(f"    scores: {told}")
     else:
         waiting = " (wait: a pod in front is not confirmed yet)" if node.waits else ""
         lines = [f"{mark} {node.node}: {node.reason}{waiting}"]
@@ -217,7 +247,7 @@ def _node_lines(node: NodeAnswer, *, best: bool) -> list[str]:
         lines += [f"    {line}" for line in grouping.lines(node.groups)]
     if node.rules:
         lines.append(f"    {node.rules}")
-    if node.would_help:
+    if node.would_help and not node.fits:
         lines.append(f"    would fit without: {', '.join(node.would_help)}")
     return lines
 
@@ -233,15 +263,17 @@ def _total_text(node: NodeAnswer) -> str:
 
 
 def _zone_lines(node: NodeAnswer) -> list[str]:
-    out = []
+    """What is free in each zone; zones that say the same are told once."""
+    alike: dict[str, int] = {}
     for zone in node.zones:
         parts = []
         for name, amount in zone.wanted.items():
             text = f"{name} {_amount(name, zone.free[name])} free of {_amount(name, amount)} wanted"
             missing = zone.short.get(name)
             parts.append(text + (f" ({_amount(name, missing)} short)" if missing else ""))
-        out.append(f"node-{zone.zone}: " + "; ".join(parts))
-    return out
+        told = "; ".join(parts)
+        alike[told] = alike.get(told, 0) | 1 << zone.zone
+    return [f"{words.zones(members)}: {told}" for told, members in alike.items()]
 
 
 def _amount(name: str, value: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.cli import inputs, live, machines, manifests
+from rte.model.words import counted
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
 from rte.placement.joint.wording import missing_words
@@ -66,16 +67,23 @@ def add_sources(parser: argparse.ArgumentParser, command: str) -> None:
     machines.add_arguments(parser)
 
 
-def read_sources(args: argparse.Namespace) -> tuple[Cluster, list[str]]:
+def read_sources(args: argparse.Namespace, *, images: bool = False) -> tuple[Cluster, list[str]]:
     """The cluster that the arguments name, and one line for each object that is malformed."""
     wanted = machines.read(args)
     if args.sources:
         items = inputs.load_objects(args.sources)
     else:
         items = [] if wanted else asyncio.run(live.read_cluster(args))
-    cluster, problems = inputs.build_cluster(items, time.monotonic())
+    cluster, problems = inputs.build_cluster(items, time.monotonic(), images=images)
     for each in wanted:
         each.add_to(cluster)
+    if args.sources and not any(entry.info for entry in cluster.nodes.values()):
+        files = ", ".join(map(str, args.sources))
+        more = "; a report alone is a --machine" if cluster.nodes else ""
+        raise errors.UsageError(
+            f"{files}: no Node in it (kubectl get nodes,noderesourcetopologies,pods -A -o yaml "
+            f"prints what is needed{more})"
+        )
     return cluster, problems
 
 
@@ -188,7 +196,9 @@ class _Question:
             more = " or more" if name in found.unsure else ""
             lines.append(f"  {name}: {count}{more} (node totals allow {found.totals[name]})")
         if len(shown) < len(hosts):
-            lines.append(f"  ... and {len(hosts) - len(shown)} more nodes (--all shows them)")
+            lines.append(
+                f"  ... and {counted(len(hosts) - len(shown), 'more node')} (--all shows them)"
+            )
         if found.missing:
             lines.append(f"one more: {missing_words(found.missing)}")
         return _Answer(lines, copies_document(found), found.total > 0)
@@ -239,7 +249,7 @@ class _Question:
             gang.Verdict.CUT_OFF: "may or may not fit together (the search was cut off)",
         }[answer.verdict]
         need = self.args.min_count or total
-        asked = f"{total} pods" if need == total else f"{need} of {total} pods"
+        asked = counted(total, "pod") if need == total else f"{need} of {total} pods"
         lines = [f"{self.name}: {asked} {verdict}; places for {len(answer.places)}"]
         if answer.value:
             lines[0] += f", with {self.args.topology_key}={answer.value}"
@@ -250,7 +260,8 @@ class _Question:
         if answer.blame:
             lines.append(f"to blame: {answer.blame}")
         lines.extend(
-            f"{len(each.pods)} pods like {each.pods[0]}: {each.places} find a place, without others"
+            f"{counted(len(each.pods), 'pod')} like {each.pods[0]}: "
+            f"{each.places} find a place, without others"
             for each in answer.shortages
         )
         document = gang_document(answer, total)

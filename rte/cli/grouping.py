@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rte.model import bits
+from rte.model.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,7 +85,11 @@ def _pages(by_size: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def _free(zone: FreeInZone) -> str:
-    parts = [f"{zone.cores} cores ({zone.cpus} CPUs)"] if zone.zone is not None else []
+    parts = (
+        [f"{counted(zone.cores, 'core')} ({counted(zone.cpus, 'CPU')})"]
+        if zone.zone is not None
+        else []
+    )
     parts += [f"GPU {model or 'of unknown model'} ({count})" for model, count in zone.gpus.items()]
     if len(zone.nics) > MAX_NICS:
         best = max(min(nic.rx, nic.tx) for nic in zone.nics)
@@ -99,7 +104,7 @@ def _free(zone: FreeInZone) -> str:
 
 
 def _zone(zone: int | str | None) -> str:
-    return "no known zone" if zone is None else f"node-{zone}"
+    return "no known zone" if zone is None else f"zone {zone}"
 
 
 def _gbps(mbps: int) -> str:

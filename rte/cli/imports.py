@@ -20,6 +20,7 @@ from rte.placement.groups.place import place
 from rte.placement.groups.record import devices_of
 from rte.placement.groups.request import ANNOTATION
 from rte.placement.groups.search.supply import Supply
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     import argparse
@@ -118,7 +119,7 @@ def _labels(files: list[Path]) -> int:
                 "nodeGroups": read.facts.groups,
                 "maintenance": read.facts.maintenance,
                 "values": read.values,
-                "inventory": None if inventory is None else json.loads(inventory),
+                "inventory": None if inventory is None else jsontext.load(inventory, "inventory"),
             }
         )
     print(json.dumps(documents, indent=2))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from rte import errors
 from rte.cli.texts import read_text
+from rte.reader import budget, yamltext
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import Intake
@@ -57,26 +56,13 @@ def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
     for file in files:
         text = read_text(file)
         try:
-            documents = list(yaml.load_all(text, Loader=_loader()))
-        except yaml.YAMLError as error:
-            raise errors.UsageError(f"{file} is not YAML: {_fault(error, text)}") from error
+            documents = yamltext.load_all(text, "manifest", budget.OWN)
+        except errors.MalformedError as error:
+            why = error.why.removeprefix("not YAML: ")
+            raise errors.UsageError(f"{file} is not YAML: {why}") from error
         for document in documents:
             out.extend(_unfold(document, file))
     return out
-
-
-def _fault(error: yaml.YAMLError, text: str) -> str:
-    """What the parser stumbled over, and where."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    if mark is None or not problem:
-        return " ".join(str(error).split())
-    if text[mark.index : mark.index + 1] == "\t":
-        problem = "a tab, and YAML is indented with spaces"
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-
-
-def _loader() -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
@@ -109,12 +95,15 @@ def _check(document: dict[str, Any], file: Path) -> None:
             raise errors.UsageError(f"{title}: metadata.{key} is no text")
 
 
-def build_cluster(items: Iterable[dict[str, Any]], now: float = 0.0) -> tuple[Cluster, list[str]]:
+def build_cluster(
+    items: Iterable[dict[str, Any]], now: float = 0.0, *, images: bool = False
+) -> tuple[Cluster, list[str]]:
     """A cluster of the given objects, and one line for each that is malformed.
 
-    Pods without a UID (from a manifest) get ``namespace/name`` as theirs.
+    Pods without a UID (from a manifest) get ``namespace/name`` as theirs. ``images``: those of
+    nodes and pods are read.
     """
-    cluster = Cluster()
+    cluster = Cluster(images=images)
     intake = Intake(cluster)
     problems: list[str] = []
     known = [(name, item) for item in items if (name := _collection_of(item))]

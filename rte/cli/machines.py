@@ -18,6 +18,7 @@ from rte.placement.kubelet import releases
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo
+from rte.sim.kubelet_document import kubelet_document
 
 if TYPE_CHECKING:
     import argparse
@@ -97,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="F",
         help="configuration of these nodes' kubelets (default: static CPU manager, Static memory "
-        "manager, one CPU and 512 MiB reserved)",
+        "manager (on up to 16 zones), one CPU and 512 MiB reserved)",
     )
     add(
         "--policy",
@@ -202,21 +203,13 @@ def _config(machine: Machine, first_cpu: int, args: argparse.Namespace) -> Kubel
         return kubelet_config.from_files(
             args.kubelet_config_file, memory_bytes=machine.memory_bytes
         )
-    zone = next((zone.id for zone in machine.zones if zone.memory_bytes), 0)
-    return kubelet_config.effective(
-        {
-            "topologyManagerPolicy": args.policy or _POLICY,
-            "topologyManagerScope": args.scope or _SCOPE,
-            "cpuManagerPolicy": "static",
-            "reservedSystemCPUs": str(first_cpu),
-            "memoryManagerPolicy": "Static",
-            "systemReserved": {"memory": "412Mi"},
-            "evictionHard": {"memory.available": "100Mi"},
-            "reservedMemory": [{"numaNode": zone, "limits": {"memory": "512Mi"}}],
-        },
-        memory_bytes=machine.memory_bytes,
-        where="--machine",
+    document = kubelet_document(
+        machine,
+        policy=args.policy or _POLICY,
+        scope=args.scope or _SCOPE,
+        reserved_cpus=str(first_cpu),
     )
+    return kubelet_config.effective(document, memory_bytes=machine.memory_bytes, where="--machine")
 
 
 def _node(name: str, state: NodeState) -> NodeInfo:

@@ -168,7 +168,7 @@ def _from_reports(path: Path) -> list[Named]:
 
 
 async def _from_cluster(name: str, args: argparse.Namespace) -> Named:
-    from rte.agent.observer import pods
+    from rte.accounting import liveness
 
     try:
         async with live.connect(args) as client:
@@ -184,7 +184,7 @@ async def _from_cluster(name: str, args: argparse.Namespace) -> Named:
         raise errors.UsageError(
             f"{name} is no fixture, folder or file, and as a node of the cluster: {error}"
         ) from error
-    there: list[NodePod] = [pods.parse(item) for item in items]
+    there: list[NodePod] = [liveness.node_pod(item) for item in items]
     return from_report(obj, [PodRef(pod.uid, pod.namespace, pod.name) for pod in there])
 
 

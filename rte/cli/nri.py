@@ -10,12 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import config, errors
+from rte.k8s import wire
+from rte.kube import credentials
+from rte.kube.client import Client
+from rte.kube.resources import PODS
 from rte.kubelet.nri.plugin import Adjuster, serve
+from rte.placement.groups.allocation import recorded
 from rte.placement.groups.containers import DeviceError, cpus_for, device_name, gpus_for
 from rte.telemetry import logs
 
 if TYPE_CHECKING:
     import argparse
+
+    from rte.kubelet._pb import nri_pb2 as pb
+
+#: The runtime waits two seconds for an answer (``plugin_request_timeout`` of NRI).
+_TIMEOUT_S = 1.5
 
 _SOCKET = "/var/run/nri/nri.sock"
 _SOME_GPU: dict[str, str | int | None] = {
@@ -33,6 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--node-name", default="", metavar="N", help="default $NODE_NAME, else the host's name"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="F",
+        help="credentials of the API server; default: as the agent's",
     )
     parser.add_argument(
         "--gpu-device",
@@ -54,19 +70,41 @@ def run(args: argparse.Namespace) -> int:
             raise errors.UsageError(f"--gpu-device: {error}") from error
     node = args.node_name or os.environ.get("NODE_NAME") or socket.gethostname()
     logs.setup(config.Config().log)
-    adjuster = Adjuster(
-        lambda annotations, uid: cpus_for(annotations, uid, node),
-        lambda annotations, uid: gpus_for(annotations, uid, node, args.gpu_device),
-    )
-    asyncio.run(_main(args.socket, adjuster, args.index))
+    asyncio.run(_main(args, node))
     return 0
 
 
-async def _main(path: Path, adjuster: Adjuster, index: str) -> None:
-    serving = asyncio.create_task(serve(path, adjuster, index))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
-    await asyncio.wait([serving])
-    if not serving.cancelled():
-        serving.result()
+async def _main(args: argparse.Namespace, node: str) -> None:
+    access = credentials.load(args.kubeconfig, os.environ)
+    async with Client(access, timeout_s=_TIMEOUT_S, component="rte-nri") as client:
+        adjuster = Adjuster(
+            lambda pod: _recorded(client, pod),
+            lambda annotations, uid: cpus_for(annotations, uid, node),
+            lambda annotations, uid: gpus_for(annotations, uid, node, args.gpu_device),
+        )
+        serving = asyncio.create_task(serve(args.socket, adjuster, args.index))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, serving.cancel)
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
+
+
+async def _recorded(client: Client, pod: pb.PodSandbox) -> str:
+    """The allocation that the scheduler has recorded for the pod, ``""`` where it has none.
+
+    Raises:
+        errors.KubeError: the API server does not answer, or refuses.
+        errors.ParseError: what it answers is no pod.
+    """
+    try:
+        answer = await client.get(PODS.path(pod.name, pod.namespace))
+    except errors.KubeError as error:
+        if error.status == 404:
+            return ""
+        raise
+    found = wire.read(answer, wire.Pod, "pod")
+    if found.metadata.uid != pod.uid:
+        return ""
+    return recorded((found.status and found.status.conditions) or ())

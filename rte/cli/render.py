@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.record import parse_record
 from rte.placement.groups.template import render
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     import argparse
@@ -44,9 +45,13 @@ def run(args: argparse.Namespace) -> int:
     if args.form == "triad":
         text = write_back(triad.read(read_text(args.file)), record)
     else:
-        text = render(read_text(args.file), json.loads(allocation))
+        text = render(read_text(args.file), jsontext.load(allocation, "allocation"))
     if args.out is None:
-        print(text, end="")
+        if sys.stdout.isatty():
+            print(text, end="")
+        else:  # the application's file as it is
+            sys.stdout.buffer.write(text.encode())
+            sys.stdout.buffer.flush()
         return 0
     try:
         args.out.write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ from rte.nrt import case as cases
 from rte.placement import drift
 from rte.placement.drift import wording
 from rte.placement.kubelet import releases
+from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,10 +114,9 @@ def _conclusion(case: Case, now: Case) -> str:
 
 def _as_json(file: CaseFile) -> dict[str, Any]:
     now = drift.replay(file.case)
-    document: dict[str, Any] = json.loads(cases.encode(file))
-    again = json.loads(
-        cases.encode(cases.CaseFile(case=now, node=file.node, recorded=file.recorded, rte=file.rte))
-    )
+    document: dict[str, Any] = jsontext.load(cases.encode(file), "case", budget.FILE)
+    replayed = cases.CaseFile(case=now, node=file.node, recorded=file.recorded, rte=file.rte)
+    again = jsontext.load(cases.encode(replayed), "case", budget.FILE)
     document["replayed"] = {name: again[name] for name in ("result", "differences", "expected")}
     document["reproduced"] = not drift.is_explained(file.case)
     return document

@@ -12,6 +12,7 @@ from rte import config, errors
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front import serving
+from rte.scheduler.front.turns import Turns
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import logs
 from rte.view import routes as view_routes
@@ -74,8 +75,9 @@ async def _main(settings: SchedulerSettings) -> None:
         scheduler = Scheduler(client, settings)
         tasks = [asyncio.create_task(scheduler.run(), name="scheduler")]
         source = Source(scheduler)
-        pages = view_routes.routes(source)
-        running = serving.services(scheduler, client, settings, pages)
+        turns = Turns()
+        pages = view_routes.routes(source, turns)
+        running = serving.services(scheduler, client, settings, turns, pages)
         if settings.listen:
             running["view"] = source.run()
         if settings.stats_listen and settings.stats_cert and settings.stats_key:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rte import config, errors
 from rte.cli import inputs, machines, manifests
-from rte.model import bits
+from rte.model import bits, words
 from rte.model.quantity import format_bytes
+from rte.model.words import counted
 from rte.sim import offline
 from rte.view import page, still
 
@@ -114,8 +115,8 @@ def _report(outcome: offline.Outcome, cluster: Cluster) -> list[str]:
     total = len(outcome.placed) + len(outcome.unplaced)
     lines = [f"{len(outcome.placed)} of {total} pods placed by {outcome.strategy}"]
     for placed in outcome.placed:
-        where = " ".join(
-            f"{container}@{'+'.join(f'node-{zone}' for zone in zones)}"
+        where = ", ".join(
+            f"{container} in {words.zones(bits.of(zones))}"
             for container, zones in placed.zones.items()
             if zones
         )
@@ -127,7 +128,7 @@ def _report(outcome: offline.Outcome, cluster: Cluster) -> list[str]:
         )
         lines.append(f"  {name} -> nowhere: {why}")
     for reason, count in outcome.rejections.most_common():
-        lines.append(f"{count} rejections by a kubelet: {reason}")
+        lines.append(f"{counted(count, 'rejection')} by a kubelet: {reason}")
     names = {pod.kubelet_uid: pod.key for pod in cluster.pods.values()}
     for node, state in offline.occupancy(cluster).items():
         lines += ["", *draw(node, state, names)]
@@ -152,7 +153,7 @@ def draw(node: str, state: NodeState, names: dict[str, str]) -> list[str]:
         if memory:
             text += f", {format_bytes(memory.free)} of {format_bytes(memory.allocatable)} free"
         rows = [cells[start : start + LINE] for start in range(0, len(cells), LINE)] or [""]
-        lines.append(f"  node-{zone:<3} {rows[0]}{text}")
+        lines.append(f"  zone {zone:<3} {rows[0]}{text}")
         lines += [f"           {more}" for more in rows[1:]]
     legend = [f"{letters[uid]} {names.get(uid, uid)}" for uid in state.holdings]
     if legend:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import config, errors
+from rte.model.words import counted
 from rte.sysfs import document, read_machine
 from rte.sysfs.capture import Captured, capture
 
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.buffer.flush()
     else:
         _write(args.out, archive)
-    told = f"{args.out}: {len(entries)} entries, {len(machine.cpus)} CPUs"
+    told = f"{args.out}: {len(entries)} entries, {counted(len(machine.cpus), 'CPU')}"
     print(told + ("" if args.redact else f"; {_NOTE}"), file=sys.stderr)
     return 0
 

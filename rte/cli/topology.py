@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import config, errors
-from rte.cli import drawing
+from rte.cli import drawing, terminal
 from rte.cli.drawing import paint, words
 from rte.cli.parsing import MACHINE
 from rte.model import bits
 from rte.model.node import NodeReading
 from rte.model.quantity import format_bytes
+from rte.model.words import counted, describe_holding
 from rte.sysfs import document, pci_names, read_machine
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     else:
         text = "".join(f"{line}\n" for line in describe(reading))
-    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.write(terminal.plain(text).encode())
     sys.stdout.buffer.flush()
     return 0
 
@@ -201,19 +202,21 @@ def _describe_pool(zone: Zone, size: int) -> str:
 
 def _describe_zone(machine: Machine, zone: Zone, names: words.Names) -> Iterator[str]:
     if zone.cpus:
-        what = f"{zone.cpus.bit_count()} CPUs {bits.format_list(zone.cpus)}"
+        what = f"{counted(zone.cpus.bit_count(), 'CPU')} {bits.format_list(zone.cpus)}"
     else:
         what = "memory only" if zone.memory_bytes else "no CPUs, no memory"
     yield f"  Zone {zone.id}: {what}, {format_bytes(zone.memory_bytes)}"
     pools = [_describe_pool(zone, size) for size in sorted(zone.hugepages)]
     if pools:
         yield f"    huge pages {', '.join(pools)}"
-    caches: dict[int | None, list[CPU]] = {}
-    for cpu in machine.cpus:
-        if zone.cpus >> cpu.id & 1:
-            caches.setdefault(cpu.l3, []).append(cpu)
-    for l3, cpus in caches.items():
-        name = "no L3 told" if l3 is None else words.name_l3(machine, l3)
+    cpus_here = {cpu.id: cpu for cpu in machine.cpus if zone.cpus >> cpu.id & 1}
+    # The threads of a core may have several caches (POWER10).
+    caches: dict[tuple[int, ...], list[CPU]] = {}
+    for cpu in cpus_here.values():
+        mates = (cpus_here.get(mate, cpu).l3 for mate in bits.members(cpu.siblings))
+        caches.setdefault(tuple(sorted({l3 for l3 in mates if l3 is not None})), []).append(cpu)
+    for l3s, cpus in caches.items():
+        name = " and ".join(words.name_l3(machine, l3) for l3 in l3s) or "no L3 told"
         yield f"    {name}: {_describe_cores(cpus)}"
     here = [device for device in machine.pci if device.zone == zone.id]
     yield from _describe_devices(here, machine.pci_zones, names, "    ")
@@ -299,7 +302,7 @@ def _describe_holders(reading: NodeReading) -> Iterator[str]:
     if state.reserved:
         yield f"  reserved {bits.format_list(state.reserved)}"
     for name, holding, claims in paint.holdings_of(reading):
-        yield f"  {name}: {paint.describe_holding(holding, claims)}"
+        yield f"  {name}: {describe_holding(holding, claims)}"
 
 
 def _device_names(machine: Machine) -> words.Names:

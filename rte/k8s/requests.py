@@ -29,6 +29,18 @@ def totals(pod: Pod, running: Running | None = None) -> dict[str, int]:
     return _largest(views)
 
 
+#: What a container without a request counts for in scores (kube-scheduler's
+#: DefaultMilliCPURequest and DefaultMemoryRequest): pods without requests pile up nowhere.
+_UNASKED = {"cpu": 100, "memory": 200 << 20}
+
+
+def scored(pod: Pod, running: Running | None = None) -> dict[str, int]:
+    """Milli-CPU and bytes of memory that scores count, where containers ask for none as well."""
+    boxes = tuple(replace(box, requests={**_UNASKED, **box.requests}) for box in pod.containers)
+    found = totals(replace(pod, containers=boxes), running)
+    return {name: found.get(name, 0) for name in _UNASKED}
+
+
 class Running:
     """What the kubelet says that the containers of a running pod were allocated and have.
 

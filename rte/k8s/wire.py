@@ -6,7 +6,7 @@ value means is not checked here: an operator that nobody knows matches nothing.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -14,6 +14,12 @@ from msgspec import Struct, field
 from rte import errors
 
 T = TypeVar("T", bound=Struct)
+_V = TypeVar("_V")
+
+#: Rules of one kind in one place: the API server takes tens of thousands, and each is looked at
+#: for every node and every kind of pod.
+_MOST = msgspec.Meta(max_length=100)
+_Rules: TypeAlias = Annotated[tuple[_V, ...], _MOST]
 
 
 class Wire(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -31,21 +37,21 @@ class Expression(Wire, frozen=True, kw_only=True):
 class LabelSelector(Wire, frozen=True, kw_only=True):
     """``metav1.LabelSelector``."""
 
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Expression, ...] | None = None
+    match_labels: Annotated[dict[str, str], _MOST] | None = None
+    match_expressions: _Rules[Expression] | None = None
 
 
 class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
     """One of several alternatives."""
 
-    match_expressions: tuple[Expression, ...] | None = None
-    match_fields: tuple[Expression, ...] | None = None
+    match_expressions: _Rules[Expression] | None = None
+    match_fields: _Rules[Expression] | None = None
 
 
 class NodeSelector(Wire, frozen=True, kw_only=True):
     """Alternatives for a node."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+    node_selector_terms: _Rules[NodeSelectorTerm] | None = None
 
 
 class PreferredNodes(Wire, frozen=True, kw_only=True):
@@ -61,7 +67,7 @@ class NodeAffinity(Wire, frozen=True, kw_only=True):
     required: NodeSelector | None = field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
-    preferred: tuple[PreferredNodes, ...] | None = field(
+    preferred: _Rules[PreferredNodes] | None = field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -87,10 +93,10 @@ class PreferredPods(Wire, frozen=True, kw_only=True):
 class PodAffinity(Wire, frozen=True, kw_only=True):
     """``spec.affinity.podAffinity`` and ``podAntiAffinity``."""
 
-    required: tuple[PodAffinityTerm, ...] | None = field(
+    required: _Rules[PodAffinityTerm] | None = field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
-    preferred: tuple[PreferredPods, ...] | None = field(
+    preferred: _Rules[PreferredPods] | None = field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -190,9 +196,9 @@ class PodRules(Wire, frozen=True, kw_only=True):
     """What of ``spec`` decides where a pod may go, beside its requests."""
 
     affinity: Affinity | None = None
-    node_selector: dict[str, str] | None = None
+    node_selector: Annotated[dict[str, str], _MOST] | None = None
     tolerations: tuple[Toleration, ...] | None = None
-    topology_spread_constraints: tuple[SpreadConstraint, ...] | None = None
+    topology_spread_constraints: _Rules[SpreadConstraint] | None = None
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None

@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 
 from rte import __version__, errors
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -40,21 +41,54 @@ class Client:
     """
 
     def __init__(
-        self, credentials: Credentials, *, timeout_s: float = 10.0, component: str = "rte"
+        self,
+        credentials: Credentials,
+        *,
+        timeout_s: float = 10.0,
+        component: str = "rte",
+        connections: int = 64,
     ) -> None:
         self.credentials = credentials
         self._timeout_s = timeout_s
-        self._headers = {"User-Agent": f"{component}/{__version__}", "Accept": JSON}
+        self._component = component
+        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
+        self._apart: list[Client] = []
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=_KEEPALIVE_S)
-        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def open(self) -> None:
+        """Requests may be made from now on."""
+        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEPALIVE_S)
+        headers = {"User-Agent": f"{self._component}/{__version__}", "Accept": JSON}
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        for other in self._apart:
+            other.open()
+
+    async def close(self) -> None:
+        """End all connections."""
+        for other in self._apart:
+            await other.close()
         if self._session:
             await self._session.close()
+
+    def apart(self, connections: int) -> Client:
+        """A client with connections of its own, which nothing else can occupy; ends with this."""
+        other = Client(
+            self.credentials,
+            timeout_s=self._timeout_s,
+            component=self._component,
+            connections=connections,
+        )
+        self._apart.append(other)
+        if self._session:
+            other.open()
+        return other
 
     async def get(self, path: str, **params: str) -> Any:
         """Read one object, or list a collection."""
@@ -104,9 +138,11 @@ class Client:
         if not response.content_type.endswith("json"):
             return data.decode(errors="replace")
         try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise errors.KubeError(f"{method} {path}: the answer is not JSON: {error}") from None
+            return jsontext.answer(data, "answer")
+        except errors.MalformedError as error:
+            raise errors.KubeError(
+                f"{method} {path}: the answer is not JSON: {error.why}"
+            ) from None
 
     async def stream(
         self, path: str, params: Mapping[str, str], *, silence_s: float
@@ -124,9 +160,9 @@ class Client:
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
                 for line in lines:
-                    yield orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise errors.KubeError(f"watch {path}: not JSON: {error}") from None
+                    yield jsontext.answer(line, "event")
+        except errors.MalformedError as error:
+            raise errors.KubeError(f"watch {path}: not JSON: {error.why}") from None
         except _FAILURES as error:
             raise self._unreachable(error) from error
         finally:
@@ -148,7 +184,7 @@ class Client:
                     method,
                     access.server + path,
                     timeout=limit,
-                    ssl=access.tls or True,
+                    ssl=access.context() or True,
                     server_hostname=access.server_name or None,
                     proxy=access.proxy or None,
                     allow_redirects=False,
@@ -207,10 +243,10 @@ def _refusal(method: str, path: str, response: Any, data: bytes) -> errors.KubeE
     """The error that a Status object (or a proxy's plain text) describes, on one line."""
     reason, message = "", data[:300].decode(errors="replace")
     try:
-        status = orjson.loads(data)
+        status = jsontext.answer(data, "refusal")
         if isinstance(status, dict):
             reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
-    except orjson.JSONDecodeError:
+    except errors.MalformedError:
         pass
     after = response.headers.get("Retry-After", "")
     title = f"{response.status} {reason or response.reason or ''}"

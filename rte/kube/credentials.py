@@ -47,6 +47,36 @@ class TokenFile:
         return self._token
 
 
+@dataclass
+class CertificateFiles:
+    """A client certificate and its key in files that somebody renews (client-go, cert_rotation.go).
+
+    ``load`` makes a context with them.
+    """
+
+    paths: tuple[Path, ...]
+    load: Callable[[], ssl.SSLContext]
+    _seen: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        self._seen = self._signatures()
+
+    def renewed(self) -> ssl.SSLContext | None:
+        """A new context if the files are others; None: they are as before, or half written."""
+        try:
+            seen = self._signatures()
+            if seen == self._seen:
+                return None
+            context = self.load()
+        except (errors.KubeError, OSError):  # a certificate and the key of another are one too
+            return None
+        self._seen = seen
+        return context
+
+    def _signatures(self) -> tuple[tuple[int, int], ...]:
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in map(Path.stat, self.paths))
+
+
 @dataclass(kw_only=True)
 class Credentials:
     """How to reach one API server.
@@ -62,6 +92,7 @@ class Credentials:
         namespace: the context's or the pod's namespace.
         ca_file: the CA, reloaded when a certificate does not verify (it may have been rotated).
         ca_data: the CA as PEM text where it is in no file.
+        certificate: where ``tls`` has a client certificate of files that somebody renews.
     """
 
     server: str
@@ -74,6 +105,13 @@ class Credentials:
     namespace: str = "default"
     ca_file: str = ""
     ca_data: str = ""
+    certificate: CertificateFiles | None = field(default=None, repr=False)
+
+    def context(self) -> ssl.SSLContext | None:
+        """``tls``, another one once the client certificate is: a connection keeps what it has."""
+        if self.certificate is not None:
+            self.tls = self.certificate.renewed() or self.tls
+        return self.tls
 
     async def authorization(self) -> str:
         """The ``Authorization`` header, "" for none.
@@ -140,10 +178,10 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
     Raises:
         errors.KubeError: the file cannot be read, or does not say where and how to connect.
     """
-    import yaml  # a pod needs no YAML
+    from rte.reader import budget, yamltext  # a pod needs no YAML
 
     try:
-        config = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        config = _mapping(yamltext.load(path.read_bytes(), "kubeconfig", budget.FILE))
         current = _named(config, "contexts", "context", context or config.get("current-context"))
         cluster = _named(config, "clusters", "cluster", current.get("cluster"))
         user = _named(config, "users", "user", current.get("user")) if current.get("user") else {}
@@ -151,9 +189,11 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
         namespace = str(current.get("namespace") or "default")
         if user.get("exec") or user.get("auth-provider"):
             return _plugin(path, context, namespace)
+        tls = _kubeconfig_tls(path.parent, cluster, user) if server.startswith("https") else None
         return Credentials(
             server=server,
-            tls=_kubeconfig_tls(path.parent, cluster, user) if server.startswith("https") else None,
+            tls=tls,
+            certificate=_certificate_files(path.parent, cluster, user) if tls else None,
             server_name=str(cluster.get("tls-server-name") or ""),
             token=_kubeconfig_token(path.parent, user),
             basic=f"{user['username']}:{user.get('password', '')}" if user.get("username") else "",
@@ -165,7 +205,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
     except OSError as error:
         why = errors.why_unreadable(error)
         raise errors.KubeError(f"cannot read the kubeconfig {path}: {why}") from None
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise errors.KubeError(
             f"the kubeconfig {path} is not usable: {' '.join(str(error).split())}"
         ) from None
@@ -202,10 +242,18 @@ def trust(context: ssl.SSLContext, ca_file: str, ca_data: str = "") -> None:
         raise errors.KubeError(f"cannot load the CA certificate {where}: {error}") from None
 
 
+def _mapping(config: object) -> dict[str, Any]:
+    if not config:
+        raise ValueError("it is empty (give --kubeconfig FILE)")
+    if not isinstance(config, dict):
+        raise TypeError("expected a mapping with clusters, contexts and users")
+    return config
+
+
 def _named(config: Mapping[str, Any], group: str, kind: str, name: object) -> dict[str, Any]:
     for item in config.get(group) or ():
         if item.get("name") == name:
-            return dict(item[kind])
+            return dict(item[kind] or {})
     if name is None:
         raise ValueError(f"it names no {'current-' * (kind == 'context')}{kind}")
     raise ValueError(f"it has no {kind} named {name!r}")
@@ -239,6 +287,20 @@ def _kubeconfig_tls(
                 names.append(str(target))
             context.load_cert_chain(*names)
     return context
+
+
+def _certificate_files(
+    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]
+) -> CertificateFiles | None:
+    """The files of the client certificate; None where it has none, or their data stand here."""
+    paths = tuple(
+        folder / str(user[name])
+        for name in ("client-certificate", "client-key")
+        if user.get(name) and not user.get(f"{name}-data")
+    )
+    if not paths:
+        return None
+    return CertificateFiles(paths, lambda: _kubeconfig_tls(folder, cluster, user))
 
 
 def _ca_file(folder: Path, cluster: Mapping[str, Any]) -> str:

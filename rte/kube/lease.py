@@ -50,52 +50,58 @@ class Heartbeat:
         self._owners = owners
         self._holder = holder
         self._duration_s = duration_s
-        self._held = False
+        self._acquired = ""
+        self._version = ""
 
     async def renew(self) -> None:
         """Write a fresh ``renewTime``; the Lease is created where it does not exist.
+
+        All fields are written each time: whoever held it before may have given it back meanwhile.
 
         Raises:
             errors.KubeError: it could not be written.
         """
         now = micro_time(datetime.now(UTC))
-        spec: dict[str, Any] = {"renewTime": now}
-        if not self._held:
-            spec |= {
-                "holderIdentity": self._holder,
-                "leaseDurationSeconds": self._duration_s,
-                "acquireTime": now,
-            }
+        self._acquired = self._acquired or now
+        self._version = ""
+        spec = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": self._duration_s,
+            "acquireTime": self._acquired,
+            "renewTime": now,
+        }
         try:
-            await self._client.patch(self._path, {"spec": spec})
+            lease = await self._client.patch(self._path, {"spec": spec})
         except errors.KubeError as error:
-            self._held = False
             if error.status != 404:
                 raise
-            spec |= {
-                "holderIdentity": self._holder,
-                "leaseDurationSeconds": self._duration_s,
-                "acquireTime": now,
-            }
             owners = await self._owners() if self._owners else ()
             metadata = {**self._metadata, "ownerReferences": [dict(owner) for owner in owners]}
-            lease = {"apiVersion": LEASES.api_version, "kind": "Lease"}
-            await self._client.create(
-                self._collection, {**lease, "metadata": metadata, "spec": spec}
+            kind = {"apiVersion": LEASES.api_version, "kind": "Lease"}
+            lease = await self._client.create(
+                self._collection, {**kind, "metadata": metadata, "spec": spec}
             )
-        self._held = True
+        self._version = str((lease.get("metadata") or {}).get("resourceVersion") or "")
 
     async def release(self) -> None:
-        """Say that nobody holds it; nothing to do where it was never held.
+        """Say that nobody holds it; nothing to do where it was never held, or another one has it.
+
+        After a renewal whose answer is not known it is given back whoever has it: another one
+        writes all of it with the next renewal.
 
         Raises:
             errors.KubeError: it could not be written.
         """
-        if self._held:
-            self._held = False
-            await self._client.patch(
-                self._path, {"spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
-            )
+        if not self._acquired:
+            return
+        guard = {"metadata": {"resourceVersion": self._version}} if self._version else {}
+        self._version = self._acquired = ""
+        spec = {"holderIdentity": None, "leaseDurationSeconds": 1}
+        try:
+            await self._client.patch(self._path, {**guard, "spec": spec})
+        except errors.KubeError as error:
+            if error.status not in (404, 409):
+                raise
 
 
 def micro_time(moment: datetime) -> str:

@@ -39,7 +39,7 @@ async def read_configz(
         try:
             return await _ask_kubelet(client, name, address, kubelet_certificate)
         except errors.KubeError as error:
-            reasons.append(f"kubelet: {error}")
+            reasons.append(f"kubelet: {error}{_why_unverified(error, kubelet_certificate)}")
             starting = error.status == 0 and error.reason != UNVERIFIED
     try:
         answer = await client.get(f"{NODES.path(name)}/proxy/configz")
@@ -55,11 +55,17 @@ async def read_configz(
 
 
 def kubelet_address(node: Mapping[str, Any]) -> str:
-    """``https://IP:PORT`` of a node's kubelet; "" while the Node does not tell."""
+    """``https://IP:PORT`` of a node's kubelet; "" while the Node does not tell.
+
+    Of several addresses of a type the first counts: the kubelet puts its ``--node-ip`` there
+    (GetPreferredNodeAddress in pkg/util/node, NodeAddress in pkg/kubelet/nodestatus).
+    """
     status = node.get("status") or {}
     endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     port = endpoint.get("Port")
-    addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or []}
+    addresses: dict[str, str] = {}
+    for item in status.get("addresses") or []:
+        addresses.setdefault(str(item.get("type")), str(item.get("address") or ""))
     host = addresses.get("InternalIP") or addresses.get("ExternalIP")
     if not (host and port):
         return ""
@@ -74,9 +80,19 @@ async def _ask_kubelet(
     if certificate and certificate.is_file():
         trust(tls, str(certificate))
     # Kubelets' certificates name the node; many of them leave out its address.
-    kubelet = replace(access, server=address, tls=tls, server_name=name, proxy="", ca_file="")
+    kubelet = replace(
+        access, server=address, tls=tls, server_name=name, proxy="", ca_file="", certificate=None
+    )
     async with Client(kubelet, timeout_s=5.0, component="rte-agent") as direct:
         return _table(await direct.get("/configz"))
+
+
+def _why_unverified(error: errors.KubeError, certificate: Path | None) -> str:
+    """A file that is mounted alone stays the one that was there when the container was made."""
+    if error.reason != UNVERIFIED or certificate is None or not certificate.is_file():
+        return ""
+    is_replaced = certificate.stat().st_nlink == 0
+    return f" ({certificate} was made anew since: restart this container)" if is_replaced else ""
 
 
 def _table(answer: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rte import errors
 from rte.kube import retry
 from rte.kube.lists import pages
+from rte.model.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
 
 logger = logging.getLogger(__name__)
+
+#: A server tells at least of its version once a minute (bookmarkFrequency in
+#: k8s.io/apiserver/pkg/storage/cacher): a silent one is cut off behind a proxy that keeps us.
+_SILENCE_S = 100.0
+
+#: ``reason`` of lost history where the server's versions are older than ours.
+_RESTORED = "Restored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +50,16 @@ async def watch(
     field_selector: str = "",
     label_selector: str = "",
     session_s: float = 290.0,
-    first_wait_s: float = 0.1,
-    most_wait_s: float = 10.0,
+    waits_s: tuple[float, float] = (0.1, 10.0),
+    silence_s: float = _SILENCE_S,
     paged: bool = False,
 ) -> AsyncGenerator[Event, None]:
     """List, then follow; wrap in ``contextlib.aclosing`` when you may leave the loop.
 
-    Overload, outages and lost history are dealt with here, with back-off. ``session_s`` is how long
-    one watch request lasts (30 % jitter), so that servers may be rebalanced. ``paged``: items of a
-    List come page by page, and ``LISTED`` has none, so that it never lies in memory as a whole.
+    Overload, outages and lost history are dealt with here; ``waits_s`` are the first and the
+    longest wait. ``session_s`` is how long one watch request lasts (30 % jitter), so that servers
+    may be rebalanced; one that is silent for ``silence_s`` is given up. ``paged``: items of a List
+    come page by page, and ``LISTED`` has none, so that it never lies in memory as a whole.
 
     Raises:
         errors.KubeError: the server refuses for good (400, 401, 403, 404, 405, 422): what to do
@@ -62,7 +71,7 @@ async def watch(
         if value
     }
     clock = asyncio.get_running_loop().time
-    failures = 0
+    waits = Backoff(*waits_s, lambda: random.uniform(0.5, 1.0))  # noqa: S311
     version = known = ""
     while True:
         try:
@@ -81,11 +90,11 @@ async def watch(
                 "timeoutSeconds": str(max(1, int(seconds))),
             }
             began = clock()
-            async with aclosing(client.stream(path, params, silence_s=seconds + 30)) as lines:
+            async with aclosing(client.stream(path, params, silence_s=silence_s)) as lines:
                 async for line in lines:
                     event = read_event(line)
-                    version = known = _version(line["object"]) or version
-                    failures = 0
+                    version = known = _later(version, _version(line["object"]))
+                    waits.worked()
                     if event:
                         yield event
             problem = None if clock() - began > 1 else errors.KubeError("the watch ended at once")
@@ -95,15 +104,13 @@ async def watch(
             problem = error
         if problem is None:
             continue
-        failures += 1
-        version, known = _still_good(problem, failures, version, known)
-        if problem.status == 410 and failures == 1:
+        wait_s = waits.failed(problem.retry_after)
+        version, known = _still_good(problem, waits.attempts, version, known)
+        if problem.status == 410 and waits.attempts == 1:
             continue
-        if failures == 1:
+        if waits.attempts == 1:
             logger.warning("watch of %s is interrupted, will reconnect: %s", path, problem)
-        ceiling = min(most_wait_s, first_wait_s * 2 ** min(failures - 1, 16))
-        wait_s = ceiling * random.uniform(0.5, 1.0)  # noqa: S311
-        await asyncio.sleep(max(problem.retry_after, wait_s))
+        await asyncio.sleep(wait_s)
 
 
 async def _list(
@@ -129,7 +136,7 @@ def _still_good(
 ) -> tuple[str, str]:
     """Where to go on, and what a list must not be older than."""
     if problem.status == 410:
-        return "", known  # lost history
+        return "", "" if problem.reason == _RESTORED else known  # lost history
     if problem.status == 504 or failures % 5 == 0:
         return "", ""  # one that the server does not have (yet), or chokes on
     return version, known
@@ -155,6 +162,17 @@ def read_event(line: Any) -> Event | None:
     if kind not in ("ADDED", "MODIFIED", "DELETED"):
         raise errors.KubeError(f"watch: unknown event type {kind!r}")
     return Event(kind, obj)
+
+
+def _later(known: str, told: str) -> str:
+    """The version told, if any is; those of one collection only grow (KEP-5504).
+
+    Raises:
+        errors.KubeError: it is an earlier one: the server was restored from a backup.
+    """
+    if known.isdigit() and told.isdigit() and int(told) < int(known):
+        raise errors.KubeError(f"version {told} after {known}", status=410, reason=_RESTORED)
+    return told or known
 
 
 def _version(obj: Any) -> str:

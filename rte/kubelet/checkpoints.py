@@ -38,7 +38,6 @@ _Key = TypeVar("_Key", str, int)
 MOST_BYTES = 1 << 60
 
 Amount: TypeAlias = Annotated[int, Meta(ge=0, lt=MOST_BYTES)]
-Zone: TypeAlias = Annotated[int, Meta(ge=0, le=bits.MAX_ID)]
 Checksum: TypeAlias = Annotated[int, Meta(ge=0)]
 #: By UID and container.
 ByContainer: TypeAlias = dict[str, dict[str, _T] | None]
@@ -89,7 +88,7 @@ class CPUDocument(Struct, rename="camel", omit_defaults=True):
 class Block(Struct, rename="camel", kw_only=True, frozen=True):
     """A memory block."""
 
-    numa_affinity: tuple[Zone, ...] | None = None
+    numa_affinity: tuple[bits.Id, ...] | None = None
     type: str
     size: Amount
 
@@ -109,7 +108,7 @@ class Row(Struct, rename="camel"):
 
     number_of_assignments: Amount
     memory_map: dict[str, Amounts] | None = None
-    cells: tuple[Zone, ...] | None = None
+    cells: tuple[bits.Id, ...] | None = None
 
 
 class PodBlocks(Struct, rename="camel", omit_defaults=True):

@@ -102,6 +102,15 @@ class PodResources:
         """Close the channel; calls under way fail."""
         await self._channel.close(None)
 
+    async def wait_closed(self) -> None:
+        """Until a connection that stood is closed: the kubelet has ended, most likely."""
+        state = self._channel.get_state()
+        while True:
+            await self._channel.wait_for_state_change(state)
+            before, state = state, self._channel.get_state()
+            if before is grpc.ChannelConnectivity.READY:
+                return
+
     async def list(self) -> tuple[ListedPod, ...]:
         """Every pod with what its app and sidecar containers hold."""
         payload = await self.fetch("List", pb.ListPodResourcesRequest())
@@ -148,7 +157,7 @@ class PodResources:
         ):
             return NotOfferedError(f"{where}: this kubelet does not offer it ({details})")
         if code is grpc.StatusCode.UNAVAILABLE:
-            return errors.KubeletError(f"{where}: no answer, {self._why_unreachable(details)}")
+            return errors.KubeletGoneError(f"{where}: no answer, {self._why_unreachable(details)}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.KubeletError(f"{where}: no answer within {self._timeout_seconds:g} s")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:

@@ -40,7 +40,7 @@ _ATTEMPTS = 20
 
 #: Longest tick of a kernel's file clock: so long may two versions of a file have the same time, and
 #: an inode that was freed by one rename may serve the next.
-_TICK_NS = 10_000_000
+TICK_NS = 10_000_000
 
 _State = TypeVar("_State")
 
@@ -106,7 +106,7 @@ def read_state_files(
     for _ in range(_ATTEMPTS):
         now_ns = time.time_ns()
         allocated, devices, cpu, memory = (
-            new is not None and new == old and new[1] + _TICK_NS < known.read_ns
+            new is not None and new == old and new[1] + TICK_NS < known.read_ns
             for new, old in zip(before, known.signatures, strict=True)
         )
         known = StateFiles(

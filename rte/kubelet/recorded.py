@@ -17,6 +17,7 @@ from rte import errors
 from rte.model import bits
 from rte.model.kubelet import Allocatable, DeviceHolding, ListedContainer, ListedPod
 from rte.model.node import ClaimedDevice, MemoryBlock
+from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,13 +40,13 @@ class Recording:
             errors.ParseError: it is something else.
         """
         try:
-            document = json.loads(text)
+            document = jsontext.load(text, "recorded podresources", budget.FILE)
             told = document["allocatable"]
             return cls(
                 tuple(_pod(item) for item in document["list"]),
                 None if told is None else Allocatable(**_fields(told)),
             )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise errors.ParseError("recorded podresources", text, str(error)) from None
 
     async def list(self) -> tuple[ListedPod, ...]:

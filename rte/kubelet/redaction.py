@@ -14,6 +14,7 @@ import msgspec
 
 from rte import errors
 from rte.kubelet import checkpoints, statefiles
+from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,12 +85,12 @@ class Redaction:
                 uid: self._containers(held) for uid, held in document["entries"].items()
             }
         if document.get("data"):
-            inner = json.loads(document["data"])
+            inner = jsontext.load(document["data"], "data", budget.FILE)
             self._state(inner)
             document["data"] = json.dumps(inner)
 
     def _allocated(self, document: dict[str, Any]) -> None:
-        inner = json.loads(document["data"])
+        inner = jsontext.load(document["data"], "data", budget.FILE)
         for entry in (inner.get("entries") or {}).values():
             if entry and entry.get("ContainerResources"):
                 entry["ContainerResources"] = self._containers(entry["ContainerResources"])
@@ -113,10 +114,10 @@ class Redaction:
 
 def _changed(text: str, what: str, change: Callable[[dict[str, Any]], None]) -> str:
     try:
-        document = json.loads(text)
+        document = jsontext.load(text, what, budget.FILE)
         change(document)
         return json.dumps(_sealed(document))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise errors.ParseError(what, text, str(error)) from None
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
 from rte import errors
 from rte.kubelet import checkpoints
 from rte.model import bits
@@ -23,6 +21,7 @@ from rte.model.kubelet import (
     MemoryManagerState,
 )
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
+from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,13 +36,6 @@ DEVICE_CHECKPOINT = "kubelet_internal_checkpoint"
 #: Stands for "no zone recorded" in the device checkpoint (nodeWithoutTopology in pod_devices.go).
 _NO_ZONE = "-1"
 
-_ENVELOPE_DECODER = msgspec.json.Decoder(checkpoints.Envelope)
-_CPU_DECODER = msgspec.json.Decoder(checkpoints.CPUDocument)
-_MEMORY_DECODER = msgspec.json.Decoder(checkpoints.MemoryDocument)
-_ALLOCATED_DECODER = msgspec.json.Decoder(checkpoints.AllocatedDocument)
-_ALLOCATED_DATA_DECODER = msgspec.json.Decoder(checkpoints.AllocatedData)
-_DEVICE_DECODER = msgspec.json.Decoder(checkpoints.DeviceDocument)
-
 
 def parse_cpu_state(text: str | bytes, what: str = CPU_STATE) -> CPUManagerState:
     """Parse ``cpu_manager_state`` in the formats V2 to V4.
@@ -56,7 +48,7 @@ def parse_cpu_state(text: str | bytes, what: str = CPU_STATE) -> CPUManagerState
         errors.ParseError: not such a file, or its checksum does not hold.
     """
     data = _embedded(text, what)
-    document = _decode(_CPU_DECODER, text if data is None else data, what)
+    document = _decode(checkpoints.CPUDocument, text if data is None else data, what)
     entries = {
         uid: {name: _cpus(cpus, what) for name, cpus in (containers or {}).items()}
         for uid, containers in (document.entries or {}).items()
@@ -81,7 +73,7 @@ def parse_memory_state(text: str | bytes, what: str = MEMORY_STATE) -> MemoryMan
         errors.ParseError: not such a file, or its checksum does not hold.
     """
     data = _embedded(text, what)
-    document = _decode(_MEMORY_DECODER, text if data is None else data, what)
+    document = _decode(checkpoints.MemoryDocument, text if data is None else data, what)
     zones = {}
     for key, row in (document.machine_state or {}).items():
         zone = _zone_key(key, what)
@@ -112,8 +104,8 @@ def parse_allocated_pods(text: str | bytes, what: str = ALLOCATED_PODS) -> Alloc
     Raises:
         errors.ParseError: not such a file, or its checksum does not hold.
     """
-    document = _decode(_ALLOCATED_DECODER, text, what)
-    data = _decode(_ALLOCATED_DATA_DECODER, document.data, what)
+    document = _decode(checkpoints.AllocatedDocument, text, what)
+    data = _decode(checkpoints.AllocatedData, document.data, what)
     _verify(document.checksum, checkpoints.text_checksum(document.data), text, what)
     return AllocatedPods(
         pods={
@@ -131,7 +123,7 @@ def parse_device_checkpoint(text: str | bytes, what: str = DEVICE_CHECKPOINT) ->
     Raises:
         errors.ParseError: not such a file, or its checksum does not hold.
     """
-    document = _decode(_DEVICE_DECODER, text, what)
+    document = _decode(checkpoints.DeviceDocument, text, what)
     data = document.data
     entries: dict[str, dict[str, tuple[DeviceHolding, ...]]] = {}
     for entry in data.pod_device_entries or ():
@@ -154,7 +146,7 @@ _mask = lru_cache(maxsize=1024)(bits.of)
 
 def _embedded(text: str | bytes, what: str) -> str | None:
     """The content of the formats of 1.37; None for an older format."""
-    envelope = _decode(_ENVELOPE_DECODER, text, what)
+    envelope = _decode(checkpoints.Envelope, text, what)
     if not envelope.is_used:
         return None
     _verify(envelope.data_checksum, checkpoints.text_checksum(envelope.data), text, what)
@@ -186,14 +178,15 @@ def _verify(told: int, found: int, text: str | bytes, what: str) -> None:
         )
 
 
-def _decode(decoder: msgspec.json.Decoder[_T], text: str | bytes, what: str) -> _T:
+def _decode(kind: type[_T], text: str | bytes, what: str) -> _T:
     if not text.strip():
         raise errors.ParseError(what, text, "empty")
     try:
         # The decoder passes over what it does not look at, so over damaged keys too.
-        return decoder.decode(text if isinstance(text, str) else text.decode())
-    except (ValueError, RecursionError) as error:
+        whole = text if isinstance(text, str) else text.decode()
+    except UnicodeDecodeError as error:
         raise errors.ParseError(what, text, str(error)) from error
+    return jsontext.decode(whole, kind, what, budget.FILE)
 
 
 def _device_zones(

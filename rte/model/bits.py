@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from msgspec import Meta
 
 from rte import errors
 
@@ -21,6 +23,8 @@ ZoneSet: TypeAlias = int
 
 #: Largest id that a list may name; a guard against ``0-4000000000`` in a damaged file.
 MAX_ID = 65535
+#: An id of somebody's document.
+Id: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_ID)]
 
 #: Binary digits to their values.
 _DIGITS = bytes.maketrans(b"01", b"\0\1")

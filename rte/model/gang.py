@@ -8,13 +8,13 @@ types (k8s.io/api scheduling/v1alpha1 of 1.35, v1alpha2 of 1.36, v1beta1 of 1.37
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rte import errors
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: scheduler-plugins' labels, the present one and the one of its beginnings.
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _KOORDINATOR = "gang.scheduling.koordinator.sh/"
+#: All sources count in 32 bits.
+_MOST = 2**31 - 1
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(ms|h|m|s)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
@@ -182,10 +184,7 @@ def _koordinated(
     key: GangKey, annotations: Mapping[str, Any], *, min_count: int, timeout_s: float | None
 ) -> Gang:
     text = str(annotations.get(f"{_KOORDINATOR}groups") or "[]")
-    try:
-        groups = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise errors.ParseError(f"{_KOORDINATOR}groups", text, f"not JSON: {error}") from None
+    groups = jsontext.load(text, f"{_KOORDINATOR}groups")
     if not isinstance(groups, list) or not all(isinstance(each, str) for each in groups):
         raise errors.ParseError(f"{_KOORDINATOR}groups", text, "expected a list of names")
     policy = annotations.get(f"{_KOORDINATOR}match-policy") or "once-satisfied"
@@ -216,8 +215,9 @@ def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:
 
 def _count(value: object, what: str) -> int:
     text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise errors.ParseError(what, value, "expected a number of 1 or more")
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_MOST))
+    if isinstance(value, bool) or not is_number or not 1 <= int(text) <= _MOST:
+        raise errors.ParseError(what, value, f"expected a number of 1 to {_MOST}")
     return int(text)
 
 

@@ -210,6 +210,7 @@ class NodePod:
         terminal: phase Succeeded or Failed, or known to be deleted.
         admitted: the kubelet has reported on it (startTime) and did not refuse it; the admission
             marker for kubelets that keep no ``allocated_pods_state``.
+        is_mirror: the API shows a mirror pod, which stands for a static one.
     """
 
     uid: str
@@ -217,3 +218,4 @@ class NodePod:
     name: str
     terminal: bool = False
     admitted: bool = True
+    is_mirror: bool = False

@@ -26,7 +26,7 @@ class CPU(Struct, frozen=True):
         l3: id of the level-3 cache group (unique over the machine), None where sysfs tells none.
         siblings: CPUs of the same core, itself included; only itself where SMT is off.
         online: False for a CPU that is present but off-line (its other ids may be unknown: -1).
-        kind: ``performance`` or ``efficiency`` on hybrid machines, else ``""``.
+        kind: ``performance``, ``efficiency`` or ``low-power`` on hybrid machines, else ``""``.
         core_id: what the kernel says, if that is not ``core``; it may repeat within a socket.
         package_id: what the kernel says, if that is not ``socket``; it may be -1 (not told) or
             repeat. cAdvisor, thus the kubelet, goes by these two.

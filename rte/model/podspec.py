@@ -161,13 +161,14 @@ def _complete_stanza(
 
 def _together(parts: Sequence[tuple[ContainerKind, Mapping[str, int]]]) -> dict[str, int]:
     """What containers, given in admission order, come to at their peak (KEP-753): app containers
-    and sidecars together, or an ordinary init container with the sidecars before it.
+    and sidecars together, or an ordinary init container with the sidecars before it. Sums beyond
+    int64 are capped.
     """
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for kind, amounts in parts:
         for name, amount in amounts.items():
-            total = running.get(name, 0) + amount
+            total = quantity.capped(running.get(name, 0) + amount)
             peak[name] = max(peak.get(name, 0), total)
             if kind is not ContainerKind.INIT:
                 running[name] = total

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rte import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 _SUFFIX = {
     "": Decimal(1),
@@ -29,12 +33,12 @@ _SUFFIX = {
 _FORM = re.compile(
     r"([+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40}))(?:[eE]([+-]?\d{1,3})|([a-zA-Z]{0,2}))", re.ASCII
 )
-_MAX = 2**63 - 1
+#: What Kubernetes' 64-bit amounts end at.
+MOST = 2**63 - 1
 #: Units of :func:`parse_nano` in one.
 NANO = 10**9
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str | int, *, scale: int = 1) -> int:
     """Parse a quantity times ``scale``, rounded up (away from zero), as the API machinery does.
 
@@ -43,9 +47,17 @@ def parse(text: str | int, *, scale: int = 1) -> int:
     Raises:
         errors.ParseError: text outside the format.
     """
+    try:
+        return _parse(text, scale)
+    except TypeError:  # a list or an object of somebody's JSON
+        raise errors.ParseError("quantity", text) from None
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str | int, scale: int) -> int:
     value = _decimal(text) * scale
-    whole = int(abs(value).to_integral_value(ROUND_CEILING)) if abs(value) < 1 << 70 else _MAX
-    return min(whole, _MAX) if value >= 0 else -min(whole, _MAX)
+    whole = int(abs(value).to_integral_value(ROUND_CEILING)) if abs(value) < 1 << 70 else MOST
+    return min(whole, MOST) if value >= 0 else -min(whole, MOST)
 
 
 @lru_cache(maxsize=4096)
@@ -59,12 +71,31 @@ def parse_nano(text: str | int) -> int:
         errors.ParseError: text outside the format.
     """
     value = _decimal(text)
-    if abs(value) > _MAX and str(text).endswith("i"):
-        return _MAX * NANO if value > 0 else -_MAX * NANO
+    if abs(value) > MOST and str(text).endswith("i"):
+        return MOST * NANO if value > 0 else -MOST * NANO
     with localcontext() as exact:
         exact.prec = 1200
         whole = int(abs(value * NANO).to_integral_value(ROUND_CEILING))
     return whole if value >= 0 else -whole
+
+
+def capped(amount: int) -> int:
+    """A sum, a difference or a multiple of amounts, which ends at 64 bits as one amount does."""
+    return max(-MOST, min(amount, MOST))
+
+
+def add(amounts: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add amounts by name; a sum beyond int64 is capped, as one amount is."""
+    for name, amount in more.items():
+        amounts[name] = capped(amounts.get(name, 0) + amount)
+
+
+def total(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Amounts added up by name, as by :func:`add`."""
+    amounts: dict[str, int] = {}
+    for part in parts:
+        add(amounts, part)
+    return amounts
 
 
 def format_nano(nano: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.model import quantity
 from rte.model.pod import ContainerKind
 
 if TYPE_CHECKING:
@@ -15,17 +16,16 @@ def totals_of(pod: Pod) -> dict[str, int]:
 
     The rule of k8s.io/component-helpers/resource.PodRequests (KEP-753, KEP-2837): sidecars run
     beside what comes after them, ordinary init containers one at a time; the pod-level stanza
-    replaces the sum; overhead comes on top.
+    replaces the sum; overhead comes on top. Sums beyond int64 are capped.
     """
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in pod.containers:
         if container.kind is ContainerKind.INIT:
-            for name, amount in container.requests.items():
-                peak[name] = max(peak.get(name, 0), running.get(name, 0) + amount)
+            beside = quantity.total([running, container.requests])
+            peak |= {name: max(peak.get(name, 0), beside[name]) for name in container.requests}
             continue
-        for name, amount in container.requests.items():
-            running[name] = running.get(name, 0) + amount
+        quantity.add(running, container.requests)
         if container.kind is ContainerKind.SIDECAR:
             for name, amount in running.items():
                 peak[name] = max(peak.get(name, 0), amount)
@@ -36,7 +36,6 @@ def totals_of(pod: Pod) -> dict[str, int]:
         for name, amount in (pod.pod_requests or {}).items()
         if name in ("cpu", "memory") or name.startswith("hugepages-")
     )
-    for name, amount in pod.overhead.items():
-        total[name] = total.get(name, 0) + amount
+    quantity.add(total, pod.overhead)
     total["pods"] = 1
     return {name: amount for name, amount in sorted(total.items()) if amount}

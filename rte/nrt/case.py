@@ -21,6 +21,7 @@ from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.nrt import node_state
 from rte.placement.drift import Case, Meanwhile, Outcome, Part, Prediction, Result
 from rte.placement.drift.parts import CPUS, MEMORY
+from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from rte.model.node import NodeState
@@ -147,15 +148,12 @@ def decode(text: str | bytes) -> CaseFile:
     Raises:
         errors.ParseError: it is no case file, or one of another version.
     """
-    try:
-        version = msgspec.json.decode(text, type=_Version).rte_case
-        if version != VERSION:
-            raise errors.ParseError(
-                "case file", version, f"this program reads version {VERSION}; use a newer release"
-            )
-        document = msgspec.json.decode(text, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise errors.ParseError("case file", text, str(error)) from None
+    version = jsontext.decode(text, _Version, "case file", budget.FILE).rte_case
+    if version != VERSION:
+        raise errors.ParseError(
+            "case file", version, f"this program reads version {VERSION}; use a newer release"
+        )
+    document = jsontext.decode(text, _Document, "case file", budget.FILE)
     before = node_state.decode(bytes(document.before).decode())
     between = document.between
     return CaseFile(

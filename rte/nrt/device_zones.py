@@ -13,8 +13,11 @@ import msgspec
 import orjson
 
 from rte import errors
+from rte.model import bits
 from rte.model.machine import PCIZones
 from rte.model.node import ClaimedDevice
+from rte.reader import jsontext
+from rte.reader.budget import Int64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +40,9 @@ class DeviceZones:
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    version: int
-    pcie_roots: dict[str, int | None] = {}
-    pci_functions: dict[str, int] = {}
+    version: Int64
+    pcie_roots: dict[str, bits.Id | None] = {}
+    pci_functions: dict[str, bits.Id] = {}
     claimed: dict[str, dict[str, list[tuple[str, str, str, str, str]]]] = {}
 
 
@@ -69,10 +72,7 @@ def decode(text: str) -> DeviceZones:
     Raises:
         errors.ParseError: not this format, or another version.
     """
-    try:
-        document = msgspec.json.decode(text, type=_Document)
-    except (msgspec.DecodeError, TypeError, UnicodeEncodeError) as error:
-        raise errors.ParseError("device-zones", text, str(error)) from error
+    document = jsontext.decode(text, _Document, "device-zones")
     if document.version != VERSION:
         raise errors.ParseError(
             "device-zones",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rte.nrt import policies
 from rte.placement.foreign import zones
+from rte.placement.kubelet import rules
 from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def zone_table(decoded: NRT) -> zones.ZoneTable:
 
 
 def _max_zones(decoded: NRT) -> int:
-    found = zones.DEFAULT_MAX_ZONES
+    found = rules.DEFAULT_MAX_ZONES
     for name, value in decoded.attributes:
         digits = value.removeprefix("+")
         if name == policies.MAX_ZONES_ATTRIBUTE and digits.isascii() and digits.isdigit():

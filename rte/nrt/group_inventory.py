@@ -18,6 +18,8 @@ from rte import errors
 from rte.accounting import zone_resources
 from rte.model import bits, quantity
 from rte.placement.groups.inventory import GPU, NIC, Core, Device, Inventory
+from rte.reader import jsontext
+from rte.reader.budget import Int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,21 +47,21 @@ class Published:
 
 class _GPU(msgspec.Struct):
     address: str
-    zone: int | None = None
-    path: int = 0
+    zone: bits.Id | None = None
+    path: bits.Id = 0
     model: str = ""
-    memory_gib: int = msgspec.field(default=0, name="memoryGiB")
+    memory_gib: Int64 = msgspec.field(default=0, name="memoryGiB")
     uuid: str = ""
-    index: int | None = None
+    index: Int64 | None = None
 
 
 class _NIC(msgspec.Struct, rename="camel"):
     address: str
-    zone: int | None = None
-    path: int = 0
+    zone: bits.Id | None = None
+    path: bits.Id = 0
     name: str = ""
     mac: str = ""
-    mbps: int | None = None
+    mbps: Int64 | None = None
     link: str = ""
     pf: str | None = None
     rdma: str = ""
@@ -67,15 +69,15 @@ class _NIC(msgspec.Struct, rename="camel"):
 
 class _Reserved(msgspec.Struct):
     cpus: str = ""
-    hugepages: dict[str, int] = {}
+    hugepages: dict[str, Int64] = {}
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    version: int
+    version: Int64
     generation: str = ""
     cpu_arch: str = ""
-    zones: dict[int, dict[str, int]] = {}
-    cores: dict[int, str] = {}
+    zones: dict[bits.Id, dict[str, Int64]] = {}
+    cores: dict[bits.Id, str] = {}
     paths: list[list[str]] = []
     gpus: list[_GPU] = []
     nics: list[_NIC] = []
@@ -130,10 +132,10 @@ def decode(text: str) -> Published:
         errors.ParseError: not this format, or another version.
     """
     try:
-        document = msgspec.json.decode(text, type=_Document)
+        document = jsontext.decode(text, _Document, "inventory")
         if document.version == VERSION:
             return Published(inventory=_inventory(document), cpu_arch=document.cpu_arch)
-    except (msgspec.DecodeError, IndexError, TypeError, UnicodeEncodeError) as error:
+    except IndexError as error:
         raise errors.ParseError("inventory", text, str(error)) from error
     raise errors.ParseError(
         "inventory",
@@ -278,11 +280,15 @@ def _address(device: _GPU | _NIC) -> str:
 
 
 def _inventory(document: _Document) -> Inventory:
-    cores = [
-        Core(tuple(bits.members(bits.parse_list(siblings))), zone)
-        for zone, listed in document.cores.items()
-        for siblings in listed.split()
-    ]
+    cores: list[Core] = []
+    known = 0
+    for zone, listed in document.cores.items():
+        for siblings in listed.split():
+            cpus = bits.parse_list(siblings)
+            if cpus & known:
+                raise errors.ParseError("inventory", siblings, "a CPU is of two cores")
+            known |= cpus
+            cores.append(Core(tuple(bits.members(cpus)), zone))
     paths = [tuple(path) for path in document.paths]
     return Inventory(
         pages=document.zones,

@@ -14,6 +14,7 @@ import orjson
 from rte.accounting.topology import kubelet_topology
 from rte.model import bits
 from rte.model.node import PodRef
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +102,7 @@ def _pod_cpu_allocs(
 def holders(annotations: Mapping[str, str]) -> tuple[PodRef, ...]:
     """The pods that ``pod-cpu-allocs`` names; none where it is absent or malformed."""
     try:
-        allocs = orjson.loads(annotations.get(POD_CPU_ALLOCS) or "null") or []
+        allocs = jsontext.load(annotations.get(POD_CPU_ALLOCS) or "null", POD_CPU_ALLOCS) or []
         return tuple(
             PodRef(uid=item["uid"], namespace=item["namespace"], name=item["name"], exclusive=True)
             for item in allocs

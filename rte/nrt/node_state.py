@@ -9,12 +9,13 @@ among the devices of one resource with the same zone set.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import orjson
 from msgspec import structs
 
 from rte import errors
@@ -32,9 +33,11 @@ from rte.model.node import (
     ZoneInfo,
     ZoneMemory,
 )
+from rte.nrt import runs, schema
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rte.model.bits import Mask, ZoneSet
 
@@ -43,142 +46,55 @@ VERSION = 1
 
 #: Keys of the columns of the CPU table, in the order of CPUInfo.
 _COLUMNS = ("cpu", "core", "socket", "zone", "uncore")
-_RUN = re.compile(r"(-?\d{1,9})(?:-(\d{1,9})|x(\d{1,9}))?", re.ASCII)
-#: Attributes of KubeletConfig that are plain values, by JSON key.
-_CONFIG_KEYS = {
-    "topologyManagerPolicy": "topology_policy",
-    "topologyManagerScope": "topology_scope",
-    "topologyManagerPolicyOptions": "topology_options",
-    "cpuManagerPolicy": "cpu_policy",
-    "cpuManagerPolicyOptions": "cpu_options",
-    "cpuReservationMilli": "cpu_reservation_milli",
-    "memoryManagerPolicy": "memory_policy",
-    "nodeReserved": "node_reserved",
-    "featureGates": "feature_gates",
-    "maxPods": "max_pods",
-    "source": "source",
-}
+#: Devices of a node, and how often its containers hold one (init containers share theirs).
+_MOST_DEVICES, _MOST_HELD = bits.MAX_ID, 4 * bits.MAX_ID
+#: In front of the number of a name in ``names``.
+_NUMBERED = "#"
 
 
-# The document's schema; what a later release adds is passed over.
-
-#: What other programs keep in a machine word must fit into one.
-_Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-
-
-class _Config(msgspec.Struct, rename="camel"):
-    topology_manager_policy: str
-    topology_manager_scope: str
-    topology_manager_policy_options: dict[str, str]
-    cpu_manager_policy: str
-    cpu_manager_policy_options: dict[str, str]
-    cpu_reservation_milli: _Int
-    memory_manager_policy: str
-    node_reserved: dict[str, _Int]
-    feature_gates: dict[str, bool]
-    max_pods: _Int
-    reserved_memory: dict[str, dict[str, _Int]]
-    reserved_cpus: str | None = msgspec.field(name="reservedCPUs")
-    source: str = ""
-
-
-class _Zone(msgspec.Struct):
-    id: _Int
-    memory: _Int
-    hugepages: dict[str, _Int]
-    distances: str
-
-
-class _Topology(msgspec.Struct, rename="camel"):
-    cpu: str
-    core: str
-    socket: str
-    zone: str
-    uncore: str
-    zones: list[_Zone]
-    sockets: _Int
-    uncore_reported: bool
-
-
-class _Row(msgspec.Struct):
-    assignments: _Int
-    group: str
-    amounts: dict[str, tuple[_Int, _Int, _Int, _Int, _Int]]
-
-
-class _Class(msgspec.Struct):
-    zones: str | None
-    total: _Int
-    healthy: _Int
-    unhealthy: str = ""
-
-
-class _Pool(msgspec.Struct):
-    complete: bool
-    classes: list[_Class]
-
-
-class _Held(msgspec.Struct):
-    cpus: str = ""
-    memory: list[tuple[str, str, _Int]] = []
-    devices: dict[str, list[tuple[_Int, str]]] = {}
-
-
-class _Versioned(msgspec.Struct):
-    version: _Int
-
-
-class _Document(_Versioned, rename="camel"):
-    kubelet: str
-    epoch: str
-    synced: bool
-    config: msgspec.Raw
-    topology: msgspec.Raw
-    reserved: str
-    shared: str
-    memory: dict[str, _Row]
-    devices: dict[str, _Pool]
-    admitted: list[str]
-    holdings: dict[str, dict[str, _Held]]
-    pod_holdings: dict[str, _Held] = {}
-
-
-_DECODER = msgspec.json.Decoder(_Document)
-_CONFIG_DECODER = msgspec.json.Decoder(_Config)
-_TOPOLOGY_DECODER = msgspec.json.Decoder(_Topology)
-_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
-
-
-def encode(state: NodeState) -> str:
+def encode(state: NodeState, *, short: bool = False) -> str:
     """The annotation's text; equal states give equal text.
+
+    Args:
+        state: of the node.
+        short: what containers hold names a resource by its number (``#3``) in the list ``names``.
+            Releases without that list refuse such a text, so it is for what is too long otherwise.
 
     Raises:
         errors.InconsistentStateError: a container holds devices that their pool does not have.
     """
     classes = {name: _device_classes(pool) for name, pool in state.devices.items()}
-    places = {name: _device_places(groups) for name, groups in classes.items()}
-    document = {
-        "version": VERSION,
-        "kubelet": state.kubelet_version,
-        "epoch": state.epoch,
-        "synced": state.synced,
-        "config": _encode_config(state.config),
-        "topology": _encode_topology(state.topology),
-        "reserved": bits.format_list(state.reserved),
-        "shared": bits.format_list(state.shared),
-        "memory": {str(zone): _encode_row(row) for zone, row in state.memory.items()},
-        "devices": _encode_devices(state, classes),
-        "admitted": sorted(state.admitted),
-        "holdings": {
+    names = sorted(state.devices) if short else []
+    keys = {name: f"{_NUMBERED}{number}" for number, name in enumerate(names)}
+    places = {
+        name: (keys.get(name, name), _device_places(groups)) for name, groups in classes.items()
+    }
+    document = schema.StateDocument(
+        version=VERSION,
+        kubelet=state.kubelet_version,
+        epoch=state.epoch,
+        synced=state.synced,
+        config=_dump(_encode_config(state.config)),
+        topology=_dump(_encode_topology(state.topology)),
+        reserved=bits.format_list(state.reserved),
+        shared=bits.format_list(state.shared),
+        memory={str(zone): _encode_row(row) for zone, row in state.memory.items()},
+        devices=_encode_devices(state, classes),
+        admitted=sorted(state.admitted),
+        holdings={
             uid: {name: _encode_holding(held, places) for name, held in containers.items()}
             for uid, containers in state.holdings.items()
         },
-    }
-    if state.pod_holdings:
-        document["podHoldings"] = {
+        pod_holdings={
             uid: _encode_holding(held, places) for uid, held in state.pod_holdings.items()
-        }
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS).decode()
+        },
+        names=names,
+    )
+    return bytes(_dump(document)).decode()
+
+
+def _dump(document: msgspec.Struct) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document, order="sorted"))
 
 
 def decode(text: str) -> NodeState:
@@ -189,7 +105,15 @@ def decode(text: str) -> NodeState:
     """
     document = _read(text)
     topology = _topology(bytes(document.topology))
-    pools = {name: _decode_pool(pool, name) for name, pool in document.devices.items()}
+    total = sum(row.total for pool in document.devices.values() for row in pool.classes)
+    if total > _MOST_DEVICES:
+        limit = f"{_MOST_DEVICES} devices"
+        raise errors.MalformedError("node-state devices", total, f"more than {limit}", limit=limit)
+    holder = _Holder(
+        topology,
+        {name: _decode_pool(pool, name) for name, pool in document.devices.items()},
+        document.names,
+    )
     cpus = topology.all_cpus
     return NodeState(
         topology=topology,
@@ -203,38 +127,28 @@ def decode(text: str) -> NodeState:
             _zone_id(name, topology): _decode_row(row, topology)
             for name, row in document.memory.items()
         },
-        devices={name: pool for name, (pool, _) in pools.items()},
+        devices={name: pool for name, (pool, _) in holder.pools.items()},
         admitted=frozenset(document.admitted),
         holdings={
-            uid: {name: _decode_holding(held, topology, pools) for name, held in containers.items()}
+            uid: {name: holder.decode(held) for name, held in containers.items()}
             for uid, containers in document.holdings.items()
         },
-        pod_holdings={
-            uid: _decode_holding(held, topology, pools)
-            for uid, held in document.pod_holdings.items()
-        },
+        pod_holdings={uid: holder.decode(held) for uid, held in document.pod_holdings.items()},
     )
 
 
-_NOT_READ = (msgspec.DecodeError, TypeError, UnicodeEncodeError, RecursionError)
-
-
-def _read(text: str) -> _Document:
+def _read(text: str) -> schema.StateDocument:
     try:
-        document = _DECODER.decode(text)
-    except _NOT_READ as error:
-        _check_version(text)  # another one may be of any other shape
-        raise errors.ParseError("node-state", text, str(error)) from error
-    _check_version(text, document.version)
+        document = jsontext.decode(text, schema.StateDocument, "node-state")
+    except errors.MalformedError:
+        with suppress(errors.MalformedError):  # another version may be of any other shape
+            _check_version(jsontext.decode(text, schema.VersionedDocument, "node-state").version)
+        raise
+    _check_version(document.version)
     return document
 
 
-def _check_version(text: str, version: int | None = None) -> None:
-    if version is None:
-        try:
-            version = _VERSION_DECODER.decode(text).version
-        except _NOT_READ:
-            return
+def _check_version(version: int) -> None:
     if version != VERSION:
         raise errors.ParseError(
             "node-state", version, f"this program reads version {VERSION}; use the same release"
@@ -244,43 +158,33 @@ def _check_version(text: str, version: int | None = None) -> None:
 # Configuration
 
 
-def _encode_config(config: KubeletConfig) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    for key, attribute in _CONFIG_KEYS.items():
-        value = getattr(config, attribute)
-        document[key] = value if isinstance(value, str | int) else dict(value)
-    explicit = config.reserved_cpus
-    document["reservedCPUs"] = None if explicit is None else bits.format_list(explicit)
-    document["reservedMemory"] = {
-        str(zone): dict(amounts) for zone, amounts in config.reserved_memory.items()
+def _encode_config(config: KubeletConfig) -> schema.ConfigDocument:
+    plain: dict[str, Any] = {
+        name: getattr(config, name) for name in schema.ConfigDocument.__struct_fields__
     }
-    return document
+    explicit = config.reserved_cpus
+    fields: dict[str, Any] = {
+        key: dict(it) if isinstance(it, Mapping) else it for key, it in plain.items()
+    }
+    fields["reserved_cpus"] = None if explicit is None else bits.format_list(explicit)
+    fields["reserved_memory"] = {str(zone): dict(it) for zone, it in config.reserved_memory.items()}
+    fields["source"] = str(config.source)
+    return schema.ConfigDocument(**fields)
 
 
 @lru_cache(maxsize=256)
 def _config(text: bytes) -> KubeletConfig:
     """Shared by all nodes that are configured alike."""
-    try:
-        document = _CONFIG_DECODER.decode(text)
-    except _NOT_READ as error:
-        raise errors.ParseError("node-state config", text, str(error)) from error
+    document = jsontext.decode(text, schema.ConfigDocument, "node-state config")
     explicit = document.reserved_cpus
+    memory = document.reserved_memory.items()
     return KubeletConfig(
-        topology_policy=document.topology_manager_policy,
-        topology_scope=document.topology_manager_scope,
-        topology_options=document.topology_manager_policy_options,
-        cpu_policy=document.cpu_manager_policy,
-        cpu_options=document.cpu_manager_policy_options,
-        reserved_cpus=None if explicit is None else _parse_set(explicit),
-        cpu_reservation_milli=document.cpu_reservation_milli,
-        memory_policy=document.memory_manager_policy,
-        reserved_memory={
-            _number(zone, "zone id"): amounts for zone, amounts in document.reserved_memory.items()
-        },
-        node_reserved=document.node_reserved,
-        feature_gates=document.feature_gates,
-        max_pods=document.max_pods,
-        source=_decode_source(document.source),
+        **structs.asdict(document)
+        | {
+            "reserved_cpus": None if explicit is None else _parse_set(explicit),
+            "reserved_memory": {_number(zone, "zone id"): amounts for zone, amounts in memory},
+            "source": _decode_source(document.source),
+        }
     )
 
 
@@ -295,32 +199,30 @@ def _decode_source(text: str) -> ConfigSource:
 # Topology
 
 
-def _encode_topology(topology: Topology) -> dict[str, Any]:
+def _encode_topology(topology: Topology) -> schema.TopologyDocument:
     rows = map(structs.astuple, topology.cpus)
     columns = zip(*rows, strict=True) if topology.cpus else [()] * len(_COLUMNS)
-    return {
-        **dict(zip(_COLUMNS, map(_encode_runs, columns), strict=True)),
-        "sockets": topology.sockets,
-        "uncoreReported": topology.uncore_reported,
-        "zones": [
-            {
-                "id": zone.id,
-                "memory": zone.memory_bytes,
-                "hugepages": {str(size): number for size, number in zone.hugepages.items()},
-                "distances": _encode_runs(zone.distances),
-            }
+    texts: dict[str, Any] = dict(zip(_COLUMNS, map(runs.encode, columns), strict=True))
+    return schema.TopologyDocument(
+        **texts,
+        zones=[
+            schema.ZoneDocument(
+                id=zone.id,
+                memory=zone.memory_bytes,
+                hugepages={str(size): number for size, number in zone.hugepages.items()},
+                distances=runs.encode(zone.distances),
+            )
             for zone in topology.zones
         ],
-    }
+        sockets=topology.sockets,
+        uncore_reported=topology.uncore_reported,
+    )
 
 
 @lru_cache(maxsize=256)
 def _topology(text: bytes) -> Topology:
     """Shared by all nodes of one hardware type, which a scheduler has many of."""
-    try:
-        document = _TOPOLOGY_DECODER.decode(text)
-    except _NOT_READ as error:
-        raise errors.ParseError("node-state topology", text, str(error)) from error
+    document = jsontext.decode(text, schema.TopologyDocument, "node-state topology")
     return Topology(
         cpus=_decode_cpus(*(getattr(document, name) for name in _COLUMNS)),
         zones=tuple(map(_decode_zone, document.zones)),
@@ -332,81 +234,42 @@ def _topology(text: bytes) -> Topology:
 @lru_cache(maxsize=256)
 def _decode_cpus(*columns: str) -> tuple[CPUInfo, ...]:
     """Shared by all nodes of one hardware type, which a scheduler has many of."""
-    numbers = [_decode_runs(column) for column in columns]
+    numbers = [runs.decode(column, schema.MOST_CPUS) for column in columns]
     if len({len(column) for column in numbers}) != 1:
         raise errors.ParseError("node-state topology", columns[0], "columns of different length")
-    if any(cpu < 0 for cpu in numbers[0]) or list(numbers[0]) != sorted(set(numbers[0])):
+    if any(not 0 <= cpu <= bits.MAX_ID for cpu in numbers[0]) or list(numbers[0]) != sorted(
+        set(numbers[0])
+    ):
         raise errors.ParseError("node-state topology", columns[0], "CPU ids do not ascend")
     return tuple(map(CPUInfo, *numbers))
 
 
-def _decode_zone(document: _Zone) -> ZoneInfo:
-    if not 0 <= document.id <= bits.MAX_ID:
-        raise errors.ParseError("node-state topology", document.id, "zone id out of range")
+def _decode_zone(document: schema.ZoneDocument) -> ZoneInfo:
     return ZoneInfo(
         id=document.id,
         memory_bytes=document.memory,
         hugepages={
             _number(size, "page size"): number for size, number in document.hugepages.items()
         },
-        distances=_decode_runs(document.distances),
+        distances=runs.decode(document.distances, schema.MOST_ZONES),
     )
-
-
-@lru_cache(maxsize=1024)
-def _encode_runs(values: tuple[int, ...]) -> str:
-    parts: list[str] = []
-    ends = (*values[1:], None, None)
-    first = 0
-    while first < len(values):
-        value = values[first]
-        last = first
-        if ends[first] == value:
-            while ends[last] == value:
-                last += 1
-            parts.append(f"{value}x{last - first + 1}")
-        else:
-            # Up to the number before one that repeats.
-            while value >= 0 and ends[last] == values[last] + 1 != ends[last + 1]:
-                last += 1
-            parts.append(str(value) if last == first else f"{value}-{values[last]}")
-        first = last + 1
-    return ",".join(parts)
-
-
-@lru_cache(maxsize=1024)
-def _decode_runs(text: str) -> tuple[int, ...]:
-    values: list[int] = []
-    for part in text.split(",") if text else ():
-        match = _RUN.fullmatch(part)
-        if match is None:
-            raise errors.ParseError("node-state runs", text)
-        first = int(match[1])
-        last = int(match[2]) if match[2] else first
-        count = int(match[3]) if match[3] else 1
-        if last < first or last - first > bits.MAX_ID or count > bits.MAX_ID + 1:
-            raise errors.ParseError("node-state runs", text, "run out of range")
-        values += [first] * count if match[3] else range(first, last + 1)
-        if len(values) > bits.MAX_ID + 1:
-            raise errors.ParseError("node-state runs", text, "too many values")
-    return tuple(values)
 
 
 # Memory
 
 
-def _encode_row(row: ZoneMemory) -> dict[str, Any]:
-    return {
-        "assignments": row.assignments,
-        "group": bits.format_list(row.group),
-        "amounts": {
-            name: [a.total, a.system_reserved, a.allocatable, a.reserved, a.free]
+def _encode_row(row: ZoneMemory) -> schema.RowDocument:
+    return schema.RowDocument(
+        row.assignments,
+        bits.format_list(row.group),
+        {
+            name: (a.total, a.system_reserved, a.allocatable, a.reserved, a.free)
             for name, a in row.amounts.items()
         },
-    }
+    )
 
 
-def _decode_row(document: _Row, topology: Topology) -> ZoneMemory:
+def _decode_row(document: schema.RowDocument, topology: Topology) -> ZoneMemory:
     return ZoneMemory(
         assignments=document.assignments,
         group=_subset(document.group, topology.zone_mask, "group"),
@@ -445,28 +308,38 @@ def _device_places(classes: _Classes) -> _Places:
     }
 
 
-def _encode_devices(state: NodeState, classes: Mapping[str, _Classes]) -> dict[str, Any]:
+def _encode_devices(
+    state: NodeState, classes: Mapping[str, _Classes]
+) -> dict[str, schema.PoolDocument]:
     held: dict[str, Mask] = {}
     for containers in state.holdings.values():
         for holding in containers.values():
             for name, mask in holding.devices.items():
                 held[name] = held.get(name, 0) | mask
-    document: dict[str, Any] = {}
-    for name, pool in state.devices.items():
-        free = pool.healthy & ~held.get(name, 0)
-        rows: list[dict[str, Any]] = []
-        for zones, positions in classes[name].items():
-            row: dict[str, Any] = {
-                "zones": None if zones is None else bits.format_list(zones),
-                "total": len(positions),
-                "healthy": sum(pool.healthy >> position & 1 for position in positions),
-                "free": sum(free >> position & 1 for position in positions),
-            }
-            if row["healthy"] != row["total"]:
-                row["unhealthy"] = _numbers(~pool.healthy, positions)
-            rows.append(row)
-        document[name] = {"complete": pool.complete, "classes": rows}
-    return document
+    return {
+        name: schema.PoolDocument(
+            pool.complete,
+            [
+                _encode_class(zones, positions, pool.healthy, held.get(name, 0))
+                for zones, positions in classes[name].items()
+            ],
+        )
+        for name, pool in state.devices.items()
+    }
+
+
+def _encode_class(
+    zones: ZoneSet | None, positions: Sequence[int], healthy: Mask, held: Mask
+) -> schema.ClassDocument:
+    members = bits.of(positions)
+    well = (healthy & members).bit_count()
+    return schema.ClassDocument(
+        zones=None if zones is None else bits.format_list(zones),
+        total=len(positions),
+        healthy=well,
+        free=(healthy & members & ~held).bit_count(),
+        unhealthy="" if well == len(positions) else _numbers(~healthy, positions),
+    )
 
 
 def _numbers(mask: Mask, positions: Sequence[int]) -> str:
@@ -476,30 +349,31 @@ def _numbers(mask: Mask, positions: Sequence[int]) -> str:
     )
 
 
-def _decode_pool(document: _Pool, resource: str) -> tuple[DevicePool, list[list[int]]]:
+def _decode_pool(
+    document: schema.PoolDocument, resource: str
+) -> tuple[DevicePool, list[list[int]]]:
     """A pool with made-up names, and per class the positions of its devices."""
     devices: list[tuple[str, ZoneSet | None, bool, int, int]] = []
     what = f"node-state devices of {resource}"
     for index, row in enumerate(document.classes):
         zones = None if row.zones is None else _parse_set(row.zones)
-        if not 0 <= row.total <= bits.MAX_ID:
-            raise errors.ParseError(what, row.total, "out of range")
         unhealthy = _subset(row.unhealthy, (1 << row.total) - 1, "unhealthy")
         if row.total - unhealthy.bit_count() != row.healthy:
             raise errors.ParseError(what, row.healthy, "healthy count")
+        sick = frozenset(bits.members(unhealthy))
         label = "any" if zones is None else bits.format_list(zones) or "none"
         devices += [
-            (f"{label}-{number:05d}", zones, not unhealthy >> number & 1, index, number)
+            (f"{label}-{number:05d}", zones, number not in sick, index, number)
             for number in range(row.total)
         ]
-    if len({row[0] for row in devices}) != len(devices):
-        raise errors.ParseError(what, document.classes[0].zones, "class twice")
     devices.sort()
+    if any(one[0] == other[0] for one, other in pairwise(devices)):
+        raise errors.ParseError(what, document.classes[0].zones, "class twice")
     positions: list[list[int]] = [[] for _ in document.classes]
-    healthy = 0
-    for position, (_, _, well, index, _) in enumerate(devices):
-        positions[index].append(position)
-        healthy |= well << position
+    for position, device in enumerate(devices):
+        positions[device[3]].append(position)
+    # One digit each: no arithmetic on a long number for every device.
+    healthy = int("".join("01"[device[2]] for device in reversed(devices)) or "0", 2)
     pool = DevicePool(
         ids=tuple(device[0] for device in devices),
         zones=tuple(device[1] for device in devices),
@@ -512,24 +386,23 @@ def _decode_pool(document: _Pool, resource: str) -> tuple[DevicePool, list[list[
 # Holdings
 
 
-def _encode_holding(holding: Holding, places: Mapping[str, _Places]) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    if holding.cpus:
-        document["cpus"] = bits.format_list(holding.cpus)
-    if holding.memory:
-        document["memory"] = [
-            [block.resource, bits.format_list(block.zones), block.size] for block in holding.memory
-        ]
-    if holding.devices:
-        document["devices"] = {
-            name: _encode_held(name, mask, places) for name, mask in holding.devices.items()
-        }
-    return document
+def _encode_holding(
+    holding: Holding, places: Mapping[str, tuple[str, _Places]]
+) -> schema.HeldDocument:
+    return schema.HeldDocument(
+        cpus=bits.format_list(holding.cpus),
+        memory=[
+            (block.resource, bits.format_list(block.zones), block.size) for block in holding.memory
+        ],
+        devices=dict(_encode_held(name, mask, places) for name, mask in holding.devices.items()),
+    )
 
 
-def _encode_held(name: str, mask: Mask, places: Mapping[str, _Places]) -> list[list[Any]]:
-    """Rows of class index and numbers within the class."""
-    known = places.get(name, {})
+def _encode_held(
+    name: str, mask: Mask, places: Mapping[str, tuple[str, _Places]]
+) -> tuple[str, list[tuple[int, str]]]:
+    """What stands for the resource; rows of class index and numbers within the class."""
+    key, known = places.get(name, (name, {}))
     if mask >> len(known):
         raise errors.InconsistentStateError(
             f"a container holds devices of {name} that the node does not list; read again"
@@ -538,40 +411,63 @@ def _encode_held(name: str, mask: Mask, places: Mapping[str, _Places]) -> list[l
     for position in bits.members(mask):
         index, number = known[position]
         numbers[index] = numbers.get(index, 0) | 1 << number
-    return [[index, bits.format_list(numbers[index])] for index in sorted(numbers)]
+    return key, [(index, bits.format_list(numbers[index])) for index in sorted(numbers)]
 
 
-def _decode_holding(
-    document: _Held,
-    topology: Topology,
-    pools: Mapping[str, tuple[DevicePool, list[list[int]]]],
-) -> Holding:
-    devices: dict[str, Mask] = {}
-    for name, rows in document.devices.items():
-        if name not in pools:
+class _Holder:
+    """Reads what containers hold of a node."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        pools: Mapping[str, tuple[DevicePool, list[list[int]]]],
+        names: Sequence[str],
+    ) -> None:
+        self.pools = pools
+        self._topology = topology
+        self._names = {f"{_NUMBERED}{number}": name for number, name in enumerate(names)}
+        self._held = 0
+
+    def decode(self, document: schema.HeldDocument) -> Holding:
+        """What one container holds."""
+        return Holding(
+            cpus=_subset(document.cpus, self._topology.all_cpus, "cpus"),
+            memory=tuple(
+                MemoryBlock(resource, _subset(zones, self._topology.zone_mask, "memory"), size)
+                for resource, zones, size in document.memory
+            ),
+            devices=dict(self._devices(key, rows) for key, rows in document.devices.items()),
+        )
+
+    def _devices(self, key: str, rows: Iterable[tuple[int, str]]) -> tuple[str, Mask]:
+        name = self._names.get(key, key)
+        if name not in self.pools:
             raise errors.ParseError("node-state holdings", name, "no such device resource")
-        classes = pools[name][1]
-        devices[name] = 0
+        classes = self.pools[name][1]
+        held = 0
         for index, numbers in rows:
             if not 0 <= index < len(classes):
                 raise errors.ParseError("node-state holdings", index, "no such device class")
             positions = classes[index]
-            for number in bits.members(_subset(numbers, (1 << len(positions)) - 1, "devices")):
-                devices[name] |= 1 << positions[number]
-    return Holding(
-        cpus=_subset(document.cpus, topology.all_cpus, "cpus"),
-        memory=tuple(
-            MemoryBlock(resource, _subset(zones, topology.zone_mask, "memory"), size)
-            for resource, zones, size in document.memory
-        ),
-        devices=devices,
-    )
+            mask = _subset(numbers, (1 << len(positions)) - 1, "devices")
+            self._held += mask.bit_count()
+            if self._held > _MOST_HELD:
+                limit = f"{_MOST_HELD} devices"
+                raise errors.MalformedError(
+                    "node-state holdings", name, f"more than {limit}", limit=limit
+                )
+            held |= bits.of(positions[number] for number in bits.members(mask))
+        return name, held
 
 
 @lru_cache(maxsize=4096)
+def _short_set(text: str) -> Mask:
+    return bits.parse_list(text, "node-state set")
+
+
 def _parse_set(text: str) -> Mask:
     """Few texts name most sets: zones, and the CPUs of a core."""
-    return bits.parse_list(text, "node-state set")
+    return _short_set(text) if len(text) < 256 else bits.parse_list(text, "node-state set")
 
 
 def _subset(text: str, whole: Mask, what: str) -> Mask:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from rte import errors
-from rte.model import quantity
+from rte.model import bits, quantity
 from rte.model.node import Amounts
 from rte.nrt import device_zones, node_state, policies
 from rte.nrt.fingerprint import ATTRIBUTE
@@ -134,8 +134,11 @@ def decode(obj: Mapping[str, Any]) -> NRT:
     )
 
 
-def decode_state(obj: Mapping[str, Any]) -> tuple[NodeState, DeviceZones | None] | None:
-    """What prediction needs of an NRT of ours, as :func:`decode` has it; None: it has to tell.
+def decode_state(
+    obj: Mapping[str, Any],
+) -> tuple[NodeState, DeviceZones | None, tuple[str, ...]] | None:
+    """What prediction needs of an NRT of ours, and what of it is malformed, as :func:`decode` has
+    it; None: it has to tell.
 
     A scheduler reads hundreds of reports a second; the zones say again what the state says.
     """
@@ -146,13 +149,14 @@ def decode_state(obj: Mapping[str, Any]) -> tuple[NodeState, DeviceZones | None]
     state = _read(metadata, node_state.ANNOTATION, node_state.decode, problems)
     if state is None:
         return None
-    return state, _read(metadata, device_zones.ANNOTATION, device_zones.decode, problems)
+    zones = _read(metadata, device_zones.ANNOTATION, device_zones.decode, problems)
+    return state, zones, tuple(problems)
 
 
 def zone_id(name: str) -> int | None:
     """The id in a zone's name, None for another kind of name."""
     match = _ZONE_NAME.fullmatch(name)
-    return int(match[1]) if match else None
+    return int(match[1]) if match and int(match[1]) <= bits.MAX_ID else None
 
 
 def _zone(item: _Zone, problems: list[str]) -> Zone | None:

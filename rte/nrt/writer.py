@@ -31,6 +31,12 @@ KIND = "NodeResourceTopology"
 FREE_CPUS_ATTRIBUTE = "freeCPUs"
 #: Where the kubelet's configuration was learnt (:class:`rte.model.node.ConfigSource`).
 CONFIG_SOURCE_ATTRIBUTE = "kubeletConfigSource"
+#: Kind of core (``CPU.kind``) -> where its on-line CPUs are listed.
+KIND_ATTRIBUTES = {
+    "performance": "performanceCPUs",
+    "efficiency": "efficiencyCPUs",
+    "low-power": "lowPowerCPUs",
+}
 
 #: Annotations that an rte object carries (some of them not always); all others are foreign.
 ANNOTATIONS = (
@@ -39,14 +45,15 @@ ANNOTATIONS = (
     group_inventory.ANNOTATION,
     *koordinator.ANNOTATIONS,
 )
-#: What goes first when the annotations would be too large; prediction's own goes last of all.
-_DROP_ORDER = (
-    koordinator.POD_CPU_ALLOCS,
-    koordinator.CPU_TOPOLOGY,
-    koordinator.CPU_SHARED_POOLS,
-    group_inventory.ANNOTATION,
-    device_zones.ANNOTATION,
+#: What stays first when the annotations would be too large: prediction's own.
+_ORDER = (
+    koordinator.CPU_MANAGER_POLICY,
     node_state.ANNOTATION,
+    device_zones.ANNOTATION,
+    group_inventory.ANNOTATION,
+    koordinator.CPU_SHARED_POOLS,
+    koordinator.CPU_TOPOLOGY,
+    koordinator.POD_CPU_ALLOCS,
 )
 
 
@@ -195,6 +202,10 @@ def _attributes(
             if "cpu" in amounts
         ),
     }
+    for kind, name in KIND_ATTRIBUTES.items():
+        cpus = bits.of(cpu.id for cpu in reading.machine.cpus if cpu.online and cpu.kind == kind)
+        if cpus:
+            values[name] = bits.format_list(cpus)
     if reading.state is not None:
         config = reading.state.config
         values[policies.POLICY_ATTRIBUTE] = config.topology_policy
@@ -221,7 +232,7 @@ def _pair(name: str, value: str) -> dict[str, str]:
 
 
 def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str], tuple[str, ...]]:
-    """All annotations that fit into the bound, and the keys of those that do not."""
+    """The annotations that fit into the bound, and the keys of those that do not."""
     annotations: dict[str, str] = {}
     if options.koordinator:
         annotations |= koordinator.encode(reading)
@@ -233,14 +244,20 @@ def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str]
         inventory = group_inventory.published(reading, options.nic_speeds)
         if (text := group_inventory.encode(inventory)) is not None:
             annotations[group_inventory.ANNOTATION] = text
-    dropped: list[str] = []
-    for key in _DROP_ORDER:
-        size = sum(len(key) + len(value.encode()) for key, value in annotations.items())
-        if size <= options.max_annotation_bytes:
-            break
-        if annotations.pop(key, None) is not None:
-            dropped.append(key)
-    return dict(sorted(annotations.items())), tuple(dropped)
+    if reading.state is not None and _size(annotations) > options.max_annotation_bytes:
+        annotations[node_state.ANNOTATION] = node_state.encode(reading.state, short=True)
+    fitting: dict[str, str] = {}
+    for key in _ORDER:
+        if key in annotations:
+            more = {key: annotations[key]}
+            if _size(fitting) + _size(more) <= options.max_annotation_bytes:
+                fitting |= more
+    dropped = tuple(key for key in reversed(_ORDER) if key in annotations.keys() - fitting.keys())
+    return dict(sorted(fitting.items())), dropped
+
+
+def _size(annotations: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value.encode()) for key, value in annotations.items())
 
 
 # Placement data of NodeResourceTopologyMatch

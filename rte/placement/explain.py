@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
 from rte.placement.fleet import scores
 from rte.placement.kubelet import demand, devices
@@ -128,11 +128,7 @@ def _wanted(pod: Pod, container: str) -> dict[str, int]:
         chosen = [each for each in pod.containers if each.kind is not ContainerKind.INIT]
     else:
         chosen = [each for each in pod.containers if each.name == container]
-    total: dict[str, int] = {}
-    for each in chosen:
-        for name, amount in scores.zone_bound(pod, each).items():
-            total[name] = total.get(name, 0) + amount
-    return total
+    return quantity.total(scores.zone_bound(pod, each) for each in chosen)
 
 
 def _would_help(state: NodeState, pod: Pod) -> tuple[str, ...]:

@@ -24,10 +24,11 @@ class SchedulerSettings:
         also_for: further names whose pods are ours (kube-scheduler has profiles for this).
         nodes: labels of the nodes on which pods are placed; None: all.
         listen: address of health, metrics and ``/explain``; empty: none.
+        listen_tls: serve it over TLS, as the extender.
         extender_listen: address of the extender verbs; empty: none.
-        tls_cert_file: the extender's certificate; None: plain HTTP, on a loopback address.
+        tls_cert_file: our certificate; None: plain HTTP, the extender on a loopback address only.
         tls_private_key_file: its key.
-        client_ca_file: signs the certificates of the extender's clients.
+        client_ca_file: signs the certificates of clients.
         extender_profiles: pods with these ``spec.schedulerName`` are bound through the extender.
         leader_elect: only the holder of the Lease binds.
         lease_namespace: of the Lease.
@@ -47,6 +48,7 @@ class SchedulerSettings:
         case_dir: where cases of the drift alarm are kept; None: nowhere.
         device_share: choose devices by Koordinator's Device objects and annotations.
         groups_policy: file with the rules of processing groups; None: the defaults.
+        scores: file with what the pods of each profile prefer; None: all as ever.
         stats_listen: address of NHD's gRPC statistics; empty: none.
         stats_cert: their certificates, ``stats_key`` the private key.
         stats_client_ca: authority of the clients that may ask; None: anybody may.
@@ -62,6 +64,7 @@ class SchedulerSettings:
     also_for: tuple[str, ...] = ()
     nodes: NodeTerm | None = None
     listen: str = "127.0.0.1:10260"
+    listen_tls: bool = False
     extender_listen: str = ""
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
@@ -87,10 +90,17 @@ class SchedulerSettings:
     resource_status: bool = False
     device_share: bool = False
     groups_policy: Path | None = None
+    scores: Path | None = None
     stats_listen: str = ""
     stats_cert: Path | None = None
     stats_key: Path | None = None
     stats_client_ca: Path | None = None
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """``spec.schedulerName`` of all pods about which it is asked."""
+        behind = self.extender_profiles if self.extender_listen else ()
+        return (self.scheduler_name, *self.also_for, *behind)
 
     @property
     def lease(self) -> str:

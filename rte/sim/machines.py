@@ -2,6 +2,8 @@
 
 A machine is described by text: ``ZONESxCPUS[,option=value...]``, e.g. ``2x32`` (2 zones of 32 CPUs:
 2 sockets, 16 cores each, 2 threads) or ``8x48,sockets=2,memory=96Gi,hugepages-2Mi=512,l3=4``.
+``memory-zones=8`` adds zones without CPUs (HBM, CXL), ``memory-zones=8x16Gi`` of other memory:
+``2x72,threads=1,memory-zones=32x0`` has the 34 zones of a GB200 tray.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
 
     from rte.model.machine import Machine
 
+#: Of a zone; less is a number whose unit was forgotten.
+_LEAST_MEMORY = 1 << 20
 _PAGES = {"2Mi": 2048, "1Gi": 1048576}
+#: As many as a kernel of the distributions can have (CONFIG_NODES_SHIFT, CONFIG_NR_CPUS).
+_MOST_ZONES, _MOST_CPUS = 1024, 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +39,10 @@ class Shape:
         sockets: divides ``zones``.
         threads: of each core; first threads are numbered before second ones, as on x86.
         memory: bytes of each zone.
-        hugepages: page size in KiB -> pages of each zone.
+        hugepages: page size in KiB -> pages of each zone with memory.
         l3: cores that share a level-3 cache (0: all of a zone).
         gpus, nics: PCI devices of each zone, below PCIe roots of their own (:mod:`rte.sim.pci`).
+        memory_zones: bytes of each zone without CPUs; their ids follow those of the others.
     """
 
     zones: int
@@ -47,6 +54,7 @@ class Shape:
     l3: int = 0
     gpus: int = 0
     nics: int = 0
+    memory_zones: tuple[int, ...] = ()
 
 
 def parse(text: str) -> Shape:
@@ -63,27 +71,33 @@ def parse(text: str) -> Shape:
     numbers = {"sockets": 2 if zones % 2 == 0 else 1, "threads": 2 if cpus % 2 == 0 else 1}
     numbers |= dict.fromkeys(("l3", "gpus", "nics"), 0)
     memory = 64 << 30
+    others, size_of_others = 0, None
     pages = dict.fromkeys(_PAGES.values(), 0)
     for option in options:
         key, _, value = option.partition("=")
+        more = re.fullmatch(r"(\d{1,4})(?:x(.+))?", value)
         if key.startswith("hugepages-") and key[10:] in _PAGES and value.isdigit():
             pages[_PAGES[key[10:]]] = int(value)
         elif key == "memory":
-            try:
-                memory = quantity.parse(value)
-            except errors.ParseError as error:
-                raise errors.UsageError(f"shape {text!r}: {error}") from error
+            memory = _bytes(text, option, value)
+        elif key == "memory-zones" and more:
+            others = int(more[1])
+            size_of_others = _bytes(text, option, more[2]) if more[2] else None
         elif key in numbers and value.isdigit():
             numbers[key] = int(value)
         else:
             raise errors.UsageError(
-                f"shape {text!r}: {option!r} is none of sockets=, threads=, memory=, l3=, "
-                "hugepages-2Mi=, hugepages-1Gi=, gpus=, nics="
+                f"shape {text!r}: {option!r} is none of sockets=, threads=, memory=, "
+                "memory-zones=N or NxBYTES, l3=, hugepages-2Mi=, hugepages-1Gi=, gpus=, nics="
             )
     sockets, threads = numbers["sockets"], numbers["threads"]
     if not (zones and cpus and sockets and threads) or zones % sockets or cpus % threads:
         raise errors.UsageError(
             f"shape {text!r}: all numbers are above zero, sockets divide zones, threads divide CPUs"
+        )
+    if zones + others > _MOST_ZONES or zones * cpus > _MOST_CPUS:
+        raise errors.UsageError(
+            f"shape {text!r}: Linux has {_MOST_ZONES} NUMA zones and {_MOST_CPUS} CPUs at most"
         )
     return Shape(
         zones=zones,
@@ -95,7 +109,22 @@ def parse(text: str) -> Shape:
         l3=numbers["l3"],
         gpus=numbers["gpus"],
         nics=numbers["nics"],
+        memory_zones=(memory if size_of_others is None else size_of_others,) * others,
     )
+
+
+def _bytes(text: str, option: str, value: str) -> int:
+    """Memory of a zone; a zone without CPUs may have none."""
+    try:
+        found = quantity.parse(value)
+    except errors.ParseError as error:
+        raise errors.UsageError(f"shape {text!r}: {error}") from error
+    if found < _LEAST_MEMORY and (found or option == f"memory={value}"):
+        raise errors.UsageError(
+            f"shape {text!r}: {value} bytes are no memory of a zone: give a unit, "
+            f"for example {option}Gi"
+        )
+    return found
 
 
 def write(shape: Shape, folder: Path) -> None:
@@ -114,19 +143,28 @@ def write(shape: Shape, folder: Path) -> None:
         zone = core // cores_per_zone
         members[zone] |= 1 << cpu
         _write_cpu(sys / f"cpu/cpu{cpu}", shape, core, zone // per_socket)
-    for name in ("online", "possible", "has_cpu", "has_memory", "has_normal_memory"):
-        _write(sys / "node" / name, bits.format_list((1 << shape.zones) - 1))
-    kib = shape.memory // 1024
+    sizes = [shape.memory] * shape.zones + list(shape.memory_zones)
+    members += [0] * len(shape.memory_zones)
+    every = (1 << len(sizes)) - 1
+    filled = bits.of(zone for zone, size in enumerate(sizes) if size)
+    for name, which in (
+        ("online", every),
+        ("possible", every),
+        ("has_cpu", (1 << shape.zones) - 1),
+        ("has_memory", filled),
+        ("has_normal_memory", filled),
+    ):
+        _write(sys / "node" / name, bits.format_list(which))
     for zone, cpus in enumerate(members):
         here = sys / f"node/node{zone}"
-        distances = (
-            10 if zone == other else 12 if zone // per_socket == other // per_socket else 21
-            for other in range(shape.zones)
-        )
+        kib = sizes[zone] // 1024
         _write(here / "cpulist", bits.format_list(cpus))
-        _write(here / "distance", " ".join(map(str, distances)))
+        _write(
+            here / "distance",
+            " ".join(str(_distance(shape, zone, other)) for other in range(len(sizes))),
+        )
         _write(here / "meminfo", f"Node {zone} MemTotal: {kib} kB\nNode {zone} MemFree: {kib} kB")
-        for size, count in shape.hugepages.items():
+        for size, count in shape.hugepages.items() if kib else ():
             for name in ("nr_hugepages", "free_hugepages", "surplus_hugepages"):
                 pages = 0 if name.startswith("surplus") else count
                 _write(here / f"hugepages/hugepages-{size}kB" / name, str(pages))
@@ -134,9 +172,18 @@ def write(shape: Shape, folder: Path) -> None:
             (here / f"cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
     for one in pci.functions(shape.zones, shape.gpus, shape.nics):
         _write_function(folder / "sys", one)
-    everything = kib * shape.zones
+    everything = sum(size // 1024 for size in sizes)
     _write(folder / "proc/meminfo", f"MemTotal: {everything} kB\nMemFree: {everything} kB")
     _write(folder / "proc/cpuinfo", _cpuinfo(shape, cores_per_zone, cores, per_socket))
+
+
+def _distance(shape: Shape, zone: int, other: int) -> int:
+    if zone == other:
+        return 10
+    if max(zone, other) >= shape.zones:
+        return 17
+    per_socket = shape.zones // shape.sockets
+    return 12 if zone // per_socket == other // per_socket else 21
 
 
 def _write_cpu(here: Path, shape: Shape, core: int, socket: int) -> None:

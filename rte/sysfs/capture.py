@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.sysfs import groups
-from rte.sysfs.cpus import BOOK_FILES, CORE_FILES, DIE_FILES, L3_FILES, SOCKET_FILES, numbered
+from rte.sysfs.cpus import (
+    BOOK_FILES,
+    CORE_FILES,
+    DIE_FILES,
+    KINDS,
+    L3_FILES,
+    SOCKET_FILES,
+    numbered,
+)
 from rte.sysfs.gpus import INFORMATION
 from rte.sysfs.pci import ADDRESS, BUS, find_devices, kind_of
 from rte.sysfs.tree import Notes, Tree
@@ -42,8 +50,7 @@ _FILES = (
     "devices/system/node/node[0-9]*/meminfo",
     "devices/system/node/node[0-9]*/hugepages/hugepages-*/nr_hugepages",
     "devices/system/node/node[0-9]*/hugepages/hugepages-*/free_hugepages",
-    "devices/cpu_core/cpus",
-    "devices/cpu_atom/cpus",
+    *(f"devices/{name}/cpus" for name in KINDS),
     "kernel/mm/hugepages/hugepages-*/nr_hugepages",
 )
 #: Files of one CPU.

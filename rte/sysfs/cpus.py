@@ -37,6 +37,8 @@ BOOK_FILES = ("book_siblings_list", "book_siblings")
 L3_FILES = ("shared_cpu_list", "shared_cpu_map")
 #: Drawer, book and package.
 _SocketKey: TypeAlias = tuple[int, int, int]
+#: The perf events of each kind of core on x86 (arch/x86/events/intel/core.c) name its CPUs.
+KINDS = {"cpu_core": "performance", "cpu_atom": "efficiency", "cpu_lowpower": "low-power"}
 #: A core that has less than this share of the largest ``cpu_capacity`` is an efficiency core
 #: (favoured cores of one kind differ by a few percent only).
 EFFICIENCY_SHARE = 0.75
@@ -479,27 +481,22 @@ class _L3Finder:
 
 
 def _read_kinds(sources: Sources, online: CPUSet, topology: Topology) -> dict[int, str]:
-    """Performance or efficiency, on machines that have both."""
-    fast, slow = (
-        parse(sources.sys.read(f"devices/{name}/cpus"), bits.parse_list) or 0
-        for name in ("cpu_core", "cpu_atom")
-    )
-    if not (fast and slow):
-        fast, slow = _kinds_by_capacity(sources, online, topology)
-    return {
-        cpu: "performance" if fast >> cpu & 1 else "efficiency"
-        for cpu in bits.members((fast | slow) if fast and slow else 0)
+    """Performance, efficiency or low-power, on machines that have several of them."""
+    told = {
+        kind: parse(sources.sys.read(f"devices/{name}/cpus"), bits.parse_list) or 0
+        for name, kind in KINDS.items()
     }
+    if len([mask for mask in told.values() if mask]) < 2:
+        told = _kinds_by_capacity(sources, online, topology)
+    return {cpu: kind for kind, mask in told.items() for cpu in bits.members(mask)}
 
 
-def _kinds_by_capacity(
-    sources: Sources, online: CPUSet, topology: Topology
-) -> tuple[CPUSet, CPUSet]:
+def _kinds_by_capacity(sources: Sources, online: CPUSet, topology: Topology) -> dict[str, CPUSet]:
     def capacity(cpu: int) -> int | None:
         return parse(sources.sys.read(f"{sources.root}/cpu{cpu}/cpu_capacity"), parse_int)
 
     if capacity(bits.lowest(online)) is None:
-        return 0, 0
+        return {}
     found = {
         mask: value
         for mask in groups.distinct(topology.cores)
@@ -512,4 +509,4 @@ def _kinds_by_capacity(
             slow |= mask
         else:
             fast |= mask
-    return fast, slow
+    return {"performance": fast, "efficiency": slow} if fast and slow else {}

@@ -39,7 +39,7 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
             "for /sys and /proc (--sysfs-root, --procfs-root)"
         )
     topology = cpus.read_topology(sources, presence.online)
-    placed = zones.place(node_files, presence, topology.listed_cores, notes)
+    placed = zones.place(node_files, presence, topology, notes)
     all_zones, memory_bytes = zones.read_zones(node_files, placed, proc_tree, notes)
     identity = procfs.read_identity(proc_tree)
     all_cpus = cpus.build_cpus(sources, presence, topology, placed.zone_of)

@@ -3,7 +3,9 @@
 Sources, best first (each step down leaves a note):
 
 * zones: ``node/online`` alone, without regard to directories; else the ``nodeN`` directories and
-  the ``nodeN`` links of the CPUs; else one zone 0. CPUs of a zone that is off-line are in none.
+  the ``nodeN`` links of the CPUs; else packages stand for zones, as a kubelet takes them where the
+  kernel has no NUMA (s390; cadvisor, getCPUTopology); else one zone 0. CPUs of a zone that is
+  off-line are in none.
 * a zone's CPUs: ``nodeN/cpulist``, ``nodeN/cpumap``, the ``cpuM`` entries of ``nodeN``, the
   ``nodeN`` links of the CPUs; then siblings of a core are in one zone, and what is left belongs to
   the one zone whose sources are lost, if no zone can be missing whole. What contradicts itself
@@ -168,7 +170,7 @@ class Placement:
         zone_of: CPU -> zone; CPUs of unknown zone are left out.
         online: on-line CPUs.
         complete: no zone is missing whole, as far as that shows.
-        whole: one zone that stands for a machine without NUMA files.
+        whole: one zone that stands for a machine without NUMA files, where there is one package.
     """
 
     zones: ZoneSet
@@ -179,10 +181,10 @@ class Placement:
 
 
 def place(
-    files: NodeFiles, presence: cpus.Presence, cores: Mapping[int, CPUSet], notes: Notes
+    files: NodeFiles, presence: cpus.Presence, topology: cpus.Topology, notes: Notes
 ) -> Placement:
-    """Put every CPU into its zone. ``cores``: CPU -> its siblings, where a list tells them."""
-    online = presence.online
+    """Put every CPU into its zone."""
+    online, cores = presence.online, topology.listed_cores
     lists = files.sound_cpu_lists(online)
     zone_of, contested = _told_zones(files, lists, presence)
     zones = files.online
@@ -192,9 +194,7 @@ def place(
             why = "missing or unreadable; zones are those with a directory or with CPUs"
             notes.add("node/online", why)
     if not zones:
-        notes.add("devices/system/node", "missing; one zone 0 stands for the whole machine")
-        everyone = dict.fromkeys(bits.members(presence.present), 0)
-        return Placement(zones=1, zone_of=everyone, online=online, whole=True)
+        return _by_packages(presence, topology.package_ids, notes)
     for zone in bits.members(files.dirs & ~zones):
         notes.add(f"node/node{zone}", "node/online does not list it; left out")
     for zone in bits.members(files.online & ~files.dirs):
@@ -212,6 +212,21 @@ def place(
     _infer(last, zone_of, contested, online & ~outside, cores, notes)
     complete = bool(files.online) or not online & ~outside & ~bits.of(zone_of)
     return Placement(zones=zones, zone_of=zone_of, online=online, complete=complete)
+
+
+def _by_packages(
+    presence: cpus.Presence, package_ids: Mapping[int, int], notes: Notes
+) -> Placement:
+    """Packages of one id are one zone, also those of different books."""
+    zone_of = {cpu: package for cpu, package in package_ids.items() if package >= 0}
+    ids = sorted(set(zone_of.values()))
+    if len(ids) > 1:
+        notes.add("devices/system/node", "missing; packages stand for zones, as for kubelets")
+        return Placement(zones=bits.of(ids), zone_of=zone_of, online=presence.online)
+    whole = ids[0] if ids else 0
+    notes.add("devices/system/node", f"missing; one zone {whole} stands for the whole machine")
+    everyone = dict.fromkeys(bits.members(presence.present), whole)
+    return Placement(zones=1 << whole, zone_of=everyone, online=presence.online, whole=True)
 
 
 def _told_zones(

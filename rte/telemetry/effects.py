@@ -29,15 +29,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A line for the log. ``level`` is the logger's method."""
+    """A line for the log. ``level`` is the logger's method; ``error`` adds its traceback."""
 
     level: str
     text: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+    error: BaseException | None = None
 
     def say(self, logger: object) -> None:
         """Write the line to that logger."""
-        getattr(logger, self.level)("%s", self.text, extra=self.extra)
+        getattr(logger, self.level)("%s", self.text, extra=self.extra, exc_info=self.error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,10 +118,38 @@ class AgentMetrics:
             "1 while endings come from a pod watch, 0 while podresources is polled instead.",
             registry=registry,
         )
+        self.malformed = Gauge(
+            "rte_malformed",
+            "Files and objects of others that cannot be read now, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.quarantined = Gauge(
+            "rte_quarantined",
+            "Objects and units that are put aside after an internal error, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.faults = Counter(
+            "rte_faults",
+            "Internal errors that were caught, by the kind of what caused them.",
+            ["kind"],
+            registry=registry,
+        )
         self.lease_renewals = Counter(
             "rte_lease_renewals",
             "Renewals of the node's Lease: renewed, failed or withheld.",
             ["result"],
+            registry=registry,
+        )
+        self.lease_alive = Gauge(
+            "rte_lease_alive",
+            "1 while schedulers take this agent for alive by its Lease, else 0.",
+            registry=registry,
+        )
+        self.turned_away = Counter(
+            "rte_connections_turned_away",
+            "Connections to our listener that found too many others: one of them was closed.",
             registry=registry,
         )
         self.predictions = Counter(

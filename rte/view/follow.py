@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,15 @@ from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.feeds import Feeds
+from rte.telemetry.effects import Said
 
 if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.loop.cycle import Cycle
+    from rte.telemetry.quarantine import Bulkhead
+
+logger = logging.getLogger(__name__)
 
 
 class Follower:
@@ -27,7 +32,8 @@ class Follower:
 
     def __init__(self, client: Client, agent_namespace: str) -> None:
         self._machine = Machine("")  # never told that it leads, it decides nothing
-        self._feeds = Feeds(client, self._take, (agent_namespace, AGENT_LEASE_LABELS))
+        agents = (agent_namespace, AGENT_LEASE_LABELS)
+        self._feeds = Feeds(client, self._take, agents, bulkhead=self._bulkhead)
 
     @property
     def cluster(self) -> Cluster:
@@ -45,7 +51,12 @@ class Follower:
             self._feeds.start(group)
             while True:
                 await asyncio.sleep(1)
-                self._machine.handle(messages.Tick(), time.monotonic())
+                self._take(messages.Tick())
 
-    def _take(self, event: messages.Seen | messages.Gone | messages.Listed) -> None:
-        self._machine.handle(event, time.monotonic())
+    def _take(self, event: messages.Event) -> None:
+        for effect in self._machine.handle(event, time.monotonic()):
+            if isinstance(effect, Said) and effect.error is not None:
+                effect.say(logger)
+
+    def _bulkhead(self, kind: str, key: str) -> Bulkhead:
+        return self._machine.quarantine.guard(kind, key, time.monotonic())

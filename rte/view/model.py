@@ -10,6 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from rte.model import bits
+from rte.model.words import counted
 from rte.placement.explain import zones_of
 from rte.placement.fleet import scores
 from rte.view import claims
@@ -92,8 +93,7 @@ def pool_of(labels: Mapping[str, str], topology: Topology | None) -> str:
         return "other nodes"
     sizes = [cpus.bit_count() for cpus in topology.zone_cpus.values()]
     size = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
-    plural = "s" if len(sizes) > 1 else ""
-    return f"{len(sizes)} zone{plural} of {size} CPUs"
+    return f"{counted(len(sizes), 'zone')} of {size} CPU" + "s" * (size != "1")
 
 
 def machine_key(topology: Topology) -> str:

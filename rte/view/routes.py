@@ -11,32 +11,44 @@ from aiohttp import web
 
 from rte import errors
 from rte.scheduler.front import answers
-from rte.telemetry import health
+from rte.scheduler.front.turns import beside, in_slices
+from rte.scheduler.loop.gangs.desk import FitDesk
+from rte.telemetry import doors, health
 from rte.view import page, tries
 
 if TYPE_CHECKING:
+    from rte.scheduler.front.turns import Turns
     from rte.view.source import Source
 
 #: Browsers and proxies give up on a silent stream; a comment keeps it open.
 _HEARTBEAT_S = 15.0
 
 
-def routes(source: Source) -> list[web.RouteDef]:
-    """``/view`` is the page; below it ``data``, ``events``, ``at``, ``explain`` and ``try``."""
+def routes(source: Source, turns: Turns) -> list[web.RouteDef]:
+    """``/view`` is the page; below it ``data``, ``events``, ``at``, ``explain`` and ``try``.
+
+    Args:
+        source: what is shown.
+        turns: of those who ask what costs.
+    """
     answering = _Answers(source)
+    costly = [
+        web.get("/view/explain", answering.explain),
+        web.post("/view/try", answering.attempt),
+    ]
     return [
         web.get("/view", answering.document),
         web.get("/view/data", answering.data),
         web.get("/view/at", answering.at),
         web.get("/view/events", answering.events),
-        web.get("/view/explain", answering.explain),
-        web.post("/view/try", answering.attempt),
+        *turns.protect(costly),
     ]
 
 
 class _Answers:
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._desk = FitDesk(source.known.cluster, source.known.cycle)
 
     async def document(self, _: web.Request) -> web.Response:
         response = web.Response(body=page.assemble(), content_type="text/html", charset="utf-8")
@@ -66,17 +78,16 @@ class _Answers:
         )
         if pod is None:
             return _json({"error": f"there is no pod {wanted} any more"}, status=404)
-        return _json(answers.explain_pod(cluster, cycle, pod).as_json())
+        answer = await in_slices(answers.explain_steps(cluster, cycle, pod))
+        return _json(await beside(answer.as_json))
 
     async def attempt(self, request: web.Request) -> web.Response:
         try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge as error:  # 1 MiB, unless the application says else
+            body = await doors.read_body(request)
+        except web.HTTPRequestEntityTooLarge as error:
             return _json({"error": f"the manifest is too long: {error.text}"}, status=413)
         try:
-            return _json(tries.attempt(self._source.known, body.decode()))
-        except UnicodeDecodeError:
-            return _json({"error": "the manifest is not text"}, status=400)
+            return _json(await tries.attempt(self._source.known, self._desk, body))
         except errors.RteError as error:
             return _json({"error": str(error)}, status=400)
 
@@ -84,6 +95,7 @@ class _Answers:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
+        doors.keep_open(request)
         async with self._source.listen() as changes:
             await response.prepare(request)
             await _send(response, {"hello": True})
@@ -98,7 +110,8 @@ class _Answers:
 
 
 async def _send(response: web.StreamResponse, change: dict[str, Any]) -> None:
-    await response.write(b"data: " + orjson.dumps(change) + b"\n\n")
+    async with asyncio.timeout(_HEARTBEAT_S):  # who reads nothing for so long has left
+        await response.write(b"data: " + orjson.dumps(change) + b"\n\n")
 
 
 def _json(body: Any, status: int = 200) -> web.Response:

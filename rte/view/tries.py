@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from rte import errors
 from rte.model import workload
-from rte.placement.joint import fit, gang
+from rte.reader import budget, yamltext
 from rte.scheduler.framework import objects
-from rte.scheduler.front import answers
-from rte.scheduler.loop.gangs.ground import member_of, snapshot
+from rte.scheduler.front import answers, turns
+from rte.scheduler.front import fit as fits
+from rte.scheduler.loop.gangs.ground import member_of
 
 if TYPE_CHECKING:
+    from rte.scheduler.loop.gangs.desk import FitDesk
     from rte.view.source import Known
 
 #: Pods of one question, and admissions that it may cost: a fraction of a second.
@@ -21,32 +23,41 @@ _MOST_PODS = 200
 _STEPS = 5_000
 
 
-def attempt(known: Known, text: str) -> dict[str, Any]:
+async def attempt(known: Known, desk: FitDesk, body: bytes) -> dict[str, Any]:
     """Answer for the pods of a manifest: the first one node by node, all of them together.
+
+    Args:
+        known: the cluster.
+        desk: of the same cluster.
+        body: the manifest.
 
     Raises:
         errors.RteError: the text is no manifest of pods.
     """
-    pods = _pods(text)
-    views = [objects.read_pod(pod, known.cluster.shapes) for pod in pods]
+    pods = await turns.beside(lambda: _pods(body))
+    views = []
+    for pod in pods:
+        views.append(objects.read_pod(pod, known.cluster.shapes))
+        await asyncio.sleep(0)
     first = views[0]
-    nodes, left_out = snapshot(known.cluster)
-    member = member_of(known.cluster, known.cycle, first)
-    counted = fit.FitTable(nodes).count(member, steps=_STEPS)
+    explained = await turns.in_slices(answers.explain_steps(known.cluster, known.cycle, first))
+    await fits.caught_up(desk)
+    members = await fits.members_of(views, partial(member_of, known.cluster, known.cycle))
+    counting, left_out = desk.counting(members[0], steps=_STEPS), desk.left_out()
+    counted = await turns.beside(counting)
     answer: dict[str, Any] = {
-        "explain": answers.explain_pod(known.cluster, known.cycle, first).as_json(),
+        "explain": await turns.beside(explained.as_json),
         "pods": len(views),
         "fit": {
             "total": counted.total,
             "exact": not counted.unsure,
             "copies": {name: number for name, number in counted.copies.items() if number},
-            "left_out": len(left_out),
+            "left_out": left_out,
         },
     }
     if len(views) > 1:
-        members = [member_of(known.cluster, known.cycle, view) for view in views]
-        together = gang.place_together(nodes, members, steps=_STEPS)
-        keys = {view.kubelet_uid: view.key for view in views}
+        together = await turns.beside(desk.placing(members, steps=_STEPS))
+        keys = {view.uid: view.key for view in views}
         answer["together"] = {
             "verdict": str(together.verdict),
             "places": {keys.get(uid, uid): name for uid, name in together.places.items()},
@@ -54,11 +65,9 @@ def attempt(known: Known, text: str) -> dict[str, Any]:
     return answer
 
 
-def _pods(text: str) -> list[dict[str, Any]]:
-    try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise errors.ParseError("manifest", text, " ".join(str(error).split())[:200]) from None
+def _pods(text: bytes) -> list[dict[str, Any]]:
+    found = yamltext.load_all(text, "manifest", budget.ANNOTATION)
+    documents = [each for each in found if each is not None]
     out: list[dict[str, Any]] = []
     for document in documents:
         if not isinstance(document, dict):

@@ -129,8 +129,8 @@ def _node_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--shape",
         default="2x32",
-        help="ZONESxCPUS[,memory=64Gi,sockets=,threads=,memory-only=,hugepages-2Mi=...], a fixture "
-        "or a folder (default %(default)s)",
+        help="ZONESxCPUS[,memory=64Gi,sockets=,threads=,memory-zones=,hugepages-2Mi=...], a "
+        "fixture or a folder (default %(default)s)",
     )
     sub.add_argument("--policy", default="single-numa-node", help="topology manager policy")
     sub.add_argument("--scope", default="container", help="topology manager scope")

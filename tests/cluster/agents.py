@@ -12,6 +12,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import urllib3
 import yaml
 
 from rte import errors
@@ -125,6 +126,13 @@ def start(node: Node, *flags: str | Path, argv: Sequence[str | Path] = ()) -> in
     ``node.stop("agent")`` ends it; ``node.log("agent")`` is what it wrote.
     """
     return node.spawn("agent", [*(argv or command(node, *flags))])
+
+
+def ready(argv: Sequence[str | Path]) -> list[str]:
+    """Why an agent with that command line is not ready, line by line; empty: it is."""
+    (address,) = [str(word).partition("=")[2] for word in argv if "--metrics-listen" in str(word)]
+    answer = urllib3.request("GET", f"http://{address}/readyz", timeout=5, retries=False)
+    return [] if answer.status == 200 else answer.data.decode().splitlines()
 
 
 def wait_published(node: Node, *, seconds: float = 90) -> Object:

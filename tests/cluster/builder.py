@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.cluster.processes import ClusterError, note
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
 DEFAULT_VERSION = "1.37.1"
 #: What a minor version stands for: patches that are proven to build and run here.
@@ -324,18 +324,39 @@ def _from_module(
 
 
 def _fakecri() -> Path:
-    """Our own runtime, keyed by its sources."""
+    """Our own runtime."""
+    return own_program("fakecri", sorted(FAKECRI.iterdir()))
+
+
+def own_program(name: str, sources: Sequence[Path]) -> Path:
+    """A program of ours in Go, keyed by its sources; a module where they have a ``go.mod``."""
     digest = hashlib.sha256()
-    for source in sorted(FAKECRI.iterdir()):
+    for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    folder = cache_dir() / f"fakecri-{digest.hexdigest()[:12]}"
+    folder = cache_dir() / f"{name}-{digest.hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
-        if not (folder / "fakecri").exists():
-            note("building fakecri ...")
-            _go(FAKECRI, "build", "-mod=readonly", "-ldflags", "-s -w", "-o", folder / ".new", ".")
-            _publish(folder / ".new", folder / "fakecri")
-    return folder / "fakecri"
+        if not (folder / name).exists():
+            note(f"building {name} ...")
+            module = any(source.name == "go.mod" for source in sources)
+            what = ["-mod=readonly"] if module else []
+            what += ["-ldflags", "-s -w", "-o", str(folder / ".new")]
+            what += ["."] if module else map(str, sources)
+            _go(sources[0].parent, "build", *what)
+            _publish(folder / ".new", folder / name)
+    return folder / name
+
+
+def kubernetes_sources(version: str = DEFAULT_VERSION) -> Path:
+    """The folder of the module k8s.io/kubernetes, its tests included.
+
+    Raises:
+        ClusterError: Go is missing, or the module cannot be had.
+    """
+    with _workspace() as work:
+        (work / "go.mod").write_text("module testbed\n\ngo 1.24\n")
+        told = _go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{full_version(version)}")
+    return Path(json.loads(told)["Dir"])
 
 
 def _publish(built: Path, target: Path) -> None:

@@ -75,6 +75,7 @@ class Cluster:
         name: str = "",
         tied: bool = True,
         gangs: bool = False,
+        api_flags: Sequence[str] = (),
     ) -> Cluster:
         """Start a control plane; nodes are added afterwards.
 
@@ -83,6 +84,7 @@ class Cluster:
             tied: the cluster ends when this process ends, whatever the way.
             gangs: serve the Workloads or PodGroups of the version (1.35 or newer, gate
                 ``GenericWorkload``), to kube-schedulers as well.
+            api_flags: further flags of the API server.
 
         Raises:
             ClusterError: not root, a tool is missing, or a program does not start.
@@ -103,6 +105,7 @@ class Cluster:
             version=binaries.version,
             tied=tied,
             gangs=gangs,
+            api_flags=list(api_flags),
             owner=[own.pid, own.create_time()] if tied else None,
             token=secrets.token_hex(16),
         )
@@ -199,6 +202,7 @@ class Cluster:
         config: Mapping[str, Any] | None = None,
         role: str = "scheduler",
         log: Path | None = None,
+        flags: Sequence[str] = (),
     ) -> int:
         """Start a kube-scheduler; ``config`` are fields of its KubeSchedulerConfiguration."""
         path = self.dir / f"{role.replace('/', '-')}.yaml"
@@ -212,6 +216,7 @@ class Cluster:
         }
         path.write_text(yaml.safe_dump(body, sort_keys=False))
         command = [self.binaries.path("kube-scheduler"), f"--config={path}", "--secure-port=0"]
+        command.extend(flags)
         if self._info["gangs"]:
             command.append(_GANGS_GATE)
         return self.spawn(role, command, log=log)
@@ -240,6 +245,7 @@ class Cluster:
                 f"--token-auth-file={self.dir / 'tokens.csv'}",
                 f"--service-account-key-file={pki / 'sa.pub'}",
                 *self._gangs_flags(),
+                *self._info["api_flags"],
                 f"--service-account-signing-key-file={pki / 'sa.key'}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.96.0.0/16",

@@ -15,10 +15,10 @@ import yaml
 
 from rte import nrt
 from tests.cluster import agents, builder, images, processes
-from tests.cluster.test_layouts import render
+from tests.cluster.test_layouts import render, render_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rte.model.node import NodeState
     from tests.cluster.api import Object
@@ -66,14 +66,22 @@ def on_the_nodes_hardware(daemonset: Object, node: Node) -> Object:
     return changed
 
 
-def install(cluster: Cluster, folder: str, node: Node, *, agent_image: str = "") -> None:
+def install(
+    cluster: Cluster,
+    folder: str,
+    node: Node,
+    *,
+    agent_image: str = "",
+    components: Sequence[str] = (),
+) -> None:
     """``kubectl apply -k manifests/FOLDER``, on the network and the hardware of the test bed.
 
-    With ``agent_image`` the agent's is another one.
+    With ``agent_image`` the agent's is another one; ``components`` of manifests/ come on top.
     """
+    on_top = [f"../{name}" for name in components]
     objects = [
         on_the_nodes_network(obj, cluster) if obj["kind"] in ("DaemonSet", "Deployment") else obj
-        for obj in render(folder)
+        for obj in render_beside({"resources": [f"../{folder}"], "components": on_top})
     ]
     objects = [
         on_the_nodes_hardware(obj, node) if obj["kind"] == "DaemonSet" else obj for obj in objects

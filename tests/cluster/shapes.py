@@ -1,8 +1,8 @@
 """Machine shapes: what hardware a node's kubelet sees.
 
 A shape is the name of a machine of fixtures/sysfs, a folder ``{sys,proc}``, a
-:class:`tests.machines.Shape`, or text: ``ZONESxCPUS[,option=value...]``, e.g. ``2x32`` (2 zones of
-32 CPUs: 2 sockets, 16 cores each, 2 threads) or ``8x48,sockets=2,memory=96Gi,hugepages-2Mi=512``.
+:class:`tests.machines.Shape`, or text as :mod:`rte.sim.machines` reads it, e.g. ``2x32`` or
+``8x48,sockets=2,memory=96Gi,hugepages-2Mi=512``.
 """
 
 from __future__ import annotations
@@ -12,52 +12,33 @@ import re
 import shutil
 from pathlib import Path
 
-from rte.model import quantity
+from rte import errors
+from rte.sim import machines as simulated
 from rte.sim import pci
 from tests import fixture_machines, machines
 from tests.cluster.processes import ClusterError
 
-_PAGE_SIZES = {"hugepages-2Mi": 2 << 20, "hugepages-1Gi": 1 << 30}
-_OPTIONS = ("sockets", "threads", "memory", "memory-only", "l3", "gpus", "nics", *_PAGE_SIZES)
-
 
 def parse(text: str) -> machines.Shape:
-    """Read the text form; ``memory``, pools, ``gpus`` and ``nics`` are per zone.
-
-    ``memory-only`` counts further zones.
+    """Read the text form, which is that of ``rte simulate --machine``.
 
     Raises:
         ClusterError: unknown option, or numbers that describe no machine.
     """
-    size, *options = text.split(",")
-    match = re.fullmatch(r"(\d+)x(\d+)", size)
-    if match is None:
-        raise ClusterError(f"machine shape {text!r}: neither a fixture, a folder, nor ZONESxCPUS")
-    zones, cpus = int(match[1]), int(match[2])
-    values = {"sockets": 1 if zones % 2 else 2, "threads": 2 if cpus % 2 == 0 else 1}
-    values |= {"memory": 64 << 30, "memory-only": 0, "l3": -1, "gpus": 0, "nics": 0}
-    values |= dict.fromkeys(_PAGE_SIZES, 0)
-    for option in options:
-        key, _, value = option.partition("=")
-        if key not in _OPTIONS or not value:
-            raise ClusterError(
-                f"machine shape {text!r}: {option!r} is none of {', '.join(_OPTIONS)}"
-            )
-        values[key] = quantity.parse_resource("memory", value)
-    sockets, threads = values["sockets"], values["threads"]
-    if not (zones and cpus and sockets and threads) or zones % sockets or cpus % threads:
-        raise ClusterError(f"machine shape {text!r}: sockets divide zones, threads divide CPUs")
-    memory = values["memory"]
+    try:
+        shape = simulated.parse(text)
+    except errors.UsageError as error:
+        raise ClusterError(f"machine {error}") from error
     return machines.Shape(
         about=text,
-        sockets=sockets,
-        zones=zones // sockets,
-        cores=cpus // threads,
-        threads=threads,
-        memory=(memory,),
-        pools={pages: (values[key],) for key, pages in _PAGE_SIZES.items()},
-        memory_only=dict.fromkeys(range(zones, zones + values["memory-only"]), memory),
-        l3_cores=None if values["l3"] < 0 else values["l3"],
+        sockets=shape.sockets,
+        zones=shape.zones // shape.sockets,
+        cores=shape.cpus // shape.threads,
+        threads=shape.threads,
+        memory=(shape.memory,),
+        pools={kib << 10: (pages,) for kib, pages in shape.hugepages.items()},
+        memory_only=dict(enumerate(shape.memory_zones, shape.zones)),
+        l3_cores=shape.l3 or None,
         devices=tuple(
             machines.Device(
                 address=one.address,
@@ -68,7 +49,7 @@ def parse(text: str) -> machines.Shape:
                 zone=one.zone,
                 path=(one.bridge,),
             )
-            for one in pci.functions(zones, values["gpus"], values["nics"])
+            for one in pci.functions(shape.zones, shape.gpus, shape.nics)
         ),
     )
 

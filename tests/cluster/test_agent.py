@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import random
 import re
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from rte import nrt
 from rte.kubelet import statefiles
@@ -299,6 +302,92 @@ def test_a_kubelet_restart_in_mid_stream(cluster: Cluster, fresh_node: FreshNode
     assert plainly(published(node)) == kubelet_holds(node, {kept, last})
     for seen in list(watcher.events):
         assert_consistent(state_of(seen.object))
+
+
+#: Schedulers take an agent for dead so long after a renewal of its Lease was seen.
+DEAD_S = 40
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda how: how.name)
+def test_a_kubelet_that_has_ended_or_was_stopped_is_not_trusted_after_45_seconds(
+    cluster: Cluster, fresh_node: FreshNode, how: signal.Signals
+) -> None:
+    node = fresh_node(f"trust-{how.name.lower()}", shape="2x8")
+    command = agents.command(node)
+    agents.start(node, argv=command)
+    agents.wait_published(node)
+    watcher = reports(node)
+    wait_state(watcher, lambda state: state.synced)
+    processes.wait_until(lambda: not agents.ready(command), 60, "readiness")
+    renewed = lease_of(node)["renewTime"]
+    processes.wait_until(lambda: lease_of(node)["renewTime"] != renewed, 15, "a renewal")
+    time.sleep(random.uniform(0, 10))
+    since = len(watcher.events)
+    (kubelet,) = [
+        process
+        for process in processes.find(cluster.dir, f"{node.name}/kubelet")
+        if process.name() == "kubelet"
+    ]
+    kubelet.send_signal(how)
+    began = time.monotonic()
+    try:
+        if how is signal.SIGKILL:  # its closed connection tells
+            wait_state(watcher, lambda state: not state.synced, since, seconds=2)
+        renewed, last = lease_of(node)["renewTime"], began
+        while time.monotonic() < last + DEAD_S:
+            time.sleep(0.2)
+            if (now := lease_of(node)["renewTime"]) != renewed:
+                renewed, last = now, time.monotonic()
+        took = time.monotonic() - began
+        processes.note(f"trust ended {took:.1f} s after {how.name}")
+        assert took <= 45
+        time.sleep(3)
+        reasons = agents.ready(command)
+        assert any(reason.startswith("lease: ") for reason in reasons)
+        assert any(reason.startswith("source: ") for reason in reasons)
+    finally:
+        if how is signal.SIGSTOP:
+            kubelet.send_signal(signal.SIGCONT)
+        else:
+            node.stop_kubelet()
+            node.start_kubelet()
+    processes.wait_until(lambda: not agents.ready(command), 60, "readiness")
+    assert published(node).synced
+    processes.wait_until(lambda: lease_of(node)["renewTime"] != renewed, 15, "a renewal")
+
+
+def test_a_restart_of_ten_seconds_does_not_end_the_lease(
+    cluster: Cluster, fresh_node: FreshNode
+) -> None:
+    node = fresh_node("ten", shape="2x8", devices=PLAIN)
+    command = agents.command(node)
+    agents.start(node, argv=command)
+    agents.wait_published(node)
+    watcher = reports(node)
+    before = wait_state(watcher, lambda state: state.synced)
+    processes.wait_until(lambda: not agents.ready(command), 60, "readiness")
+    since, renewed = len(watcher.events), lease_of(node)["renewTime"]
+    last, gap = time.monotonic(), 0.0
+    node.stop_kubelet()
+    wait_state(watcher, lambda state: not state.synced, since, seconds=2)
+    began, back = time.monotonic(), False
+    while time.monotonic() < began + 30 or agents.ready(command):
+        assert time.monotonic() < began + 90
+        time.sleep(0.2)
+        if not back and time.monotonic() > began + 10:
+            node.start_kubelet()
+            back = True
+        if (now := lease_of(node)["renewTime"]) != renewed:
+            gap = max(gap, time.monotonic() - last)
+            renewed, last = now, time.monotonic()
+    after = wait_state(watcher, lambda state: state.synced and state.epoch != before.epoch, since)
+    assert after.devices == before.devices
+    assert 0 < gap < DEAD_S
+
+
+def lease_of(node: Node) -> dict[str, Any]:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{agents.LEASE_NAMESPACE}/leases/{node.name}"
+    return node.cluster.api.get(path)["spec"]
 
 
 def test_an_agent_that_starts_before_its_kubelet(cluster: Cluster, fresh_node: FreshNode) -> None:

@@ -1,16 +1,20 @@
-"""The Helm chart renders what the kustomize trees render."""
+"""The Helm chart renders what the kustomize trees render; it comes, changes and goes as a whole."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from tests.cluster import builder
-from tests.cluster.test_layouts import LAYOUTS, ROOT, render
+from tests.cluster import agents, builder
+from tests.cluster.field import uninstall
+from tests.cluster.test_layouts import LAYOUTS, ROOT, render, render_beside
+
+if TYPE_CHECKING:
+    from tests.cluster.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -21,7 +25,7 @@ def template(**values: Any) -> list[dict[str, Any]]:
     """The chart's objects; raises with helm's own words."""
     command = [
         builder.helm(), "template", "rte", CHART, "--namespace", "rte-system",
-        "--kube-version", "1.37.1", "--values", "-",
+        "--kube-version", "1.37.1", "--no-hooks", "--values", "-",
     ]  # fmt: skip
     done = subprocess.run(
         command, input=json.dumps(values), capture_output=True, text=True, check=False
@@ -45,8 +49,73 @@ def normal(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str
         if "rules" in item:
             item["rules"].sort(key=json.dumps)
         meta = item["metadata"]
+        meta.get("annotations", {}).pop("helm.sh/resource-policy", None)
+        if meta.get("annotations") == {}:
+            del meta["annotations"]
         found[item["kind"], meta.get("namespace", ""), meta["name"]] = item
     return found
+
+
+CLUSTER_WIDE = (
+    "clusterroles", "clusterrolebindings", "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings", "namespaces",
+)  # fmt: skip
+NAMESPACED = (
+    "roles", "rolebindings", "serviceaccounts", "deployments", "daemonsets", "configmaps",
+    "poddisruptionbudgets", "networkpolicies", "secrets", "services",
+)  # fmt: skip
+EVERYTHING = (
+    "scheduler.enabled=true", "scheduler.kueue.enabled=true", "scheduler.moveEvery=60",
+    "nri.enabled=true", "networkPolicy.enabled=true",
+)  # fmt: skip
+
+
+def there(cluster: Cluster) -> set[str]:
+    """Names of all objects of the kinds that the chart makes, but those that come and go."""
+    names = cluster.kubectl("get", ",".join(CLUSTER_WIDE), "-o", "name").split()
+    line = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{'\\n'}{end}"
+    listed = cluster.kubectl("get", ",".join(NAMESPACED), "-A", "-o", f"jsonpath={line}").split()
+    return {name for name in (*names, *listed) if "kube-root-ca.crt" not in name}
+
+
+def helm(cluster: Cluster, *words: str) -> None:
+    """Run helm; raises with its own words."""
+    command = [builder.helm(), *words, "--kubeconfig", cluster.kubeconfig]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_releases_come_change_go_back_and_leave_nothing(cluster: Cluster) -> None:
+    """A release of agents and scheduler, and a scheduler more beside it."""
+    uninstall(cluster)  # what other tests have applied would be in the way
+    agents.install_crd(cluster)
+    before = there(cluster)
+    release = ("rte", str(CHART), "--namespace=rte-chart")
+    other = ("numa", str(CHART), "--namespace=rte-chart", "--set=agent.enabled=false")
+    flags = [f"--set={value}" for value in EVERYTHING]
+
+    helm(cluster, "install", *release, "--create-namespace", *flags)
+    first = there(cluster)
+    helm(cluster, "install", *other, "--set=leaseNamespace=rte-agents", *flags)
+    helm(cluster, "uninstall", "numa", "--namespace=rte-chart")
+    assert there(cluster) == first
+
+    helm(cluster, "upgrade", *release, "--set=leaseNamespace=elsewhere")
+    changed = there(cluster)
+    assert {"Role/elsewhere/rte-agent", "namespace/rte-agents"} <= changed
+    assert "Role/rte-agents/rte-agent" not in changed
+    helm(cluster, "rollback", "rte", "1", "--namespace=rte-chart")
+    kept = {name for name in there(cluster) if "elsewhere" in name}
+    revisions = {name for name in there(cluster) if "sh.helm.release" in name}
+    assert there(cluster) - kept - revisions == {
+        name for name in first if "sh.helm.release" not in name
+    }
+
+    helm(cluster, "uninstall", "rte", "--namespace=rte-chart")
+    # What a change of the Lease namespace leaves for the way back, and what Helm was told to make.
+    cluster.kubectl("delete", "namespace", "elsewhere", "rte-chart")
+    cluster.kubectl("wait", "--for=delete", "namespace/rte-agents", "--timeout=60s")
+    assert there(cluster) == before
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
@@ -69,32 +138,40 @@ def test_the_plugin_that_pins_is_the_same() -> None:
     assert normal(chart) == normal(render("nri"))
 
 
-def test_components_are_the_same(tmp_path: Any) -> None:
+def test_components_are_the_same() -> None:
     names = (
-        "admission", "kueue", "monitoring", "moves", "network", "kubelet-certificate", "selinux",
+        "admission", "kueue", "monitoring", "moves", "network", "no-device-plugins",
+        "kubelet-certificate", "selinux",
+        "metrics-tls",
     )  # fmt: skip
     everything = {
         "resources": ["../agent", "../scheduler"],
         "components": [f"../{name}" for name in names],
     }
-    switched_on = {name: {"enabled": True} for name in ("monitoring", "networkPolicy", "selinux")}
+    switched_on = {
+        name: {"enabled": True} for name in ("monitoring", "networkPolicy", "selinux", "metricsTLS")
+    }
 
     scheduler = {"enabled": True, "kueue": {"enabled": True}, "moveEvery": 60}
-    chart = template(createNamespace=True, scheduler=scheduler, **switched_on)
+    chart = template(
+        createNamespace=True, scheduler=scheduler, agent={"devicePlugins": False}, **switched_on
+    )
 
-    assert normal(chart) == normal(_render_beside(everything))
+    assert normal(chart) == normal(render_beside(everything))
 
 
-def _render_beside(kustomization: dict[str, Any]) -> list[dict[str, Any]]:
-    """Render a kustomization that lies in manifests/ for the moment."""
-    folder = ROOT / "manifests" / "everything"
-    folder.mkdir()
-    try:
-        (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
-        return render("everything")
-    finally:
-        (folder / "kustomization.yaml").unlink(missing_ok=True)
-        folder.rmdir()
+def test_the_scheduler_reads_the_scores_of_the_values() -> None:
+    """A change of them is a change of the pods, so that they read them anew."""
+    seen = []
+    for weight in (1, 2):
+        scores = {"profiles": {"rte-scheduler": {"weights": {"ImageLocality": weight}}}}
+        objects = normal(template(scheduler={"enabled": True, "scores": scores}))
+        file = objects["ConfigMap", "rte-system", "rte-scheduler-scores"]["data"]["scores.yaml"]
+        assert yaml.safe_load(file) == scores
+        pod = objects["Deployment", "rte-system", "rte-scheduler"]["spec"]["template"]
+        assert "--scores=/etc/rte/scores/scores.yaml" in pod["spec"]["containers"][0]["args"]
+        seen.append(pod["metadata"]["annotations"]["checksum/scores"])
+    assert seen[0] != seen[1]
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_pod_that_waits_runs_after_one_move_and_so_does_the_moved_one(
         words = ["defrag", "large", "--apply", "--kubeconfig", str(cluster.kubeconfig)]
         assert main(words) == 0
         told = capsys.readouterr().out
-        assert "1 moves open a place" in told
+        assert "1 move opens a place" in told
         assert told.count("evicting ") == 1
     wait_running(cluster, "set=large")
     after = {name: wait_running(cluster, f"set={name}") for name in before}

@@ -141,6 +141,21 @@ def test_nothing_of_other_pods_can_be_read_written_or_connected_to(
     assert list((node.root / "pods-api").iterdir()) or node.version.startswith("1.35.")
 
 
+def test_where_there_are_no_device_plugins_no_socket_but_podresources_is_left(
+    node: Node, pinned: Object
+) -> None:
+    cluster = node.cluster
+    install(cluster, "default", node, components=["no-device-plugins"])
+    roll_out(cluster)
+    reachable = in_agent(node, running(cluster, "rte-agent"), PROBE)
+
+    assert reachable["sockets"] == ["/var/lib/kubelet/pod-resources/kubelet.sock"]
+    assert not [path for path in reachable["files"] if "/device-plugins" in path]
+    assert held_cpus(state_of(node, is_exact(node)))[pinned["metadata"]["uid"]].bit_count() == 4
+    # The check can fail: the host has the socket at which plugins register.
+    assert (node.root / "device-plugins/kubelet.sock").is_socket()
+
+
 def test_a_volume_that_is_unmounted_on_the_host_is_gone_for_the_agent(node: Node) -> None:
     volume = "/var/lib/kubelet/pods/somebody/volumes/busy"
     # The kubelet tidies up folders of pods that it does not know, until something is mounted there.

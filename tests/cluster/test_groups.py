@@ -11,10 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import secrets
-import sys
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,133 +18,41 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from rte import errors
 from rte.model import bits
-from rte.nrt import group_inventory
 from rte.placement.groups import allocation, holdings
 from rte.placement.groups.check import violations
 from rte.placement.groups.parsing import parse_request
-from rte.placement.groups.record import parse_record
 from rte.placement.groups.request import ANNOTATION
-from tests import machines
-from tests.cluster import agents, builder, images, networks, processes
-from tests.cluster.dra.running import hardware
-from tests.cluster.field import PODS, running
+from tests.cluster import images, processes
+from tests.cluster.field import running
+from tests.cluster.groups_lane import (
+    LABEL,
+    STATUS,
+    STEM,
+    Lane,
+    a_lane,
+    container_of,
+    record_of,
+    uuid_of,
+)
 from tests.cluster.test_field import restart_containerd
-from tests.cluster.test_layouts import render
+from tests.cluster.test_writes import PODS as TEAMS_PODS
+from tests.cluster.test_writes import (
+    TEAM,
+    author,
+    marked,
+    rights,
+    wait_for_policy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.cluster.api import Object
+    from tests.cluster.api import Api, Object
     from tests.cluster.cluster import Cluster
-    from tests.cluster.node import Node
 
 pytestmark = pytest.mark.cluster
-
-STATUS = "k8s.v1.cni.cncf.io/network-status"
-MODELS = {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA A100-SXM4-80GB"}
-#: Of the host's interfaces, which are this session's own.
-STEM = f"rt{secrets.token_hex(2)}"
-#: Bus of each switch -> its zone; every second one's port has two VFs.
-SWITCHES = {0x10: 0, 0x20: 0, 0x90: 1, 0xA0: 1}
-
-ATTACHMENTS: Any = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io"},
-    "spec": {
-        "group": "k8s.cni.cncf.io",
-        "scope": "Namespaced",
-        "names": {
-            "plural": "network-attachment-definitions", "kind": "NetworkAttachmentDefinition"
-        },
-        "versions": [{
-            "name": "v1", "served": True, "storage": True,
-            "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": True,
-            }},
-        }],
-    },
-}  # fmt: skip
-#: Of what a test makes beside its pods.
-LABEL = "topology.rte.dev/test-groups"
-PLUGIN = "app.kubernetes.io/name=rte-nri"
-#: Beside hardware from elsewhere no kubelet is asked that is not named.
-KUBELET = (
-    "--kubelet-state-dir=/var/lib/kubelet",
-    "--podresources-socket=unix:///var/lib/kubelet/pod-resources/kubelet.sock",
-)
-
-
-@dataclass(frozen=True)
-class Function:
-    """A network function of the machine."""
-
-    address: str
-    zone: int
-    name: str
-    mac: str
-    path: tuple[str, ...]
-    pf: str = ""
-    vfs: tuple[str, ...] = ()
-
-    def device(self) -> machines.Device:
-        links = {f"virtfn{i}": f"../{address}" for i, address in enumerate(self.vfs)}
-        return machines.Device(
-            address=self.address, kind="nic", pci_class="0x020000", vendor="0x15b3",
-            device="0x101d", zone=self.zone, path=self.path,
-            files={
-                f"net/{self.name}/address": self.mac,
-                f"net/{self.name}/speed": "-1" if self.pf else "100000",
-                f"net/{self.name}/operstate": "down" if self.pf else "up",
-            },
-            links={**links, **({"physfn": f"../{self.pf}"} if self.pf else {})},
-        )  # fmt: skip
-
-
-def functions() -> Iterator[Function]:
-    for bus, zone in SWITCHES.items():
-        path = (f"0000:{bus:02x}:01.0", f"0000:{bus + 1:02x}:00.0", f"0000:{bus + 2:02x}:01.0")
-        stem, port = f"{STEM}{bus:02x}", f"0000:{bus + 4:02x}:00.0"
-        vfs = tuple(f"0000:{bus + 4:02x}:01.{i}" for i in range(2)) if bus % 0x20 == 0 else ()
-        yield Function(port, zone, stem, f"02:00:00:00:{bus:02x}:00", path, vfs=vfs)
-        for i, address in enumerate(vfs):
-            mac = f"02:00:00:00:{bus:02x}:1{i}"
-            yield Function(address, zone, f"{stem}v{i}", mac, path, pf=port)
-
-
-def uuid_of(index: int) -> str:
-    return f"GPU-5ea1ed00-0000-4000-8000-00000000000{index}"
-
-
-def server() -> machines.Shape:
-    """Two zones, in each two switches with a GPU and a port; GPUs of another model in each zone."""
-    devices = [function.device() for function in functions()]
-    files = {}
-    for index, (bus, zone) in enumerate(SWITCHES.items()):
-        address = f"0000:{bus + 3:02x}:00.0"
-        path = (f"0000:{bus:02x}:01.0", f"0000:{bus + 1:02x}:00.0", f"0000:{bus + 2:02x}:00.0")
-        driver = {"driver": "../../../../bus/pci/drivers/nvidia"}
-        devices.append(
-            machines.Device(
-                address=address,
-                kind="gpu",
-                pci_class="0x030200",
-                vendor="0x10de",
-                device="0x2330",
-                zone=zone,
-                path=path,
-                links=driver,
-            )
-        )
-        files[f"proc/driver/nvidia/gpus/{address}/information"] = (
-            f"Model: \t\t {MODELS[zone]}\nGPU UUID: \t {uuid_of(index)}\nDevice Minor: \t {index}\n"
-        )
-    return machines.Shape(
-        about="Switches with a GPU and a port.", sockets=2, cores=16, threads=2,
-        memory=(64 * machines.GIB,), devices=tuple(devices), files=files,
-    )  # fmt: skip
-
 
 #: The second group wants a GPU that zone 0 does not have.
 REQUEST = {
@@ -171,8 +75,6 @@ GROUP = """{{
  "gpu": "${{groups[{i}].gpus[0]}}", "uuid": "${{groups[{i}].gpus.uuid}}",
  "nic": "${{groups[{i}].nics[0].address}}", "name": "${{groups[{i}].nics.name}}",
  "mac": "${{groups[{i}].nics.mac}}"}}"""
-POLICY = {"networks": "${name}@${name}", "settleSeconds": 0}
-
 #: The application: what it was told, what it has, and where the machine says that things are.
 LOOK = """
 import glob, json, os
@@ -206,141 +108,10 @@ print(json.dumps(answer))
 """
 
 
-@dataclass
-class Lane:
-    """A node with real containers, its agent and a scheduler; the plugin comes later."""
-
-    cluster: Cluster
-    node: Node
-
-    def inventory(self) -> group_inventory.Published:
-        report = agents.wait_published(self.node)
-        return group_inventory.decode(report["metadata"]["annotations"][group_inventory.ANNOTATION])
-
-    def tells_link(self, address: str, state: str) -> bool:
-        return self.inventory().inventory.nic_by_address[address].link == state
-
-    def install_plugin(self, *flags: str) -> None:
-        """``kubectl apply -k manifests/nri``; the runtime's socket lies in the node's folder."""
-        objects = render("nri")
-        (daemonset,) = (obj for obj in objects if obj["kind"] == "DaemonSet")
-        pod = daemonset["spec"]["template"]["spec"]
-        pod["containers"][0]["args"] += flags
-        (volume,) = pod["volumes"]
-        volume["hostPath"]["path"] = str(self.node.dir / "nri")
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
-        self.plugin_serves()
-
-    def plugin_serves(self) -> Object:
-        """The plugin's pod, once it has looked at what runs: from then on it is asked."""
-        pod = running(self.cluster, "rte-nri")
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        log = self.node.dir / "pod-logs" / f"{agents.NAMESPACE}_{name}_{uid}/nri/0.log"
-        processes.wait_until(
-            lambda: log.exists() and "synchronized" in log.read_text(), 90, f"{name} to serve",
-            every=0.3,
-        )  # fmt: skip
-        return pod
-
-    def remove_plugin(self) -> None:
-        """``kubectl delete -k manifests/nri``, until its pod is gone."""
-        text = yaml.safe_dump_all(render("nri"))
-        self.cluster.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-f", "-", text=text)
-        processes.wait_until(
-            lambda: not self.cluster.api.get(PODS, labelSelector=PLUGIN)["items"],
-            90, "the plugin's pod to be gone", every=0.3,
-        )  # fmt: skip
-
-    def leave(self) -> None:
-        """Delete what a test has made."""
-        self.cluster.api.delete("/api/v1/namespaces/default/pods", grace=0)
-        self.cluster.kubectl("delete", "configmap", "-l", f"{LABEL}=yes")
-        text = yaml.safe_dump_all(render("nri"))
-        self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=text)
-
-    def clear(self) -> None:
-        """No pods of a test and no plugin; the network has its interfaces back."""
-        self.leave()
-        self.remove_plugin()
-        processes.wait_until(self.is_clear, 180, "containers to be gone", every=0.3)
-
-    def is_clear(self) -> bool:
-        ours = 'labels."io.kubernetes.pod.namespace"==default'
-        running = set(self.ctr("tasks", "list", "-q").split())
-        here = {path.name for path in Path("/sys/class/net").iterdir()}
-        return not running & set(self.ctr("containers", "list", "-q", ours).split()) and all(
-            it.name in here for it in functions() if not it.vfs
-        )
-
-    def ctr(self, *words: str) -> str:
-        done = self.node.run(
-            [builder.containerd() / "ctr", "-a", self.node.dir / "cri.sock", "-n", "k8s.io", *words]
-        )
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout)
-
-    def look(self, pod: Object) -> Any:
-        return json.loads(
-            self.ctr(
-                "tasks", "exec", "--exec-id", "look", container_of(pod),
-                "/opt/rte/bin/python", "-c", LOOK,
-            )
-        )  # fmt: skip
-
-    def pinned(self, pod: Object) -> str:
-        """The CPUs that the runtime confines the pod's container to, empty: all."""
-        spec: Any = json.loads(self.ctr("containers", "info", container_of(pod)))["Spec"]
-        return str(spec["linux"]["resources"].get("cpu", {}).get("cpus", ""))
-
-    def becomes_pinned(self, pod: Object) -> None:
-        """Wait until it is confined to what its annotation says."""
-        wanted = bits.format_list(holdings.cpus(record_of(pod).allocation))
-        what = f"{pod['metadata']['name']} to be confined to {wanted}"
-        processes.wait_until(lambda: self.pinned(pod) == wanted, 90, what, every=0.3)
-
-
-def container_of(pod: Object) -> str:
-    (status,) = pod["status"]["containerStatuses"]
-    return str(status["containerID"]).removeprefix("containerd://")
-
-
-def record_of(pod: Object) -> Any:
-    record = parse_record(pod["metadata"]["annotations"][allocation.ANNOTATION])
-    assert record.holds_for(pod["metadata"]["uid"], pod["spec"]["nodeName"])
-    return record
-
-
 @pytest.fixture(scope="module")
 def shared_lane(cluster: Cluster) -> Iterator[Lane]:
-    with ExitStack() as stack:
-        after = stack.callback
-        macs = {it.name: it.mac for it in functions() if not it.vfs}
-        stack.enter_context(networks.interfaces(cluster.dir, macs))
-        cluster.start_scheduler()  # a DaemonSet's pods are the default scheduler's
-        after(cluster.stop_role, "scheduler")
-        none = {"policy": "none", "cpu_policy": "none", "memory_policy": "None"}
-        node = cluster.add_node(
-            shape=server(), kubelet=none, images=images.archive(), own_machine=True
-        )
-        after(node.remove)
-        networks.use_multus(node)
-        (node.dir / "cdi/nvidia.json").write_text(json.dumps(cdi()))
-        policy = node.dir / "policy.yaml"
-        policy.write_text(yaml.safe_dump(POLICY))
-        agents.start(node, "--group-inventory=true", *hardware(node), *KUBELET)
-        cluster.spawn(
-            "groups-scheduler",
-            [sys.executable, "-m", "rte", "scheduler", "--no-leader-elect", "--listen=off",
-             f"--kubeconfig={cluster.kubeconfig}", "--scheduler-name=groups",
-             f"--groups-policy={policy}"],
-        )  # fmt: skip
-        after(cluster.stop_role, "groups-scheduler")
-        after(cluster.kubectl, "delete", "crd", "--ignore-not-found", cluster.define(ATTACHMENTS))
-        cluster.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(attachments()))
-        lane = Lane(cluster, node)
-        after(lane.leave)
+    with a_lane(cluster) as lane:
         yield lane
-        lane.clear()
 
 
 @pytest.fixture
@@ -348,38 +119,6 @@ def lane(shared_lane: Lane) -> Lane:
     """Without pods and plugin."""
     shared_lane.clear()
     return shared_lane
-
-
-def cdi() -> Object:
-    """What a GPU vendor's toolkit writes for a node, with device files that lead nowhere."""
-    null = {"hostPath": "/dev/null", "type": "c", "major": 1, "minor": 3}
-    devices = [
-        {
-            "name": uuid_of(index),
-            "containerEdits": {
-                "env": [f"GPU_{index}={uuid_of(index)}"],
-                "deviceNodes": [{"path": f"/dev/nvidia{index}", **null}],
-            },
-        }
-        for index in range(len(SWITCHES))
-    ]
-    return {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
-
-
-def attachments() -> list[Object]:
-    """A network for each function, by its name, as clusters with NHD have them."""
-    return [
-        {
-            "apiVersion": f"{ATTACHMENTS['spec']['group']}/v1",
-            "kind": ATTACHMENTS["spec"]["names"]["kind"],
-            "metadata": {"name": function.name, "namespace": "default"},
-            "spec": {"config": json.dumps({
-                "cniVersion": "0.4.0", "name": function.name, "type": "host-device",
-                "device": function.name,
-            })},
-        }
-        for function in functions() if not function.vfs
-    ]  # fmt: skip
 
 
 def application(lane: Lane, name: str, request: Mapping[str, Any] = REQUEST) -> Object:
@@ -446,7 +185,7 @@ def test_what_a_pod_is_told_is_what_it_has_and_where_it_is(lane: Lane) -> None:
         record = record_of(now)
         given = record.allocation
         assert violations(request, given, published.inventory) == []
-        seen = lane.look(now)
+        seen = look(lane, now)
 
         # The file says what the annotation says.
         assert seen["told"]["misc"] == listed(given.misc)
@@ -497,7 +236,7 @@ def test_what_a_pod_is_told_is_what_it_has_and_where_it_is(lane: Lane) -> None:
     cluster.delete_pod(pods[0], grace=None)
     now = cluster.wait_pod(third, "Running", seconds=120)
     assert record_of(now).allocation == before
-    seen = lane.look(now)
+    seen = look(lane, now)
     assert {told["name"] for told in seen["told"]["groups"]} <= seen["interfaces"].keys()
 
     # The agent follows the hardware.
@@ -520,13 +259,9 @@ def test_what_was_there_before_the_plugin_is_confined_when_it_comes(lane: Lane) 
     lane.inventory()
     early = start("early")
     plain = cpu_pod("plain", None)
-    copied = cpu_pod("copied", cpus)
-    copied["metadata"]["annotations"][allocation.ANNOTATION] = record_of(early).text()
-    others = []
-    for pod in (plain, copied):
-        pod["spec"] |= {"schedulerName": "default-scheduler", "nodeName": node.name}
-        others.append(cluster.wait_pod(cluster.create_pod(pod), "Running"))
-    assert not any(map(lane.pinned, (early, *others)))
+    plain["spec"] |= {"schedulerName": "default-scheduler", "nodeName": node.name}
+    other = cluster.wait_pod(cluster.create_pod(plain), "Running")
+    assert not any(map(lane.pinned, (early, other)))
 
     lane.install_plugin()
     lane.becomes_pinned(early)
@@ -556,9 +291,97 @@ def test_what_was_there_before_the_plugin_is_confined_when_it_comes(lane: Lane) 
     for pod in (early, late, between, alone):
         lane.becomes_pinned(pod)
 
-    assert not any(map(lane.pinned, others))
+    assert not lane.pinned(other)
     pinned = [bits.parse_list(lane.pinned(pod)) for pod in (early, late, between, alone)]
     assert all(not one & other for one, other in itertools.combinations(pinned, 2))
+
+
+EVERYTHING = {
+    "groups": [{"name": "m", "cpus": {"workers": [*range(32)]}, "gpus": ["0000:13:00.0"]}],
+    "devices": {"0000:13:00.0": {"uuid": uuid_of(0)}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def forger(lane: Lane) -> Iterator[Api]:
+    """Somebody with the role ``edit`` in a namespace."""
+    yield author(lane.cluster, TEAM)
+    lane.cluster.api.delete(TEAMS_PODS, grace=0)
+
+
+@pytest.fixture
+def no_policy(lane: Lane, forger: Api) -> Iterator[None]:
+    """A cluster whose administrator has taken the policy away."""
+    text = yaml.safe_dump_all([it for it in rights() if it["kind"].startswith("Validating")])
+    lane.cluster.kubectl("delete", "-f", "-", text=text)
+    processes.wait_until(lambda: may_forge(forger), 30, "the policy to be gone")
+    yield
+    lane.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
+    wait_for_policy(forger, TEAMS_PODS)
+
+
+def may_forge(forger: Api) -> bool:
+    try:
+        forger.request("POST", TEAMS_PODS, marked(name="probe"), dryRun="All")
+    except errors.KubeError:
+        return False
+    return True
+
+
+def gated(lane: Lane, forger: Api) -> tuple[Object, Object]:
+    """A pod whose UID its author knows before it runs, and a patch that lets it go with all."""
+    pod = cpu_pod("thief", None)
+    pod["spec"] |= {
+        "schedulerName": "default-scheduler", "schedulingGates": [{"name": "example.com/gate"}],
+        "nodeSelector": {"kubernetes.io/hostname": lane.node.name}, "hostNetwork": True,
+        "tolerations": [{"operator": "Exists"}],
+    }  # fmt: skip
+    made = forger.create(TEAMS_PODS, pod)
+    record = {"version": 1, "pod": made["metadata"]["uid"], "node": lane.node.name, **EVERYTHING}
+    said = {allocation.ANNOTATION: json.dumps(record)}
+    return made, {"metadata": {"annotations": said}, "spec": {"schedulingGates": []}}
+
+
+def test_with_the_policy_nobody_can_write_himself_an_allocation(lane: Lane, forger: Api) -> None:
+    _, patch = gated(lane, forger)
+
+    with pytest.raises(errors.KubeError, match="only the bind of a scheduler of rte writes"):
+        forger.patch(f"{TEAMS_PODS}/thief", patch)
+
+
+def test_without_the_policy_a_forged_allocation_gives_nothing_and_blocks_nothing(
+    lane: Lane, forger: Api, no_policy: None
+) -> None:
+    """What counts is what the scheduler has recorded in the status of the pod."""
+    cluster = lane.cluster
+    lane.install_plugin("--gpu-device=nvidia.com/gpu=${uuid}")
+    lane.inventory()
+    wish = {"version": 1, "groups": [{"name": "g", "workers": 4, "gpus": [{"feeders": 1}]}]}
+
+    thief, patch = gated(lane, forger)
+    forger.patch(f"{TEAMS_PODS}/thief", patch)
+    thief = cluster.wait_pod(thief, "Running")
+    assert (lane.pinned(thief), lane.gpus(thief)) == ("", [])
+
+    # Nothing of the node is held by that, and an honest pod gets what it asks for.
+    honest = cluster.wait_pod(cluster.create_pod(cpu_pod("honest", wish)), "Running")
+    lane.becomes_pinned(honest)
+    assert len(lane.gpus(honest)) == 1
+
+    # What a pod has, and holds, does not change with its annotation.
+    before = record_of(honest)
+    for said in (patch["metadata"]["annotations"][allocation.ANNOTATION], None):
+        change = {"metadata": {"annotations": {allocation.ANNOTATION: said}}}
+        cluster.api.patch("/api/v1/namespaces/default/pods/honest", change)
+    cluster.delete_pod(running(cluster, "rte-nri"), grace=None)
+    lane.plugin_serves()
+    next_one = cluster.wait_pod(cluster.create_pod(cpu_pod("next", wish)), "Running")
+    lane.becomes_pinned(next_one)
+    assert lane.pinned(honest) == bits.format_list(holdings.cpus(before.allocation))
+    held = [bits.parse_list(lane.pinned(pod)) for pod in (honest, next_one)]
+    assert not held[0] & held[1]
+    assert (lane.pinned(thief), lane.gpus(thief)) == ("", [])
+    assert not set(lane.gpus(honest)) & set(lane.gpus(next_one))
 
 
 def cpu_pod(name: str, request: Mapping[str, Any] | None) -> Object:
@@ -573,6 +396,15 @@ def cpu_pod(name: str, request: Mapping[str, Any] | None) -> Object:
             ],
         },
     }
+
+
+def look(lane: Lane, pod: Object) -> Any:
+    return json.loads(
+        lane.ctr(
+            "tasks", "exec", "--exec-id", "look", container_of(pod),
+            "/opt/rte/bin/python", "-c", LOOK,
+        )
+    )  # fmt: skip
 
 
 def listed(cpus: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,13 @@ def render(folder: str) -> list[dict[str, Any]]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def render_beside(kustomization: dict[str, Any]) -> list[dict[str, Any]]:
+    """Render a kustomization that lies in manifests/ for the moment."""
+    with tempfile.TemporaryDirectory(dir=ROOT / "manifests", prefix="test-") as folder:
+        (Path(folder) / "kustomization.yaml").write_text(json.dumps(kustomization))
+        return render(folder)
 
 
 def daemonset(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -132,6 +140,19 @@ def test_the_agent_sees_what_it_reads_and_nothing_of_other_pods(
     assert ("certificate" in content) is facts.self_signed
     # Its own RAM disk, in which the place for the certificate is made.
     assert report["writable"] == (["/var/lib/kubelet/pki"] if facts.self_signed else [])
+
+
+def test_where_there_are_no_device_plugins_their_folder_is_covered(
+    carry_out: Callable[[dict[str, Any], Layout], dict[str, Any]],
+) -> None:
+    cover = {"resources": ["../default"], "components": ["../no-device-plugins"]}
+    pod = daemonset(render_beside(cover))["spec"]["template"]["spec"]
+
+    report = carry_out(pod, LAYOUTS["kubeadm"])
+
+    content = set(report["files"].values())
+    assert {"state", "socket"} <= content
+    assert not {"devices", SECRET} & content
 
 
 def test_a_volume_that_the_host_unmounts_is_gone(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rte import accounting, nrt
-from rte.agent.observer import pods as agent_pods
+from rte.accounting import liveness
 from rte.kubelet import config as kubelet_config
 from rte.kubelet import reading, statefiles
 from rte.kubelet.podresources import PodResources
@@ -146,7 +146,7 @@ def read(node: Node, view: KubeletView, *, api: bool = True, **options: Any) -> 
         node.name,
         read_machine(node.machine / "sys", node.machine / "proc"),
         view,
-        [agent_pods.parse(item) for item in listed] if api else None,
+        [liveness.node_pod(item) for item in listed] if api else None,
         accounting.Options(
             node_capacity={
                 name: quantity.parse_resource(name, text) for name, text in capacity.items()

@@ -60,7 +60,9 @@ class Schedulers:
         self.cluster = cluster
         self.roles: list[str] = []
         agents.install(cluster)
-        cluster.kubectl("apply", "--server-side", "-f", agents.MANIFESTS / "scheduler/rbac.yaml")
+        for folder in ("scheduler", "apart/scheduler"):
+            rights = agents.MANIFESTS / folder / "rbac.yaml"
+            cluster.kubectl("apply", "--server-side", "-f", rights)
         cluster.api.wait(
             f"/api/v1/namespaces/{agents.NAMESPACE}/serviceaccounts", NAME, lambda a: a is not None
         )
@@ -360,7 +362,8 @@ class Door:
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         if user:
             context.load_cert_chain(*self.authority.issue("caller", user))
-        request = urllib.request.Request(f"{self.url}{path}", data=body.encode())
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", body.encode(), headers)
         if token:
             request.add_header("Authorization", f"Bearer {token}")
         try:

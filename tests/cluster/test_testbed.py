@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def test_a_kubelet_believes_in_the_hardware_it_is_shown(
     cluster: Cluster, fresh_node: FreshNode
 ) -> None:
-    node = fresh_node(shape="2x8,memory=32Gi,hugepages-2Mi=512,memory-only=1")
+    node = fresh_node(shape="2x8,memory=32Gi,hugepages-2Mi=512,memory-zones=1")
     capacity = cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]["capacity"]
     assert capacity["cpu"] == "16"
     assert capacity["memory"] == "96Gi"

@@ -345,6 +345,6 @@ def _pod_volumes(chooser: random.Random, *, waits: bool) -> list[Object]:
     claims = [f"bound-{number}" for number in range(3, 8)]
     if waits:
         claims += ALONE.values()
-        claims += [f"open-{number}" for number in range(7)] + ["missing"]
+        claims += [f"open-{number}" for number in range(11)] + ["missing"]
     chosen = chooser.sample(claims, chooser.choice((1, 1, 2)))
     return [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in chosen]

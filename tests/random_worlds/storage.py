@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.random_worlds.words import (
     APPS,
+    BETA_ZONE,
     DRIVERS,
     HOST,
     NODES,
@@ -60,10 +61,12 @@ def csi_node(chooser: random.Random, name: str) -> Object:
             {"name": driver, "nodeID": name, "topologyKeys": [ZONE]},
             allocatable=chooser.choice((None, {"count": 1}, {"count": 3})),
         )
-        for driver in DRIVERS
+        for driver in (*DRIVERS, "ebs.csi.aws.com")
         if chooser.random() < 0.85
     ]
-    return {"metadata": {"name": name}, "spec": {"drivers": drivers}}
+    migrated = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs"}
+    metadata = tagged({"name": name}, annotations=migrated if chooser.random() < 0.7 else None)
+    return {"metadata": metadata, "spec": {"drivers": drivers}}
 
 
 def capacity(chooser: random.Random, number: int) -> Object:
@@ -94,6 +97,8 @@ def volume(
     }
     if of == "by-hand":
         spec["local"] = {"path": "/mnt"}
+    elif chooser.random() < 0.2:
+        spec["awsElasticBlockStore"] = {"volumeID": f"aws://a/vol-{name}"}
     else:
         spec["csi"] = {"driver": chooser.choice(DRIVERS), "volumeHandle": name}
     if of == "by-hand" or chooser.random() < 0.6:
@@ -109,7 +114,7 @@ def volume(
         spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim}
     labels = {"app": chooser.choice(APPS)}
     if chooser.random() < 0.2:
-        labels[ZONE] = chooser.choice(("a", "b", "a__b", "none"))
+        labels[chooser.choice((ZONE, BETA_ZONE))] = chooser.choice(("a", "b", "a__b", "none"))
     return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
@@ -118,8 +123,11 @@ def _volumes(chooser: random.Random, world: World) -> None:
         "/api/v1/persistentvolumes",
         "/api/v1/namespaces/default/persistentvolumeclaims",
     )
-    for number in range(5):
-        world.objects.append((volumes, volume(chooser, f"free-{number}", "by-hand")))
+    for number in range(6):
+        # The last one waits for a claim of that name.
+        meant = "open-7" if number == 5 else ""
+        world.objects.append((volumes, volume(chooser, f"free-{number}", "by-hand", meant)))
+        world.statuses.append((f"{volumes}/free-{number}", {"phase": "Available"}))
     for number in range(8):
         # Bound ones refer to each other as the volume controller leaves them.
         name = f"bound-{number}"
@@ -131,9 +139,18 @@ def _volumes(chooser: random.Random, world: World) -> None:
         bound["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
         world.objects.append((claims, bound))
     for number, of in enumerate(
-        ("now", "late", "late-ab", "late-full", "by-hand", "none", "late-full")
+        ("now", "late", "late-ab", "late-full", "by-hand", "none", "late-full", "by-hand")
     ):
         world.objects.append((claims, claim(chooser, f"open-{number}", of)))
+    for number, of in enumerate(("by-hand", "late", "by-hand"), 8):
+        item = claim(chooser, f"open-{number}", of)
+        if number == 8:
+            # The volume controller is to bind it.
+            item["spec"]["volumeName"] = "free-0"
+        else:
+            chosen = {"volume.kubernetes.io/selected-node": some_hosts(chooser)[0]}
+            item["metadata"]["annotations"] = chosen
+        world.objects.append((claims, item))
 
 
 def claim(chooser: random.Random, name: str, of: str, *, exclusive: bool = False) -> Object:

@@ -14,6 +14,7 @@ NODES = 12
 NAMESPACES = {"default": {}, "blue": {"team": "blue", "env": "prod"}, "red": {"team": "red"}}
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 ZONES = ("a", "b", "c")
 APPS = ("web", "db", "cache")
 TIERS = ("front", "back")

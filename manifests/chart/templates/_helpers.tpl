@@ -14,6 +14,15 @@
 {{- get $known .Values.layout | toYaml -}}
 {{- end }}
 
+{{- define "rte.leaseNamespace" -}}
+{{ .Values.leaseNamespace | default (printf "%s-agents" .Release.Name) }}
+{{- end }}
+
 {{- define "rte.tag" -}}
 {{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* The rest of a probe's httpGet where health is served over TLS. */}}
+{{- define "rte.scheme" -}}
+{{- if .Values.metricsTLS.enabled }}, scheme: HTTPS{{ end -}}
 {{- end }}

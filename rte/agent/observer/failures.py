@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.agent.observer import messages
+from rte.model.backoff import Backoff
 from rte.telemetry.effects import Condition, Measured, Said
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rte.agent.observer.answers import Answers
-    from rte.agent.observer.clocks import Clocks
     from rte.agent.observer.messages import Effect
+    from rte.agent.timings import Timings
 
 #: Everything is asked once per poll interval, give or take a fifth of it.
 _MOST_POLLS = 1.2
@@ -25,12 +28,12 @@ class Failures:
         since: when the first of them failed; None: the last one worked.
     """
 
-    def __init__(self, clocks: Clocks) -> None:
-        self._clocks = clocks
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
         self.since: float | None = None
         self._worked_at = -math.inf
-        self._times = 0
-        self._told = ""
+        self._torn = Backoff(timings.torn, timings.torn_most)
+        self._told = self._damaged = ""
 
     def restarted(self) -> None:
         """Another kubelet: of it nothing has been read."""
@@ -44,10 +47,10 @@ class Failures:
         nothing.
         """
         read_at = self._worked_at if answers is None else min(self._worked_at, answers.at)
-        until = read_at + _MOST_POLLS * self._clocks.poll + self._clocks.stale
+        until = read_at + _MOST_POLLS * self._timings.poll + self._timings.stale
         for since in (self.since, answers.silent_since if answers else None):
             if since is not None:
-                until = min(until, since + self._clocks.stale)
+                until = min(until, since + self._timings.stale)
         return until
 
     def failed(
@@ -64,22 +67,31 @@ class Failures:
                 result, what = "torn", "a state file of the kubelet is damaged"
             case _:
                 result, what = "failed", "the kubelet cannot be read"
-        effects: list[Effect] = [messages.Failed(result, error)]
+        effects: list[Effect] = [messages.Failed(result, error), *self._note(error)]
         if self.since is None:
-            self.since, self._times = now, 0
-        self._times += 1
-        lasting = result == "failed" or now - self.since > self._clocks.settled
+            self.since = now
+            self._torn.worked()
+        lasting = result == "failed" or now - self.since > self._timings.settled
         if lasting and what != self._told:
             self._told = what
             effects += [
                 Said("warning", f"{what}, will keep looking: {error}"),
                 Condition("reading", what),
             ]
+        wait = self._torn.failed()
         if result == "failed":
-            wait = self._clocks.resync if is_young else self._clocks.source
-        else:
-            wait = min(self._clocks.torn * 2.0 ** min(self._times - 1, 16), self._clocks.torn_most)
+            wait = self._timings.readmission if is_young else self._timings.source
         return now + wait, effects
+
+    def _note(self, error: errors.RteError | None) -> Iterator[Effect]:
+        """Which files are damaged now, by their name: the others have been read."""
+        name = error.what.rpartition("/")[2] if isinstance(error, errors.ParseError) else ""
+        if name != self._damaged:
+            if self._damaged:
+                yield Measured("malformed", 0.0, labels=(self._damaged,), how="set")
+            if name:
+                yield Measured("malformed", 1.0, labels=(name,), how="set")
+            self._damaged = name
 
     def worked(self, now: float) -> list[Effect]:
         """A reading worked; what is to be told."""
@@ -87,6 +99,7 @@ class Failures:
         effects: list[Effect] = [
             Condition("reading"),
             Measured("readings", labels=("consistent",)),
+            *self._note(None),
         ]
         if self._told:
             self._told = ""

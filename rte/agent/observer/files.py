@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from rte.accounting import liveness
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from rte.agent.observer.clocks import Clocks
+    from rte.agent.timings import Timings
     from rte.model.kubelet import StateFiles
 
 
@@ -20,13 +22,16 @@ class Files:
         content: as read last; None: nothing was read yet.
         changed_at: when they were found to be others than before.
         failed: the last look found none that can be used.
+        has_marker: this kubelet tells whom it has admitted, as far as its release and gates are
+            known.
     """
 
-    def __init__(self, clocks: Clocks) -> None:
-        self._clocks = clocks
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
         self.content: StateFiles | None = None
         self.changed_at = -math.inf
         self.failed = False
+        self.has_marker = True
         self._seen_half: frozenset[str] = frozenset()
 
     def take(self, files: StateFiles, now: float) -> bool:
@@ -40,17 +45,14 @@ class Files:
     @property
     def holders(self) -> frozenset[str]:
         """UIDs that hold anything."""
-        uids: set[str] = set()
-        files = self.content
-        for part in (files.cpu, files.memory, files.devices) if files else ():
-            if part is not None:
-                uids |= part.entries.keys()
-        return frozenset(uids)
+        return liveness.holders(self.content)
 
     @property
     def admitted(self) -> frozenset[str]:
-        """UIDs that the kubelet calls admitted."""
+        """UIDs that the kubelet calls admitted; if it does not tell, those that hold anything."""
         allocated = self.content.allocated if self.content else None
+        if not self.has_marker:
+            return self.holders
         return frozenset(allocated.pods) if allocated else frozenset()
 
     def admission_under_way(self, ended: AbstractSet[str], now: float) -> float:
@@ -60,10 +62,10 @@ class Files:
         half would delay the whole: the write of it would be under way when the rest comes. Of the
         pods that have ``ended`` nothing is waited for.
         """
-        if self.content is None or self.content.allocated is None:
+        if self.content is None or self.content.allocated is None or not self.has_marker:
             return 0.0
         half = self.holders - self.admitted
-        left = self.changed_at + self._clocks.admission - now
+        left = self.changed_at + self._timings.admission - now
         if half - self._seen_half - ended and left > 0:
             return left
         self._seen_half = half
@@ -71,7 +73,7 @@ class Files:
 
     def have_settled(self, now: float) -> bool:
         """Whether they stood still for so long that they are not caught between two writes."""
-        return now - self.changed_at >= self._clocks.settled
+        return now - self.changed_at >= self._timings.settled
 
     def have_same_devices(self, listed: StateFiles | None) -> bool:
         """Whether the files around an answer told the same of devices."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from collections.abc import Set as AbstractSet
 
-    from rte.agent.observer.clocks import Clocks
+    from rte.accounting.liveness import PodTable
     from rte.agent.observer.messages import Change, Effect
-    from rte.agent.observer.pods import PodTable
+    from rte.agent.timings import Timings
     from rte.model.kubelet import NodePod
     from rte.model.machine import Machine
     from rte.model.node import NodeReading, NodeState
@@ -76,22 +76,27 @@ class Known:
 
     Args:
         scope: which of them there are.
-        clocks: see there.
+        timings: see there.
         pods: what the API has told of pods so far.
         jitter: factor of each wait for the API server.
     """
 
     def __init__(
-        self, scope: Scope, clocks: Clocks, pods: PodTable, jitter: Callable[[], float]
+        self, scope: Scope, timings: Timings, pods: PodTable, jitter: Callable[[], float]
     ) -> None:
         self._scope = scope
         self.hardware = Hardware()
-        self.files = Files(clocks)
-        self.answers = Answers(clocks)
+        self.files = Files(timings)
+        self.answers = Answers(timings)
         self.pods = pods
-        self.restart = Restart(clocks.resync_most)
+        self.restart = Restart(timings.readmission_most)
         best = ConfigSource.CONFIGZ if scope.pods else ConfigSource.UNKNOWN
-        self.learning = Learning(clocks, self.restart, best, jitter)
+        self.learning = Learning(timings, self.restart, best, jitter)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the kubelet runs, and has re-admitted its pods since it was started."""
+        return self.restart.synced and not self.answers.is_gone
 
     @property
     def has_pods(self) -> bool:
@@ -167,6 +172,9 @@ class Known:
             errors.RteError: they do not agree (yet).
         """
         files, answers, view = self.files.content, self.answers, self.view
+        reported, self.learning.reported = self.learning.reported, None
+        if previous is None and reported is not None:
+            previous = replace(reported, devices={})  # classes without ids
         # Devices are what the answers are needed for: those of the same checkpoint agree.
         agrees = view.coherent and self.files.have_same_devices(answers.files)
         return accounting.build_reading(
@@ -185,7 +193,7 @@ class Known:
             replace(
                 self._scope.accounting,
                 previous=previous,
-                synced=self.restart.synced,
+                synced=self.synced,
                 drop_unknown=bool(self.doubtful(now)),
                 settled=self.files.have_settled(now),
                 node_capacity=self.learning.node.capacity,
@@ -208,7 +216,7 @@ class Known:
             return (
                 {(pod.namespace, pod.name) for pod in view.pods or ()}
                 # Only what is doubtful is looked for in podresources.
-                | (unseen & state.admitted & self.doubtful(now)),
+                | (unseen & (state.admitted | state.holdings.keys()) & self.doubtful(now)),
                 {
                     (pod.namespace, pod.name)
                     for pod in pods

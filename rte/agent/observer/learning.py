@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rte.agent.backoff import Backoff
 from rte.agent.observer.messages import Learn, NodeFacts
+from rte.model.backoff import Backoff
 from rte.model.node import ConfigSource
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rte.agent.observer.clocks import Clocks
     from rte.agent.observer.messages import Learnt
     from rte.agent.observer.restart import Restart
-    from rte.model.node import KubeletConfig
+    from rte.agent.timings import Timings
+    from rte.model.node import KubeletConfig, NodeState
 
 #: Attempts in which only the kubelet itself is asked for its configuration: some seconds. Its
 #: sockets open one after the other.
@@ -31,7 +31,7 @@ class Learning:
     """What is known of the present kubelet's configuration and of the Node.
 
     Args:
-        clocks: see there.
+        timings: see there.
         restart: the kubelet's present start.
         best: the best source that can be had.
         jitter: factor of each wait.
@@ -39,22 +39,24 @@ class Learning:
     Attributes:
         config: in force; None until the first answer.
         node: as it was learnt last.
+        reported: what an agent before us has published; None: nothing.
         known: both were learnt of the present kubelet.
         due: when to ask; infinite: never.
         asked: an answer is on its way.
     """
 
     def __init__(
-        self, clocks: Clocks, restart: Restart, best: ConfigSource, jitter: Callable[[], float]
+        self, timings: Timings, restart: Restart, best: ConfigSource, jitter: Callable[[], float]
     ) -> None:
-        self._clocks = clocks
+        self._timings = timings
         self._restart = restart
         self._best = best
-        self._waits = Backoff(clocks.unknown, clocks.unknown_most, jitter)
-        self._better = Backoff(clocks.relearn, clocks.relearn_most, lambda: 1.0)
-        self._surer = Backoff(clocks.relearn, clocks.relearn_most, lambda: 1.0)
+        self._waits = Backoff(timings.unknown, timings.unknown_most, jitter)
+        self._better = Backoff(timings.relearn, timings.relearn_most)
+        self._surer = Backoff(timings.relearn, timings.relearn_most)
         self.config: KubeletConfig | None = None
         self.node = NodeFacts()
+        self.reported: NodeState | None = None
         self.known = False
         self.due = math.inf
         self._later = -math.inf
@@ -103,11 +105,12 @@ class Learning:
             self._better.worked()
         told = self._take_config(answer.config) if answer.config else []
         self.node = answer.node
+        self.reported = answer.reported or self.reported
         waited_for, self.known = not self.known, True
-        self._is_late = self._restart.is_before(answer.heard, now)
+        self._is_late = self._restart.is_before(answer.node.heard, now)
         if self._is_late:
-            self.at(now + self._clocks.source)
-        elif self._restart.may_be_before(answer.heard):
+            self.at(now + self._timings.source)
+        elif self._restart.may_be_before(answer.node.heard):
             self.at(now + self._surer.failed())
         if answer.config is not None and answer.config.source.rank < self._best.rank:
             self.at(now + self._better.failed())

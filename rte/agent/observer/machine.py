@@ -12,16 +12,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.accounting import liveness
+from rte.accounting.liveness import PodTable, uid_of
 from rte.agent.observer import messages
-from rte.agent.observer.clocks import Clocks
 from rte.agent.observer.failures import Failures
 from rte.agent.observer.known import Known
 from rte.agent.observer.looking import Looking
 from rte.agent.observer.messages import Change
-from rte.agent.observer.pods import PodTable
-from rte.agent.observer.published import Published, tell_synced
+from rte.agent.observer.published import GONE, NOT_TAKEN_UP, Published, tell_synced
+from rte.agent.timings import DEFAULT, Timings
 from rte.model.node import NodeReading
 from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
     from rte.model.kubelet import NodePod, StateFiles
     from rte.model.machine import Machine
     from rte.model.node import NodeState
-
-_CLOCKS = Clocks()
+    from rte.telemetry.quarantine import Bulkhead, Fault
 
 
 class Observer:
@@ -40,26 +41,30 @@ class Observer:
 
     Args:
         scope: see there.
-        clocks: see there.
+        timings: see there.
         jitter: factor of each wait for the API server.
+        quarantine: shared with who reads for it.
 
     Attributes:
         pods: the API's pods of this node.
+        quarantine: what has caused an internal error.
     """
 
     def __init__(
         self,
         scope: Scope,
-        clocks: Clocks = _CLOCKS,
+        timings: Timings = DEFAULT,
         *,
         jitter: Callable[[], float] = lambda: 1.0,
         pods: PodTable | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._scope = scope
-        self._clocks = clocks
+        self._timings = timings
+        self.quarantine = quarantine or Quarantine()
         self.pods = pods or PodTable()
-        self._known = Known(scope, clocks, self.pods, jitter)
-        self._failures = Failures(clocks)
+        self._known = Known(scope, timings, self.pods, jitter)
+        self._failures = Failures(timings)
         self._published = Published(scope.publish)
         self._looking = Looking()
         self._is_due = False
@@ -71,6 +76,30 @@ class Observer:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event in; what has to be done about it."""
+        with self.quarantine.guard("observer", type(event).__name__, now) as bulkhead:
+            self._take(event, now)
+        if bulkhead.fault is not None:
+            self._put_off(event, bulkhead.fault, now)
+        self.quarantine.tidy(now)
+        self._effects += self.quarantine.drain()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _put_off(self, event: Event, fault: Fault, now: float) -> None:
+        """An event could not be taken in as a whole: nothing is published until all was read."""
+        known = self._known
+        if isinstance(event, messages.FilesRead):
+            self._looking.end()
+        elif isinstance(event, messages.Answered):
+            known.answers.ended()
+        elif isinstance(event, messages.MachineRead):
+            known.hardware.changed = True
+        elif isinstance(event, messages.Learnt):
+            known.learning.asked = False
+            known.learning.at(now + self._timings.source)
+        self._failed(errors.InternalError(str(fault)), now)
+
+    def _take(self, event: Event, now: float) -> None:
         match event:
             case messages.Noticed():
                 self._add(event.changes, event.at, now)
@@ -80,6 +109,8 @@ class Observer:
                 self._files_read(event, now)
             case messages.Answered():
                 self._answered(event, now)
+            case messages.Pulse():
+                self._felt(event, now)
             case messages.Learnt():
                 self._learnt(event, now)
             case messages.OwnerSeen():
@@ -88,8 +119,6 @@ class Observer:
                 self._tick(now)
             case _:
                 self._pods_told(event, now)
-        effects, self._effects = self._effects, []
-        return effects
 
     def deadline(self) -> float:
         """When ``handle(Tick(), now)`` is due; infinite: only after the next event."""
@@ -121,15 +150,20 @@ class Observer:
         changed = True
         match event:
             case messages.PodsListed():
-                self.pods.replace(event.items)
+                self.pods.replace(event.items, lambda uid: self._of_pod(uid, now))
             case messages.PodSeen():
-                changed = self.pods.update(event.obj)
+                with self._of_pod(uid_of(event.obj), now):
+                    changed = self.pods.update(event.obj)
             case messages.PodGone():
                 changed = self.pods.remove(event.obj)
             case messages.PodsUnknown():
                 self.pods.listed = changed = False
         if changed:
             self._tell(Change.PODS, now)
+
+    def _of_pod(self, uid: str, now: float) -> Bulkhead:
+        """For work about a pod: of one that raises what was last known stands."""
+        return self.quarantine.guard("pods", uid, now)
 
     def _tell(self, change: Change, now: float) -> None:
         """A change that nobody else has counted."""
@@ -159,7 +193,7 @@ class Observer:
         if event.machine is None:
             self._effects.append(Said("warning", f"the hardware cannot be read: {event.problem}"))
             hardware.changed = True
-            self._looking.at = now + self._clocks.source
+            self._looking.at = now + self._timings.source
             return
         hardware.machine = event.machine
         if hardware.changed:
@@ -174,7 +208,7 @@ class Observer:
     def _files_read(self, event: messages.FilesRead, now: float) -> None:
         known = self._known
         changes = self._looking.end()
-        self._notice_restart(event.epoch, event.started, now)
+        self._notice_restart(event, now)
         known.files.failed = event.problem is not None
         if event.problem is not None:
             self._failed(event.problem, now)
@@ -196,30 +230,35 @@ class Observer:
         is_first = known.files.content is None
         if known.files.take(files, now):
             # The Node's capacity is about to change.
-            known.learning.at(now + self._clocks.relearn)
+            known.learning.at(now + self._timings.relearn)
         if is_first:
             self.pods.expect(known.files.holders | known.files.admitted)
 
-    def _notice_restart(self, epoch: str, started: float | None, now: float) -> None:
+    def _notice_restart(self, event: messages.FilesRead, now: float) -> None:
         known, before = self._known, self._known.restart.epoch
-        if not known.restart.notice(epoch, now, started):
+        if not known.restart.notice(event.epoch, now, event.started, event.made):
             return
         known.answers.restarted()
         known.learning.restarted(now)
         self._failures.restarted()
         if before:
-            self._effects += self._published.distrust(known.learning.node.uid, now)
+            self._distrust(NOT_TAKEN_UP, now)
             self._effects += [
                 Said("info", "the kubelet was restarted"),
                 Measured("kubelet_restarts"),
             ]
             known.hardware.changed = True
             self._looking.by(now)
-            known.learning.at(now + self._clocks.relearn)
+            known.learning.at(now + self._timings.relearn)
 
     def _learnt(self, event: messages.Learnt, now: float) -> None:
         is_new, told = self._known.learning.take(event, now)
         self._effects += told
+        known = self._known.learning
+        if known.config is not None:
+            self._known.files.has_marker = liveness.keeps_allocated(
+                known.node.version, known.config.feature_gates
+            )
         if is_new:
             self._tell(Change.LEARNT, now)
 
@@ -259,25 +298,48 @@ class Observer:
     def _unanswered(self, event: messages.Answered, now: float) -> None:
         if event.problem is None:
             # The kubelet was restarted, which the next look will notice.
-            self._looking.by(now + self._clocks.resync)
+            self._looking.by(now + self._timings.readmission)
             return
         if not isinstance(event.problem, errors.KubeletError):
             self._failed(event.problem, now)  # the files around the answer
             return
-        self._effects += [
-            Measured("podresources_failures", labels=("list",)),
-            Measured("source_up", 0.0, how="set"),
-            Condition("source", "podresources does not answer"),
-        ]
+        self._effects.append(Measured("podresources_failures", labels=("list",)))
+        self._silent(event.problem, now)
         answers = self._known.answers
-        answers.fail(now)
         if answers.view is None or not self._known.has_pods:
             self._failed(event.problem, now)
             return
         # Files and API go on telling what changes.
-        answers.check_in(self._clocks.source, now)
+        answers.check_in(self._timings.source, now)
         self._is_due = True
         self._account(now)
+
+    def _felt(self, event: messages.Pulse, now: float) -> None:
+        """Another question tells whether it is back, or goes on failing."""
+        answers = self._known.answers
+        if event.epoch != self._known.restart.epoch:
+            return
+        if event.problem is not None:
+            self._silent(event.problem, now)
+        if answers.silent_since is not None:
+            self._ask(holds_up=False)
+
+    def _silent(self, problem: errors.RteError, now: float) -> None:
+        """The kubelet does not answer; where it does not run, nothing is to be sent there."""
+        answers = self._known.answers
+        self._effects += [
+            Measured("source_up", 0.0, how="set"),
+            Condition("source", "podresources does not answer"),
+        ]
+        was_gone = answers.is_gone
+        answers.fail(problem, now)
+        if answers.is_gone and not was_gone:
+            self._effects.append(Said("warning", f"{GONE}: {problem}"))
+            self._distrust(GONE, now)
+
+    def _distrust(self, why: str, now: float) -> None:
+        owner = self._known.learning.node.uid
+        self._effects += self._published.distrust(why, owner, now)
 
     # --- what is handed on -----------------------------------------------------------------------
 
@@ -293,8 +355,8 @@ class Observer:
             return
         try:
             wait = self._build(machine, now)
-        except errors.RteError as error:
-            self._failed(error, now)
+        except Exception as error:  # noqa: BLE001 - nothing is published, and it is looked again
+            self._failed(self.quarantine.as_expected("observer", "reading", error, now), now)
             return
         self._is_due, self._looking.noticed = False, None
         self._looking.by(now + wait)
@@ -304,7 +366,7 @@ class Observer:
         """Build and publish a reading; seconds until the next look."""
         known, exact = self._known, self._known.is_exact
         if not exact and known.answers.check_at == math.inf:
-            known.answers.check_in(self._clocks.check, now)
+            known.answers.check_in(self._timings.check, now)
         waits = [max(0.001, known.answers.check_at - now)]
         pods = known.listed_pods
         if self._scope.pods and known.files.content is not None:
@@ -314,15 +376,15 @@ class Observer:
         reading = known.account(machine, pods, self._published.state, now)
         if reading.state is not None:
             self._take_up(reading.state, pods, now)
-            state = replace(reading.state, synced=known.restart.synced)
+            state = replace(reading.state, synced=known.synced)
             reading = replace(reading, state=state)
             if not state.synced:
-                waits.append(self._clocks.resync)
+                waits.append(self._timings.readmission)
             alive = doubtful & (state.holdings.keys() | state.admitted)
             if state.synced:  # else podresources may not list them yet
                 self.pods.bury(doubtful - alive)
             if alive:
-                waits.append(self._clocks.source)  # only podresources will tell of their end
+                waits.append(self._timings.source)  # only podresources will tell of their end
         if exact:
             self._effects += self._published.disagree(reading.disagreements)
         self._publish(reading, now)
@@ -341,7 +403,10 @@ class Observer:
             answers.is_fresh = False
             if line := restart.check(*known.awaited(state, pods, now), now):
                 self._effects.append(Said("warning", line))
-        self._effects += tell_synced(restart.synced)
+        if answers.is_gone:
+            self._effects += tell_synced(GONE)
+        else:
+            self._effects += tell_synced("" if restart.synced else NOT_TAKEN_UP)
 
     def _publish(self, reading: NodeReading, now: float) -> None:
         noticed = now if self._looking.noticed is None else self._looking.noticed

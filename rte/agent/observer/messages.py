@@ -39,7 +39,7 @@ class NodeFacts:
     """What the Node object says; empty where the API is not asked.
 
     ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
-    reported (Unix time).
+    reported, by its own clock (Unix time).
     """
 
     uid: str = ""
@@ -80,14 +80,15 @@ class FilesRead:
     """:class:`ReadFiles` was carried out.
 
     ``files`` is None where no files are read, or because of ``problem``. ``epoch`` was told after
-    the files were read, ``started`` is when that kubelet was started, on the clock of ``now``
-    (None: unknown).
+    the files were read, ``started`` is when that kubelet was started, on the clock of ``now``, and
+    ``made`` the same by its own clock (Unix time); None: unknown.
     """
 
     files: StateFiles | None
     epoch: str
     started: float | None = None
     problem: errors.RteError | None = None
+    made: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +105,25 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """The kubelet of that epoch has given a sign of life, or has not because of ``problem``."""
+
+    epoch: str
+    problem: errors.RteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Learnt:
     """:class:`Learn` was carried out; ``epoch`` is that of question and answer.
 
-    ``config`` is None where nobody can tell and that is accepted. ``heard`` is when the kubelet
-    reported last, on the clock of ``now`` (None: unknown).
+    ``config`` is None where nobody can tell and that is accepted. ``reported`` is what the object
+    said when it was asked for first: of the same start of the kubelet it tells what that has read.
     """
 
     epoch: str
     config: KubeletConfig | None = None
     node: NodeFacts = NodeFacts()
-    heard: float | None = None
+    reported: NodeState | None = None
     problem: errors.RteError | None = None
 
 
@@ -158,7 +167,7 @@ class Tick:
 
 PodsEvent: TypeAlias = PodsListed | PodSeen | PodGone | PodsUnknown
 Event: TypeAlias = (
-    Noticed | MachineRead | FilesRead | Answered | Learnt | PodsEvent | OwnerSeen | Tick
+    Noticed | MachineRead | FilesRead | Answered | Pulse | Learnt | PodsEvent | OwnerSeen | Tick
 )
 
 # --- effects ---

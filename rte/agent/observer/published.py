@@ -45,9 +45,11 @@ class Published:
             effects.append(messages.Publish(observation, left_out))
         return effects
 
-    def distrust(self, owner_uid: str, now: float) -> list[Effect]:
-        """The last reading once more as not synced: nothing is known of a new kubelet."""
-        effects = tell_synced(False)
+    def distrust(self, why: str, owner_uid: str, now: float) -> list[Effect]:
+        """The last reading once more as not synced: nothing is known of a new kubelet, or none
+        runs.
+        """
+        effects = tell_synced(why)
         if self.reading is not None and self.reading.state is not None:
             state = replace(self.reading.state, synced=False)
             effects += self.offer(replace(self.reading, state=state), owner_uid, now)
@@ -63,7 +65,11 @@ class Published:
         ]
 
 
-def tell_synced(synced: bool) -> list[Effect]:
-    """Whether the kubelet has re-admitted its pods since it was started."""
-    why = "" if synced else "the kubelet has not taken up its pods since its start"
-    return [Measured("synced", float(synced), how="set"), Condition("synced", why)]
+#: Why a kubelet is not synced.
+NOT_TAKEN_UP = "the kubelet has not taken up its pods since its start"
+GONE = "the kubelet does not run"
+
+
+def tell_synced(why: str = "") -> list[Effect]:
+    """Whether the kubelet has re-admitted its pods since it was started; else ``why`` not."""
+    return [Measured("synced", float(not why), how="set"), Condition("synced", why)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,23 +32,30 @@ class Restart:
         self._most_s = most_s
         self.epoch = ""
         self.synced = False
-        self._began = 0.0
-        self._started: float | None = None
+        self._began = self._started = self._seen = -math.inf
+        self._made: float | None = None
         self._complete = 0
         self.is_first = True
         self.gone: frozenset[str] = frozenset()
 
-    def notice(self, epoch: str, now: float, started: float | None) -> bool:
+    def notice(
+        self, epoch: str, now: float, started: float | None, made: float | None = None
+    ) -> bool:
         """Take the current epoch ("" = no socket); True when it is a new one.
 
-        ``started`` is when the kubelet made its socket, on the clock of ``now``.
+        ``started`` is when the kubelet made its socket, on the clock of ``now`` (None: a moment
+        ago, for all that is known), ``made`` the same by the clock of its reports.
         """
+        if epoch == self.epoch:
+            self._seen = now
         if not epoch or epoch == self.epoch:
             return False
         self.is_first = not self.epoch
-        self.epoch, self._began, self._started = epoch, now, started
-        just_started = started is None or now - started < self._JUST_STARTED_S
-        self._complete = 0 if just_started else 1
+        # Whatever its clock says: not before the former one was seen last.
+        started = now if started is None else max(started, self._seen)
+        self.epoch, self._began, self._started, self._made = epoch, now, started, made
+        self._complete = 0 if now - started < self._JUST_STARTED_S else 1
+        self._seen = now
         self.synced = False
         return True
 
@@ -61,17 +69,19 @@ class Restart:
         A starting kubelet reports at once (syncNodeStatus in pkg/kubelet/kubelet_node_status.go);
         ``most_s`` after the start nothing more is waited for.
         """
-        if heard is None or self._started is None or now - self._began > self._most_s:
+        if heard is None or self._made is None or now - self._began > self._most_s:
             return False
-        return heard < self._started - self._SLACK_S
+        return heard < self._made - self._SLACK_S
 
     def may_be_before(self, heard: float | None) -> bool:
         """Whether a report from the moment ``heard`` may be the former kubelet's."""
-        return heard is not None and self._started is not None and heard <= self._started
+        return (
+            bool(self.epoch) and heard is not None and (self._made is None or heard <= self._made)
+        )
 
     def is_settled(self, now: float) -> bool:
         """Whether it has run for so long that it has re-admitted what it ever will."""
-        return self._started is not None and now - self._started > self._most_s
+        return now - self._started > self._most_s
 
     def check(
         self, present: AbstractSet[Hashable], expected: AbstractSet[Hashable], now: float

@@ -8,21 +8,23 @@ writes when nothing of ours differs.
 from __future__ import annotations
 
 import math
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rte.agent.backoff import Backoff
+from rte import errors
 from rte.agent.publisher import messages, ownership
-from rte.agent.publisher.renewals import Renewals, Rhythm
+from rte.agent.publisher.renewals import Renewals
+from rte.agent.timings import DEFAULT
+from rte.model.backoff import Backoff
 from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rte import errors
     from rte.agent.observer.messages import Observation
     from rte.agent.publisher.messages import Effect, Event, Request
+    from rte.agent.timings import Timings
 
 #: What the API server takes our field manager to be (the user agent's first part).
 FIELD_MANAGER = "rte-agent"
@@ -34,47 +36,34 @@ NO_SUCH_NODE = "NoSuchNode"
 _STALE = (404, 409, 410, 422)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
-    """Seconds between attempts.
-
-    Attributes:
-        first_retry: before the second attempt; doubles up to ``last_retry``, half of it random.
-        last_retry: the longest wait between attempts.
-        resync: the object is read afresh this often (30 % jitter) even when nothing happens.
-        shared_repair: between repairs of our annotations while sharing the object.
-    """
-
-    first_retry: float = 0.1
-    last_retry: float = 10.0
-    resync: float = 3600.0
-    shared_repair: float = 30.0
-
-
 class Publisher:
     """The only writer of this node's object, as far as others let it be.
 
     Args:
-        pace: see there.
-        rhythm: of the Lease; None: there is no Lease.
+        timings: see there.
+        has_lease: a Lease shows that the agent lives.
         tolerance: of other writers.
         jitter: factor of each wait, 0.5 to 1.
 
+    Attributes:
+        quarantine: what has caused an internal error.
     """
 
     def __init__(
         self,
-        pace: Pace = Pace(),
-        rhythm: Rhythm | None = None,
-        tolerance: ownership.Tolerance | None = None,
+        timings: Timings = DEFAULT,
         *,
+        has_lease: bool = False,
+        tolerance: ownership.Tolerance | None = None,
         jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        self._pace = pace
-        self._renewals = Renewals(rhythm) if rhythm else None
+        self.quarantine = Quarantine()
+        self._timings = timings
+        self._has_lease = has_lease
+        self._renewals = Renewals(timings)
         self._tolerance = tolerance or ownership.Tolerance()
         self._jitter = jitter
-        self._waits = Backoff(pace.first_retry, pace.last_retry, jitter)
+        self._waits = Backoff(timings.first_retry, timings.last_retry, jitter)
         self._wanted: Observation | None = None
         self._confirmed: Observation | None = None
         self._writing: Observation | None = None
@@ -85,16 +74,15 @@ class Publisher:
         self._stored: dict[str, Any] | None = None
         self._unstorable: dict[str, Any] = {}
         self._published: set[str] = set()
-        self._own_versions: deque[str] = deque(maxlen=64)
         self._watched: list[messages.Watched] = []
         self._trigger = "start"
-        self._next_repair = -math.inf
+        self._next_repair = self._next_create = -math.inf
         self._next_resync = math.inf
         self._request: Request | None = None
         self._retry_at = -math.inf
         self._complaint = ""
         self._adopts = True
-        self._unadopted: errors.KubeError | None = None
+        self._unadopted: errors.RteError | None = None
         self._stopping = self._gave_up = False
         self._effects: list[Effect] = []
 
@@ -102,12 +90,23 @@ class Publisher:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event in; what has to be done about it."""
+        with self.quarantine.guard("publisher", type(event).__name__, now) as bulkhead:
+            self._take(event, now)
+            self._step(now)
+        if bulkhead.fault is not None:
+            # What is offered next, or the same later; the Lease waits for it.
+            self._request, self._retry_at = None, bulkhead.fault.until
+        self.quarantine.tidy(now)
+        self._effects += self.quarantine.drain()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _take(self, event: Event, now: float) -> None:
         match event:
             case messages.Offered():
                 self._offer(event.observation)
             case messages.Trusted():
-                if self._renewals:
-                    self._renewals.trusted_until = event.until
+                self._renewals.trusted_until = event.until
             case messages.Stored():
                 self._answered(event.object, now)
             case messages.OwnerKnown():
@@ -116,9 +115,11 @@ class Publisher:
                 self._refused(event.error, now)
             case messages.Watched():
                 self._watched.append(event)
+            case messages.Probed():
+                since = self.behind_since()
+                self._effects += self._renewals.probed(since, now, alive=event.alive)
             case messages.Renewed():
-                if self._renewals:
-                    self._effects += self._renewals.renewed(event.error, now)
+                self._effects += self._renewals.renewed(event.error, now)
             case messages.Stopping():
                 self._stopping = True
                 self._request = None
@@ -126,13 +127,10 @@ class Publisher:
                 self._waits.worked()
             case messages.Tick():
                 self._tick(now)
-        self._step(now)
-        effects, self._effects = self._effects, []
-        return effects
 
     def deadline(self) -> float:
         """When ``handle(Tick(), now)`` is due; infinite: only after the next event."""
-        beat = self._renewals.due if self._renewals else math.inf
+        beat = self._renewals.due
         if self._request is not None:
             return beat
         due = min(beat, self._next_resync)
@@ -178,26 +176,31 @@ class Publisher:
                     "info", "no other writer seen for a while: maintaining the whole object again"
                 ),
             ]
-            self._forget()
+            self._forget(now)
         if now >= self._next_resync:
             self._next_resync = now + self._resync_interval()
-            self._forget()
-        if self._renewals and now >= self._renewals.due:
-            self._effects += self._renewals.beat(self.behind_since(), now)
+            self._forget(now)
+        self._effects += self._renewals.beat(now)
 
     def _resync_interval(self) -> float:
-        return self._pace.resync * (0.4 + 0.6 * self._jitter())
+        return self._timings.resync * (0.4 + 0.6 * self._jitter())
 
-    def _forget(self) -> None:
+    def _forget(self, now: float) -> None:
+        """What is stored is to be read afresh; until then nobody knows that anything is lacking."""
+        if self.is_current:
+            self._lacks_since = now
         self._stored = self._confirmed = None
         self._unstorable = {}
         self._adopts = True
         self._trigger = "resync"
 
     def _put_off_until(self) -> float:
-        """A rival's overwrites are repaired at a slow pace."""
-        slow = self._trigger == "repair" and self._tolerance.sharing
-        return self._next_repair if slow else -math.inf
+        """What a rival overwrites is repaired at a slow pace, and what is deleted not at once."""
+        if self._trigger != "repair":
+            return -math.inf
+        if self._stored is None:
+            return self._next_create
+        return self._next_repair if self._tolerance.sharing else -math.inf
 
     def _step(self, now: float) -> None:
         """The next request, if one is due."""
@@ -230,7 +233,7 @@ class Publisher:
         if self._wanted is not None:
             owned = ownership.owned_by(owner_uid, self._wanted.object)
             self._wanted = self._writing = replace(self._wanted, object=owned)
-            self._send(messages.Write("create", owned))
+            self._send(messages.Write("create", owned, owned))
 
     def _update(self, wanted: Observation, patch: dict[str, Any]) -> None:
         """Send back what is stored, patched: refused if anybody has written since.
@@ -243,7 +246,7 @@ class Publisher:
         body |= {name: wanted.object[name] for name in ("apiVersion", "kind")}
         body["metadata"] = {**body["metadata"], "managedFields": []}
         self._writing = wanted
-        self._send(messages.Write("update", body))
+        self._send(messages.Write("update", body, wanted.object))
 
     def _answered(self, stored: dict[str, Any], now: float) -> None:
         request, self._request = self._request, None
@@ -254,13 +257,14 @@ class Publisher:
             self._published |= ownership.annotations_of(stored, FIELD_MANAGER)
 
     def _accepted(self, operation: str, wanted: Observation, now: float) -> None:
-        self._own_versions.append(_version(self._stored or {}))
         self._published = set((wanted.object["metadata"].get("annotations") or {}).keys())
         self._effects.append(Measured("writes", labels=(operation, self._trigger)))
         if self._trigger in ("start", "change"):
             self._effects.append(Measured("publish_seconds", now - wanted.noticed, how="observe"))
         if self._trigger == "repair":
-            self._next_repair = now + self._pace.shared_repair
+            self._next_repair = now + self._timings.shared_repair
+        if operation == "create":
+            self._next_create = now + self._timings.recreate
         left = self._patch_for(wanted)
         if left and left != self._unstorable:
             # Writing it again would change nothing and never end.
@@ -278,8 +282,8 @@ class Publisher:
         self._trigger = "change"
         self._waits.worked()
         self._retry_at = -math.inf
-        self._effects.append(Condition("published"))
-        if self._renewals:
+        self._effects.append(messages.PUBLISHED)
+        if self._has_lease:
             self._renewals.begin()
         if self._unadopted is not None:
             line = (
@@ -304,9 +308,10 @@ class Publisher:
 
     # --- failures --------------------------------------------------------------------------------
 
-    def _refused(self, error: errors.KubeError, now: float) -> None:
+    def _refused(self, error: errors.RteError, now: float) -> None:
         request, self._request = self._request, None
-        if isinstance(request, messages.Get) and error.status == 404:
+        status, _, asked = _status(error)
+        if isinstance(request, messages.Get) and status == 404:
             # Whoever deleted it may have been the garbage collector: its Node is a new one.
             self._send(messages.AskOwner())
             return
@@ -314,37 +319,38 @@ class Publisher:
             self._adopts, self._unadopted = False, error
             return
         self._unadopted = None
-        self._effects.append(Measured("write_failures", labels=(str(error.status),)))
-        is_unsure = isinstance(request, messages.Write) and not 400 <= error.status < 500
-        if error.status in _STALE or is_unsure:  # it may have been stored, and the answer was lost
+        self._effects.append(Measured("write_failures", labels=(str(status),)))
+        is_unsure = isinstance(request, messages.Write) and not 400 <= status < 500
+        if status in _STALE or is_unsure:  # it may have been stored, and the answer was lost
             self._stored = None
-        self._retry_at = now + self._waits.failed(error.retry_after)
+        self._retry_at = now + self._waits.failed(asked)
         if self._stopping:
             self._give_up(error)
             return
         hint = _hint(error)
-        if hint != self._complaint and (error.status != 409 or self._waits.attempts >= 3):
+        if hint != self._complaint and (status != 409 or self._waits.attempts >= 3):
             self._complaint = hint
-            line = f"cannot publish, will keep trying: {hint} ({error})"
-            self._effects.append(Said("error", line))
+            why = "" if hint == str(error) else f" ({error})"
+            line = f"cannot publish, will keep trying: {hint}{why}"
+            self._effects += [Said("error", line), Condition("published", hint)]
 
-    def _may_not_adopt(self, request: Request | None, error: errors.KubeError) -> bool:
+    def _may_not_adopt(self, request: Request | None, error: errors.RteError) -> bool:
         """With OwnerReferencesPermissionEnforcement only who may delete it may adopt it."""
         return (
             isinstance(request, messages.Write)
             and request.operation == "update"
-            and error.status == 403
+            and _status(error)[0] == 403
             and self._adopts
             and self._writing is not None
             and "ownerReferences" in self._patch_for(self._writing).get("metadata", {})
         )
 
-    def _give_up(self, error: errors.KubeError) -> None:
+    def _give_up(self, error: errors.RteError) -> None:
         """At the end of the process: one attempt, another one only after a conflict.
 
         The write that the end cut off may have been stored all the same.
         """
-        self._gave_up = error.status != 409 or self._waits.attempts > 1
+        self._gave_up = _status(error)[0] != 409 or self._waits.attempts > 1
         if self._gave_up:
             line = f"the last state may not be published: {error}"
             self._effects.append(Said("warning", line))
@@ -355,20 +361,26 @@ class Publisher:
         """Learn from what the watch has seen while a request was under way."""
         watched, self._watched = self._watched, []
         for event in watched:
-            self._noticed(event.object, event.version, now)
+            self._noticed(event, now)
 
-    def _noticed(self, obj: dict[str, Any] | None, version: str, now: float) -> None:
-        stored = self._stored
-        if stored is None or version in self._own_versions:
+    def _noticed(self, event: messages.Watched, now: float) -> None:
+        stored, obj, version = self._stored, event.object, event.version
+        if stored is None:
             return
         known = _version(stored)
-        if version.isdigit() and known.isdigit() and int(version) <= int(known):
+        is_older = version.isdigit() and known.isdigit() and int(version) < int(known)
+        if event.listed and is_older:
+            # It was answered late, or etcd was restored.
+            self._forget(now)
+            return
+        if is_older or version == known:
             return
         self._stored = obj
         if self._confirmed is None or self._wanted is None:
             return
         harmed = obj is None or bool(self._patch_for(self._wanted))
-        begins = self._tolerance.foreign_write(now, ours_overwritten=harmed)
+        # Who deletes it does not write it: there is nothing to share.
+        begins = obj is not None and self._tolerance.foreign_write(now, ours_overwritten=harmed)
         if not harmed:
             return
         self._confirmed = None
@@ -390,7 +402,16 @@ def _version(obj: dict[str, Any]) -> str:
     return str((obj.get("metadata") or {}).get("resourceVersion") or "")
 
 
-def _hint(error: errors.KubeError) -> str:
+def _status(error: errors.RteError) -> tuple[int, str, float]:
+    """Status, reason and Retry-After of the API server's answer; 0 where there is none."""
+    if isinstance(error, errors.KubeError):
+        return error.status, error.reason, error.retry_after
+    return 0, "", 0.0
+
+
+def _hint(error: errors.RteError) -> str:
+    if not isinstance(error, errors.KubeError):
+        return str(error)
     if error.reason == NO_SUCH_NODE:
         return "the node is not registered (yet), or has another name"
     match error.status:

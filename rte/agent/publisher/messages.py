@@ -46,22 +46,33 @@ class OwnerKnown:
 class Refused:
     """The request failed."""
 
-    error: errors.KubeError
+    error: errors.RteError
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A watch tells: the object as it is now, None when it is gone, and since which version."""
+    """A watch tells: the object as it is now, None when it is gone, and since which version.
+
+    ``listed``: the watch began anew, with all that there is.
+    """
 
     object: dict[str, Any] | None
     version: str
+    listed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """:class:`Probe` was carried out: whether the kubelet has just answered."""
+
+    alive: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
     """:class:`Renew` was carried out, or failed because of ``error``."""
 
-    error: errors.KubeError | None = None
+    error: errors.RteError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class Tick:
 
 
 Event: TypeAlias = (
-    Offered | Trusted | Stored | OwnerKnown | Refused | Watched | Renewed | Stopping | Tick
+    Offered | Trusted | Stored | OwnerKnown | Refused | Watched | Probed | Renewed | Stopping | Tick
 )
 
 # --- effects ---
@@ -93,10 +104,19 @@ class AskOwner:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the object; answered by :class:`Stored` or :class:`Refused`."""
+    """Write the object; answered by :class:`Stored` or :class:`Refused`.
+
+    ``body`` is what is to be stored, with what is not ours; ``wanted`` is our part of it.
+    """
 
     operation: Literal["create", "update"]
     body: dict[str, Any]
+    wanted: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask the kubelet for a sign of life; answered by :class:`Probed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,5 +124,8 @@ class Renew:
     """Renew the Lease; answered by :class:`Renewed`."""
 
 
+#: What was offered last is stored.
+PUBLISHED = Condition("published")
+
 Request: TypeAlias = Get | AskOwner | Write
-Effect: TypeAlias = Request | Renew | Measured | Said | Condition
+Effect: TypeAlias = Request | Probe | Renew | Measured | Said | Condition

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Holders that the legend names.
 _NAMED = 40
+#: Kinds of cores that are drawn apart from the others.
+_SLOW = {"efficiency", "low-power"}
 
 
 def draw(
@@ -155,7 +157,7 @@ def _cache(
 def _core(threads: Sequence[CPU], colours: Paint, cell: tuple[float, float]) -> Block:
     columns = 1 if len(threads) <= 2 else 2 if len(threads) <= 4 else 4
     grid = blocks.grid([_thread(cpu, colours, cell) for cpu in threads], columns, 1, fill=True)
-    kind = " e" if threads[0].kind == "efficiency" else ""
+    kind = " e" if threads[0].kind in _SLOW else ""
     height = grid.height + 4
 
     def draw(width: float) -> str:
@@ -248,8 +250,8 @@ def _legend(machine: Machine, colours: Paint) -> Block:
         )
         if kind in shown
     ]
-    if any(cpu.kind == "efficiency" for cpu in machine.cpus):
-        entries.append(("core e", "efficiency core"))
+    if slow := sorted({cpu.kind for cpu in machine.cpus} & _SLOW):
+        entries.append(("core e", f"{' or '.join(slow)} core"))
     entries += [("mem", "memory, as its share of the zone")]
     if any(count for zone in machine.zones for count in zone.hugepages.values()):
         entries.append(("pool", "huge pages"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rte.cli.drawing import style
 from rte.model import bits
 from rte.model.node import Holding
-from rte.model.quantity import format_bytes
+from rte.model.words import describe_holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -121,17 +121,6 @@ def holdings_of(
             holding, devices = containers.get(container, Holding()), claims.get(container, ())
             if holding.cpus or holding.memory or holding.devices or devices:
                 yield f"{name} {container}", holding, devices
-
-
-def describe_holding(holding: Holding, claims: tuple[ClaimedDevice, ...]) -> str:
-    """CPUs, memory, devices of plugins and of claims in one line."""
-    what = [bits.format_list(holding.cpus)] if holding.cpus else []
-    what += [
-        f"{block.resource} {format_bytes(block.size)} of zone {bits.format_list(block.zones)}"
-        for block in holding.memory
-    ]
-    what += [f"{n.bit_count()} {name}" for name, n in sorted(holding.devices.items()) if n]
-    return ", ".join(what + [f"{device.driver} {device.device}".rstrip() for device in claims])
 
 
 def _tip(machine: Machine, cpu: CPU) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.quantity import format_bytes
+from rte.model.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ def summarize(machine: Machine) -> str:
     words += [count(len(sockets), "socket"), count(len(machine.zones), "NUMA zone")]
     words.append(format_bytes(machine.memory_bytes))
     if len(online) < len(machine.cpus):
-        words.append(f"{len(machine.cpus) - len(online)} CPUs off-line")
+        words.append(counted(len(machine.cpus) - len(online), "CPU") + " off-line")
     return " · ".join(words)
 
 

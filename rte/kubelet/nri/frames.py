@@ -55,11 +55,15 @@ class Decoder:
         """The messages that are complete now.
 
         Raises:
-            NRIError: a message is longer than ttrpc allows.
+            NRIError: a message is longer than ttrpc allows, or of no connection.
         """
         self._trunk += data
         while len(self._trunk) >= _FRAME.size:
             connection, length = _FRAME.unpack_from(self._trunk)
+            if connection not in (PLUGIN, RUNTIME):
+                raise NRIError(
+                    f"a frame of {length} bytes of connection {connection}, which is none"
+                )
             if length > MOST_BYTES + _MESSAGE.size:
                 raise NRIError(f"a frame of {length} bytes")
             if len(self._trunk) < _FRAME.size + length:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import words
 from rte.placement.dra.structured.allocator import MAX_STEPS, allocate
 from rte.placement.dra.structured.pools import DeviceID
 from rte.placement.dra.verdict import Reason, Verdict
@@ -94,7 +94,7 @@ def align(
         node, claims, supply, ranks=ranks, new_share_id=new_share_id, max_steps=max_steps
     )
     if verdict.reason is Reason.NO_FIT and wish is Wish.REQUIRED:
-        text = f"no free devices in the zones of its CPUs and memory ({_named(zones)})"
+        text = f"no free devices in the zones of its CPUs and memory ({words.zones(zones)})"
         return _refused(text + _without_zone(supply, places), expected)
     if not verdict.fits:
         return Aligned(
@@ -124,7 +124,7 @@ def judge(zones: ZoneSet, devices: Mapping[DeviceID, Location]) -> tuple[Alignme
         if location.zone is None:
             unknown = unknown or f"{name}: {location.missing}"
         elif not zones >> location.zone & 1:
-            text = f"{name} is in zone {location.zone}, CPUs and memory in {_named(zones)}"
+            text = f"{name} is in zone {location.zone}, CPUs and memory in {words.zones(zones)}"
             return Alignment.ACROSS, text
     return (Alignment.UNKNOWN, unknown) if unknown else (Alignment.ALIGNED, "")
 
@@ -175,7 +175,3 @@ def _without_zone(supply: Supply, places: Places) -> str:
 def _refused(text: str, expected: ExpectedZones) -> Aligned:
     verdict = Verdict(reason=Reason.NOT_ALIGNED, message=text, allocations={})
     return Aligned(verdict=verdict, alignment=Alignment.UNKNOWN, reason=text, expected=expected)
-
-
-def _named(zones: ZoneSet) -> str:
-    return f"zone {bits.format_list(zones)}" if zones else "no zone"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import bits, words
 from rte.placement.drift.parts import CPUS, MEMORY
 
 if TYPE_CHECKING:
@@ -49,15 +49,9 @@ def held(part: Part, value: Held | None) -> str:
     if isinstance(value, int):
         return f"{CPUS} {bits.format_list(value)}"
     rows = [
-        f"{amount} of {resource} in {_zones(zones)}"
+        f"{amount} of {resource} in {words.zones(zones)}"
         if part.what == MEMORY
-        else f"{amount} {resource} of {_zones(zones)}"
+        else f"{amount} {resource} of {words.zones(zones)}"
         for resource, zones, amount in value
     ]
     return " + ".join(rows)
-
-
-def _zones(zones: int | None) -> str:
-    if not zones:
-        return "no zone"
-    return "+".join(f"node-{zone}" for zone in bits.members(zones))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.inflight.zones import is_grouped, merge_sees_all, picks_always_succeed
 from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
@@ -22,7 +22,8 @@ from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.model.node import NodeState
+    from rte.model.bits import ZoneSet
+    from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Pod
 
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -56,6 +57,8 @@ class CopyTable:
         self._zonal: dict[str, Array] = {}
         self._sums: dict[str, Array] = {}
         self._sizes: dict[str, Array] = {}
+        #: resource -> rows of which its devices are not in columns: who asks for none is counted.
+        self._uncounted: dict[str, set[int]] = {}
         #: resource -> what node totals leave.
         self._room: dict[str, Array] = {}
 
@@ -80,8 +83,10 @@ class CopyTable:
         for column in self._room.values():
             column[row] = 0
         for resource, amount in room.items():
-            self._column(self._room, resource)[row] = min(amount, _MUCH)
+            self._column(self._room, resource)[row] = max(0, min(amount, _MUCH))
         signature = _signature(state)
+        for others in self._uncounted.values():
+            others.discard(row)
         self._signatures[self._signature_of[row]].discard(row)
         self._signature_of[row] = signature
         self._signatures.setdefault(signature, set()).add(row)
@@ -112,6 +117,8 @@ class CopyTable:
             rows = np.fromiter(members, dtype=np.int64, count=len(members))
             found = self._count(signature, rows, pod, totals[rows])
             out[rows] = np.where(found == UNKNOWN, UNKNOWN, np.minimum(found, totals[rows]))
+        for name in {name for each in pod.containers for name in each.limits}:
+            out[list(self._uncounted.get(name, ()))] = UNKNOWN
         return out
 
     def _count(self, signature: _Signature, rows: Array, pod: Pod, totals: Array) -> Array:
@@ -129,12 +136,12 @@ class CopyTable:
         if pod_scope:
             if asks_memory and not merge_sees_all(pod):
                 return unknown
-            units = [_sum(units)]
+            units = [quantity.total(units)]
         return self._by_zones(rows, units, totals, sizes_matter=policy == merge.RESTRICTED)
 
     def _by_sums(self, rows: Array, units: Sequence[Unit]) -> Array:
         """Whatever zones the parts come from."""
-        parts = [(self._sums.get(name), amount) for name, amount in _sum(units).items()]
+        parts = [(self._sums.get(name), amount) for name, amount in quantity.total(units).items()]
         out = np.full(len(rows), _MUCH, dtype=np.int64)
         for column, amount in parts:
             if column is not None:
@@ -151,7 +158,7 @@ class CopyTable:
         refused = np.zeros(len(rows), dtype=bool)
         zonal: dict[str, Array] = {}
         sized: dict[str, Array] = {}
-        for name, amount in _sum(units).items():
+        for name, amount in quantity.total(units).items():
             if name not in self._sums:
                 known &= not memory.is_memory(name)
                 continue
@@ -187,7 +194,7 @@ class CopyTable:
         out = np.full(len(self.names), _MUCH, dtype=np.int64)
         for column, amount, absent in parts:
             free = column[: len(out)] if column is not None else np.full(len(out), absent)
-            out = np.minimum(out, np.maximum(free, 0) // amount)
+            out = np.minimum(out, np.maximum(free, 0) // min(amount, quantity.MOST))
         return out
 
     def _fill(self, row: int, state: NodeState) -> None:
@@ -200,7 +207,10 @@ class CopyTable:
             [(each & assignable).bit_count() for each in zone_cpus],
             [each.bit_count() for each in zone_cpus],
         )
-        for name in {name for each in state.memory.values() for name in each.amounts}:
+        # A forged report may leave out a zone: nothing is counted, as where one lacks a resource.
+        complete = state.memory.keys() >= set(zones)
+        known = state.memory.values() if complete else ()
+        for name in {name for each in known for name in each.amounts}:
             found = [state.memory[zone].amounts.get(name) for zone in zones]
             if None not in found:
                 self._put(
@@ -214,6 +224,9 @@ class CopyTable:
                     [amounts.allocatable for amounts in found if amounts],
                 )
         for name, pool in state.devices.items():
+            if not _counts(pool, state.topology.zone_mask):
+                self._uncounted.setdefault(name, set()).add(row)
+                continue
             unused = pool.healthy & ~devices.held(state, name)
             free, sizes = dict.fromkeys(zones, 0), dict.fromkeys(zones, 0)
             for place, home in enumerate(pool.zones):
@@ -321,12 +334,11 @@ def _units(pod: Pod, *, cpu_static: bool, memory_static: bool) -> list[Unit]:
     return out
 
 
-def _sum(units: Iterable[Unit]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for unit in units:
-        for name, amount in unit.items():
-            total[name] = total.get(name, 0) + amount
-    return total
+def _counts(pool: DevicePool, zones: ZoneSet) -> bool:
+    """Whether numbers tell which hints there are: all devices are known, each in one zone."""
+    return pool.complete and all(
+        not home or (not home & (home - 1) and home & zones) for home in pool.zones
+    )
 
 
 def _signature(state: NodeState) -> _Signature | None:
@@ -335,20 +347,11 @@ def _signature(state: NodeState) -> _Signature | None:
         rules = rules_of(state.config, state.kubelet_version)
     except outcome.Unpredictable:
         return None
-    known = {zone.id for zone in state.topology.zones}
     if (
-        not known
+        not state.topology.zones
         or (rules.cpu is not None and rules.cpu.align_by_socket)
         or (rules.prefer_closest and rules.policy == merge.RESTRICTED)
         or not picks_always_succeed(state, rules, alone=False)
-        or any(
-            not pool.complete
-            or any(
-                zones and (zones & (zones - 1) or bits.lowest(zones) not in known)
-                for zones in pool.zones
-            )
-            for pool in state.devices.values()
-        )
     ):
         return None
     full_cores = rules.cpu is not None and rules.cpu.full_pcpus_only

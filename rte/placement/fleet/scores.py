@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import comb
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 #: Of what a zone does not know, so that it does not count.
 _MUCH = 1 << 62
+
+#: Of more zone sets than this none counts as closer.
+_MOST_COMPARED = 2048
 
 #: More pods of one shape than this in one node are not told apart.
 MAX_ROOM = 64
@@ -238,11 +242,7 @@ def _units(pod: Pod, *, whole: bool) -> list[dict[str, int]]:
     ]
     if not whole:
         return [unit for unit in units if unit] or [{}]
-    total: dict[str, int] = {}
-    for unit in units:
-        for name, amount in unit.items():
-            total[name] = total.get(name, 0) + amount
-    return [total]
+    return [quantity.total(units)]
 
 
 def zone_bound(pod: Pod, container: Container) -> dict[str, int]:
@@ -282,12 +282,8 @@ class _Bin:
 
 
 def _join(bins: Iterable[_Bin]) -> _Bin:
-    whole = _Bin(0, {})
-    for free in bins:
-        whole.cpus += free.cpus
-        for name, amount in free.others.items():
-            whole.others[name] = whole.others.get(name, 0) + amount
-    return whole
+    joined = list(bins)
+    return _Bin(sum(free.cpus for free in joined), quantity.total(free.others for free in joined))
 
 
 def _free_devices(state: NodeState) -> dict[str, list[ZoneSet]]:
@@ -327,12 +323,14 @@ def _used_fractions(pod: Pod, state: NodeState) -> list[float]:
 def _is_closest(state: NodeState, zones: ZoneSet) -> bool:
     """Whether no zone set of the same width has a smaller average distance to its members."""
     order = [zone.id for zone in state.topology.zones]
-    if len(order) > 16 or any(len(zone.distances) != len(order) for zone in state.topology.zones):
+    mine = [position for position, zone in enumerate(order) if zones >> zone & 1]
+    if comb(len(order), len(mine)) > _MOST_COMPARED or any(
+        len(zone.distances) != len(order) for zone in state.topology.zones
+    ):
         return True
 
     def spread(chosen: Sequence[int]) -> int:
         return sum(state.topology.zones[a].distances[b] for a in chosen for b in chosen)
 
-    mine = [position for position, zone in enumerate(order) if zones >> zone & 1]
     others = combinations(range(len(order)), len(mine))
     return all(spread(mine) <= spread(other) for other in others)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
@@ -423,10 +423,10 @@ def _long_running(pod: Pod, units: Sequence[_Unit]) -> dict[str, int]:
     running: dict[str, int] = {}
     largest: dict[str, int] = {}
     for container, unit in zip(pod.containers, units, strict=True):
-        for name, amount in (*unit.memory.items(), *unit.devices.items()):
-            largest[name] = max(largest.get(name, 0), amount)
-            if container.kind is not ContainerKind.INIT:
-                running[name] = running.get(name, 0) + amount
+        wanted = {**unit.memory, **unit.devices}
+        largest |= {name: max(largest.get(name, 0), amount) for name, amount in wanted.items()}
+        if container.kind is not ContainerKind.INIT:
+            quantity.add(running, wanted)
     return {name: max(amount, running.get(name, 0)) for name, amount in largest.items()}
 
 

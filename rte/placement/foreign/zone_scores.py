@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model.pod import QOS, ContainerKind
+from rte.placement.foreign import zone_sets
 from rte.placement.foreign.zones import ZoneTable, effective_requests
+from rte.placement.kubelet import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rte.model.pod import Pod
-    from rte.placement.foreign.zones import ZoneEntry
+from rte.placement.foreign.zones import ZoneEntry
 
 MAX_SCORE = 100
 #: ACPI SLIT: 255 = unreachable; used where an NRT tells no distance.
 FAR = 255
 #: More zone sets than this are not compared by distance: the answer is then never "optimal".
-MAX_COMBINATIONS = 100_000
+MAX_COMBINATIONS = 2048
 
 
 def score_zones(
@@ -183,26 +185,30 @@ def _narrowest(
     for width in range(1, len(zones) + 1):
         if not _could_hold(zones, usable, requests, width):
             continue
-        limit = FAR * width * width
-        compare = comb(len(zones), width) <= MAX_COMBINATIONS
-        closest = limit
-        if compare:
-            closest = min(
-                limit,
-                *(_distance(zones, chosen) for chosen in combinations(range(len(zones)), width)),
-            )
+        if comb(len(zones), width) > MAX_COMBINATIONS:
+            holding = sorted(usable)
+            rows = [zones[position].available for position in holding]
+            try:
+                found = zone_sets.lowest(rows, width, requests)
+            except outcome.Unpredictable:
+                return None
+            if found is not None:
+                return tuple(holding[place] for place in found), False
+            continue
+        closest = min(
+            FAR * width * width,
+            *(_distance(zones, chosen) for chosen in combinations(range(len(zones)), width)),
+        )
         best: tuple[int, ...] | None = None
         best_distance = (FAR + 1) * width * width
         for chosen in combinations(sorted(usable), width):
             if not _fits(zones, chosen, requests):
                 continue
             distance = _distance(zones, chosen)
-            if compare and distance == closest:
+            if distance == closest:
                 return chosen, True
             if distance < best_distance:
                 best, best_distance = chosen, distance
-            if not compare:
-                break
         if best is not None:
             return best, False
     return None

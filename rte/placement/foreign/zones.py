@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import combinations
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import QOS, Container, ContainerKind, Pod
+from rte.placement.foreign import zone_sets
+from rte.placement.kubelet import outcome
 from rte.placement.kubelet.memory import is_memory
+from rte.placement.kubelet.rules import DEFAULT_MAX_ZONES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: The kubelet's affinity mask has 64 bits: a zone with a higher id is in no affinity.
 MAX_ZONE_ID = 63
-#: What a consumer assumes of ``max-allowable-numa-nodes`` where an NRT does not say it.
-DEFAULT_MAX_ZONES = 8
 
 _ALWAYS_ON_NODES = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 
@@ -104,17 +104,14 @@ def effective_requests(pod: Pod) -> dict[str, int]:
 
     As the ancestor reckons: sidecars count as init containers, a pod-level stanza not at all.
     """
-    total: dict[str, int] = {}
-    for container in pod.containers:
-        if container.kind is ContainerKind.APP:
-            for name, amount in container.requests.items():
-                total[name] = total.get(name, 0) + amount
+    total = quantity.total(
+        container.requests for container in pod.containers if container.kind is ContainerKind.APP
+    )
     for container in pod.containers:
         if container.kind is not ContainerKind.APP:
             for name, amount in container.requests.items():
                 total[name] = max(total.get(name, 0), amount)
-    for name, amount in pod.overhead.items():
-        total[name] = total.get(name, 0) + amount
+    quantity.add(total, pod.overhead)
     return total
 
 
@@ -144,12 +141,15 @@ def filter_zones(
         "best-effort": _find_any,
     }
     search = _Search(pod.qos is QOS.GUARANTEED, node_names, find[table.policy])
-    if table.scope == "pod":
-        missing = search.find(table.zones, effective_requests(pod))
-        if isinstance(missing, str):
-            return ZoneVerdict(Code.UNSCHEDULABLE, ("cannot align pod",), resource=missing)
-        return SUCCESS
-    return _filter_containers(table.zones, pod, search)
+    try:
+        if table.scope == "pod":
+            missing = search.find(table.zones, effective_requests(pod))
+            if isinstance(missing, str):
+                return ZoneVerdict(Code.UNSCHEDULABLE, ("cannot align pod",), resource=missing)
+            return SUCCESS
+        return _filter_containers(table.zones, pod, search)
+    except outcome.Unpredictable as unknown:
+        return ZoneVerdict(Code.UNSCHEDULABLE, (unknown.message,))
 
 
 def _filter_containers(zones: tuple[ZoneEntry, ...], pod: Pod, search: _Search) -> ZoneVerdict:
@@ -283,14 +283,9 @@ def _find_restricted(
     if len(widths) > 1:
         return None
     by_id = sorted(range(len(zones)), key=lambda position: zones[position].id)
-    fitting = (
-        chosen
-        for chosen in combinations(by_id, widths.pop())
-        if _holds(search, zones, chosen, wanted)
-    )
-    return min(
-        fitting, key=lambda chosen: bits.of(zones[position].id for position in chosen), default=None
-    )
+    rows = [zones[position].available for position in by_id]
+    found = zone_sets.lowest(rows, widths.pop(), wanted)
+    return None if found is None else [by_id[place] for place in found]
 
 
 def _holds(

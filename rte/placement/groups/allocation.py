@@ -6,13 +6,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from rte.k8s.wire import Condition
 
 #: The zone of pages of which only the node is known: those of pods that NHD has placed.
 NO_ZONE = -1
 
+#: For the application. Whoever may patch the pod may write it as well, unless a policy forbids it.
 ANNOTATION = "topology.rte.dev/allocation"
+#: The condition of the pod whose message is the same text: ``status`` is out of a pod author's
+#: reach, so this is what counts.
+CONDITION = "topology.rte.dev/Allocated"
 VERSION = 1
+
+
+def recorded(conditions: Iterable[Condition]) -> str:
+    """What the scheduler has recorded in a pod's ``status.conditions``, ``""`` = nothing."""
+    texts = (it.message for it in conditions if it.type == CONDITION and it.status == "True")
+    return next(texts, None) or ""
 
 
 @dataclass(frozen=True, slots=True)

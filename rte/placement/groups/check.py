@@ -1,7 +1,7 @@
 """Is an allocation right? The rules once more, written from the contract and not from the search.
 
-Tests and the recorded cases hold every answer of the search against this; the ledger of what pods
-hold asks it whether a recorded allocation can be true of its node.
+Tests and the recorded cases hold every answer of the search against this; what pods hold asks it
+whether an allocation answers its request (:func:`answers`).
 """
 
 from __future__ import annotations
@@ -52,6 +52,23 @@ def violations(
     return found
 
 
+def answers(request: Request, allocation: Allocation) -> bool:
+    """Whether it gives just the amounts that are asked for, on whatever machine."""
+    if [group.name for group in request.groups] != [group.name for group in allocation.groups]:
+        return False
+    asked, given = Counter(request.hugepages), Counter[str]()
+    for wish in request.groups:
+        asked.update(wish.hugepages)
+    for pages in (allocation.pages, *(group.pages for group in allocation.groups)):
+        given.update({size: sum(by_zone.values()) for size, by_zone in pages.items()})
+    pairs = zip(request.groups, allocation.groups, strict=True)
+    return (
+        not any(fault for wish, got in pairs for fault in _amount_faults(wish, got))
+        and len(allocation.misc) == request.misc.count
+        and asked == given
+    )
+
+
 def preference(
     request: Request, allocation: Allocation, inventory: Inventory
 ) -> tuple[int, int, int, int, int]:
@@ -80,7 +97,7 @@ def preference(
     return len(zones), len(group_zones), outside, apart, len(functions)
 
 
-def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
+def _amount_faults(wish: Group, given: GroupAllocation) -> Iterator[str]:
     if [len(cpus) for cpus in given.feeders] != [gpu.feeders for gpu in wish.gpus]:
         yield "wrong number of feeders"
     if [1 if rx == tx else 2 for rx, tx in given.queues] != [queue.cpus for queue in wish.queues]:
@@ -89,12 +106,16 @@ def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> 
         yield "wrong number of workers or helpers"
     if len(given.gpus) != len(wish.gpus) or len(given.nics) != len(wish.nics):
         yield "wrong number of GPUs or NICs"
-    own = [address for nic in given.nics for address in nic.addresses()]
-    if len(set(own)) < len(own):
-        yield "one function for two entries"
     for entry, nic in zip(wish.nics, given.nics, strict=False):
         if (nic.rx, nic.tx) != (entry.rx, entry.tx) or bool(nic.backup) != entry.redundant:
             yield f"{nic.address} does not have what was asked for"
+
+
+def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
+    yield from _amount_faults(wish, given)
+    own = [address for nic in given.nics for address in nic.addresses()]
+    if len(set(own)) < len(own):
+        yield "one function for two entries"
     yield from _gpu_wish_faults(wish, given, inventory)
     yield from _alignment_faults(wish, given, inventory)
 

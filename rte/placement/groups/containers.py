@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from rte.model import bits
 from rte.placement.groups import allocation, holdings, request
 from rte.placement.groups.record import RecordError, parse_record
 from rte.placement.groups.template import TemplateError, render
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ def _own(annotations: Mapping[str, str], uid: str, node: str) -> Record | None:
 
 def _pins_itself(text: str) -> bool:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = jsontext.load(text, request.ANNOTATION)
+    except errors.MalformedError:
         return False
     return isinstance(document, dict) and document.get(SELF_PINNED) is True

@@ -11,16 +11,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rte import errors
+from rte.placement.groups import holdings
+from rte.placement.groups.check import answers
 from rte.placement.groups.nhd.adopt import adopt, read_placed
 from rte.placement.groups.record import parse_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rte.placement.groups.allocation import Allocation
     from rte.placement.groups.inventory import Inventory
     from rte.placement.groups.nhd.adopt import Placed
     from rte.placement.groups.record import Record
+    from rte.placement.groups.request import Request
 
 _T = TypeVar("_T")
 
@@ -29,13 +32,17 @@ class Holder(NamedTuple):
     """A pod on a node, or on its way there.
 
     Attributes:
-        record: the annotation with its allocation; ``""`` = none.
+        recorded: what the scheduler has recorded in its status; ``""`` = nothing.
+        annotation: with its allocation, which its author may have written; ``""`` = none.
+        request: what it asks for, None where that is nothing or invalid.
         nhd: the file that NHD wrote for it; only for pods that NHD places.
     """
 
     uid: str
     node: str
-    record: str = ""
+    recorded: str = ""
+    annotation: str = ""
+    request: Request | None = None
     nhd: str = ""
 
 
@@ -56,20 +63,43 @@ def held_by(pods: Iterable[Holder], inventory: Inventory) -> Held:
     """What the pods of a node hold.
 
     A record counts for the pod and the node that it names; a copied one holds nothing. A pod that
-    NHD has placed holds what NHD wrote into its file.
+    NHD has placed holds what NHD wrote into its file. What only the annotation says counts where it
+    can be true: pods that an earlier release has bound have no other record.
     """
     held = Held()
+    said: list[Holder] = []
     for pod in pods:
         try:
-            if pod.record:
-                record = _sound(_record(pod.record))
+            if pod.recorded:
+                record = _sound(_record(pod.recorded))
                 if record.holds_for(pod.uid, pod.node):
                     held.allocations[pod.uid] = record.allocation
+            elif pod.annotation:
+                said.append(pod)
             elif pod.nhd:
                 held.allocations[pod.uid] = adopt(_sound(_placed(pod.nhd)), inventory)
         except errors.RteError as error:
             held.unreadable[pod.uid] = str(error)
+    held.allocations.update(_believed(said, held.allocations))
     return held
+
+
+def _believed(
+    pods: Iterable[Holder], known: dict[str, Allocation]
+) -> Iterator[tuple[str, Allocation]]:
+    """Of those that only say what they hold: whoever holds just what it asks for, and nothing that
+    is recorded for somebody else. It might have got that by asking.
+    """
+    for pod in pods:
+        record = _record(pod.annotation)
+        if (
+            pod.request is not None
+            and not isinstance(record, errors.RteError)
+            and record.holds_for(pod.uid, pod.node)
+            and answers(pod.request, record.allocation)
+            and not any(holdings.conflicts({**known, pod.uid: record.allocation}))
+        ):
+            yield pod.uid, record.allocation
 
 
 def _sound(read: _T | errors.RteError) -> _T:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement.groups.template import render
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from rte.placement.groups.record import Record
@@ -62,8 +63,8 @@ def elements(text: str) -> list[dict[str, Any]]:
     if not text.startswith(("[", "{")):
         return [_long_form(each.strip()) for each in text.split(",") if each.strip()]
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = jsontext.load(text, ANNOTATION)
+    except errors.MalformedError as error:
         raise NetworkError(f"{ANNOTATION} is no JSON") from error
     found = value if isinstance(value, list) else [value]
     if not all(isinstance(element, dict) and element.get("name") for element in found):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from rte import errors
 from rte.model import quantity
 from rte.placement.groups.document import Place, RequestError
 from rte.placement.groups.models import words
 from rte.placement.groups.request import (
+    ANNOTATION,
     SMT,
     VERSION,
     CPUClass,
@@ -24,6 +24,7 @@ from rte.placement.groups.request import (
     Request,
     SMTByKind,
 )
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,11 +58,10 @@ def parse_request(text: str) -> Request:
         RequestError: the first fault found.
     """
     try:
-        document = json.loads(
-            text, object_pairs_hook=_Object, parse_float=Decimal, parse_constant=_refuse_constant
-        )
-    except (ValueError, RecursionError) as error:
-        raise RequestError("syntax", "", "is not JSON") from error
+        document = jsontext.exact(text, ANNOTATION, _Object)
+    except errors.MalformedError as error:
+        why = f"has {error.why}" if error.limit else "is not JSON"
+        raise RequestError("syntax", "", why) from error
     return _Reader("", document).request()
 
 
@@ -96,10 +96,6 @@ class _Object(dict[str, Any]):
         if len(self) < len(pairs):
             counts = Counter(key for key, _ in pairs)
             self.repeated = next(key for key, count in counts.items() if count > 1)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 class _Reader(Place):

@@ -6,13 +6,15 @@ Old and new releases read each other's records: what a reader does not know it l
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from rte import errors
 from rte.model import bits
 from rte.placement.groups.allocation import VERSION, Allocation, GivenNIC, GroupAllocation
+from rte.reader import jsontext
+from rte.reader.budget import MOST_INT, Int64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +83,7 @@ def devices_of(
 
 
 #: Less than nothing would give others more than there is.
-_Amount = Annotated[int, msgspec.Meta(ge=0)]
+_Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST_INT)]
 
 
 class _Queue(msgspec.Struct, frozen=True):
@@ -106,15 +108,15 @@ class _NIC(msgspec.Struct, frozen=True):
 
 class _Group(msgspec.Struct, frozen=True):
     name: str
-    zone: int | None = None
+    zone: bits.Id | None = None
     cpus: _CPUs = _CPUs()
     gpus: tuple[str, ...] = ()
     nics: tuple[_NIC, ...] = ()
-    hugepages: dict[str, dict[int, _Amount]] = {}
+    hugepages: dict[str, dict[bits.Id, _Amount]] = {}
 
 
 class _Misc(msgspec.Struct, frozen=True):
-    zone: int | None = None
+    zone: bits.Id | None = None
     cpus: tuple[int, ...] = ()
 
 
@@ -125,8 +127,8 @@ class _Document(msgspec.Struct, frozen=True):
     inventory: str = ""
     groups: tuple[_Group, ...] = ()
     misc: _Misc = _Misc()
-    hugepages: dict[str, dict[int, _Amount]] = {}
-    devices: dict[str, dict[str, Any]] = {}
+    hugepages: dict[str, dict[bits.Id, _Amount]] = {}
+    devices: dict[str, dict[str, str | Int64 | None]] = {}
     values: dict[str, str] = {}
 
 
@@ -137,8 +139,8 @@ def parse_record(text: str) -> Record:
         RecordError: it is none, or of a version that does not hold what we know.
     """
     try:
-        document = msgspec.json.decode(text, type=_Document)
-    except (msgspec.DecodeError, RecursionError) as error:
+        document = jsontext.decode(text, _Document, "allocation")
+    except errors.MalformedError as error:
         raise RecordError(f"the allocation cannot be read: {error}") from error
     if document.version != VERSION:
         raise RecordError(f"the allocation is of version {document.version}, not {VERSION}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import Budget, CutOff, Orders
@@ -25,7 +25,6 @@ from rte.placement.inflight.zones import (
     merge_sees_all,
     picks_always_succeed,
     room_of,
-    sum_of,
     zonal_demand,
 )
 from rte.placement.kubelet import demand, devices, memory, merge, outcome
@@ -218,7 +217,7 @@ def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool:
     rooms = room_of(state)[:-1]
     if any(name not in room for unit in units for name in unit for room in rooms):
         return False
-    total = sum_of(units)
+    total = quantity.total(units)
     return all(
         any(all(room[name] >= total[name] for name in unit) for room in rooms) for unit in units
     )
@@ -257,7 +256,7 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
 def _most_held(state: NodeState, pod: Pod) -> dict[str, int]:
     """What the pod may come to hold at most: no container reuses anything of another."""
     rules = rules_of(state.config, state.kubelet_version)
-    return sum_of(zonal_demand(state, pod, container, rules) for container in pod.containers)
+    return quantity.total(zonal_demand(state, pod, each, rules) for each in pod.containers)
 
 
 def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> NodeState:

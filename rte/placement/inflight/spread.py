@@ -17,7 +17,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from rte.placement.inflight.zones import is_grouped, picks_always_succeed, room_of, sum_of, units_of
+from rte.model import quantity
+from rte.placement.inflight.zones import is_grouped, picks_always_succeed, room_of, units_of
 from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.rules import rules_of
@@ -41,20 +42,23 @@ class Spread:
         self._rules = replace(rules, pod_scope=rules.pod_scope and rules.policy != merge.NONE)
         self._state = state
         self._zones = room_of(state)[:-1]
-        self._sums = sum_of(self._zones) | {
+        self._sums = quantity.total(self._zones) | {
             name: (pool.healthy & ~devices.held(state, name)).bit_count()
             for name, pool in state.devices.items()
         }
         self._unused = [
             row
             for zone, row in zip(state.topology.zones, self._zones, strict=True)
-            if state.memory and not state.memory[zone.id].assignments
+            if zone.id in state.memory and not state.memory[zone.id].assignments
         ]
 
     def units(self, pod: Pod) -> list[Unit] | None:
         """What is found for the pod at once each; None: it cannot be told by amounts."""
         found = units_of(self._state, pod, self._rules)
         if found is None or self._splits_cores(pod):
+            return None
+        pools = self._state.devices.items()
+        if any(not pool.complete and any(unit.get(name) for unit in found) for name, pool in pools):
             return None
         units: list[Unit] = [*found]
         if not self._rules.memory or not demand.is_served(pod, self._rules):
@@ -94,7 +98,7 @@ class Spread:
         """How many pods with these units are admitted one after the other, up to ``most``; None:
         that cannot be told by amounts.
         """
-        wanted = sum_of(units)
+        wanted = quantity.total(units)
         bound = min(
             (self._sums.get(name, 0) // amount for name, amount in wanted.items()), default=most
         )
@@ -109,7 +113,7 @@ class Spread:
     def admits(self, pods: Sequence[Sequence[Unit]]) -> bool | None:
         """Whether pods with these units are admitted in every order; None: that cannot be told."""
         units = [unit for pod in pods for unit in pod]
-        total = sum_of(units)
+        total = quantity.total(units)
         if any(amount > self._sums.get(name, 0) for name, amount in total.items()):
             return False
         kinds = [dict(each) for each in Counter(tuple(sorted(unit.items())) for unit in units)]
@@ -160,7 +164,6 @@ def spread_of(state: NodeState) -> Spread | None:
         and picks_always_succeed(state, rules, alone=False)
         and not any(is_grouped(row) for row in state.memory.values())
         and len({frozenset(row.amounts) for row in state.memory.values()}) < 2
-        and all(pool.complete for pool in state.devices.values())
     )
     return Spread(state, rules) if follows else None
 

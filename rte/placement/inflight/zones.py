@@ -12,16 +12,17 @@ from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
 from rte.placement.inflight.orders import without
-from rte.placement.kubelet import demand, devices, layout, memory, merge
+from rte.placement.kubelet import combinations, demand, devices, layout, memory, merge
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from rte.model.bits import ZoneSet
     from rte.model.node import NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
     from rte.placement.inflight.orders import Budget
@@ -72,7 +73,7 @@ def find_zones(
             return False
         wanted.append(units)
     *room, anywhere = room_of(state)
-    everything = sum_of(unit for units in wanted for unit in units)
+    everything = quantity.total(unit for units in wanted for unit in units)
     for name, pool in state.devices.items():
         if not devices.has_zones(pool) and everything.get(name, 0) > anywhere.get(name, 0):
             return False
@@ -153,7 +154,7 @@ class ZoneWalk:
         names = sorted({name for each in units for unit in each or () for name in unit})
         zonal = [name for name in names if room and name in room[0]]
         self._loose = [name for name in names if name not in zonal]
-        self._wanted = [sum_of(each) if each is not None else {} for each in units]
+        self._wanted = [quantity.total(each) if each is not None else {} for each in units]
         asked = [
             None if each is None else tuple(_row(unit, zonal) for unit in each) for each in units
         ]
@@ -255,7 +256,7 @@ def units_of(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] |
     units = [zonal_demand(state, pod, container, rules) for container in asking]
     if not rules.pod_scope:
         return units
-    return [sum_of(units)] if merge_sees_all(pod) else None
+    return [quantity.total(units)] if merge_sees_all(pod) else None
 
 
 def _row(amounts: Mapping[str, int], names: Sequence[str]) -> _Amounts:
@@ -382,7 +383,9 @@ def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
 
 
 def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
-    """Whether enough CPUs are all that a pick needs."""
+    """Whether enough CPUs are all that a pick needs, and hints are over zones that are followed."""
+    if _combined_zones(state, rules).bit_count() > combinations.MAX_ZONES:
+        return False
     if rules.cpu is None:
         return True
     machine = layout.of(state.topology)
@@ -401,6 +404,21 @@ def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool
             )
         )
     return True
+
+
+def _combined_zones(state: NodeState, rules: Rules) -> ZoneSet:
+    """The zones of which hints of this node's kubelet may combine any."""
+    zones = bits.of(state.memory) if rules.memory else 0
+    if rules.policy == merge.NONE:
+        return zones
+    if rules.cpu is not None:
+        zones |= bits.of(layout.of(state.topology).zone_ids)
+    for pool in filter(devices.has_zones, state.devices.values()):
+        if not rules.device_zones_only:
+            return zones | state.topology.zone_mask
+        for each in pool.zones:
+            zones |= each or 0
+    return zones
 
 
 def merge_sees_all(pod: Pod) -> bool:
@@ -436,7 +454,7 @@ def room_of(state: NodeState) -> list[dict[str, int]]:
     assignable = state.shared & ~state.reserved
     rows = []
     for zone in state.topology.zones:
-        amounts = state.memory[zone.id].amounts if state.memory else {}
+        amounts = state.memory[zone.id].amounts if zone.id in state.memory else {}
         row = {name: part.free for name, part in amounts.items()}
         row["cpu"] = (state.topology.zone_cpus[zone.id] & assignable).bit_count()
         rows.append(row)
@@ -460,7 +478,7 @@ def single_room_of(state: NodeState) -> list[dict[str, int]]:
     """What is free in each zone for units of a single zone: no memory where zones are grouped."""
     rows = room_of(state)
     for zone, row in zip(state.topology.zones, rows, strict=False):
-        if state.memory and is_grouped(state.memory[zone.id]):
+        if zone.id in state.memory and is_grouped(state.memory[zone.id]):
             row.update(dict.fromkeys(state.memory[zone.id].amounts, 0))
     return rows
 
@@ -468,12 +486,3 @@ def single_room_of(state: NodeState) -> list[dict[str, int]]:
 def is_grouped(row: ZoneMemory) -> bool:
     """Whether the zone's memory serves only allocations that take it together with others."""
     return row.group & (row.group - 1) != 0
-
-
-def sum_of(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Amounts added up by resource."""
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total

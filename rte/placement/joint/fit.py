@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.explain import explain
 from rte.placement.fleet.copies import UNKNOWN, CopyTable
@@ -207,7 +208,7 @@ def _short_totals(node: Node, pod: Pod, ahead: int) -> Missing | None:
     """What node totals lack for one more copy."""
     wanted, room = totals_of(pod), node.room
     lacks = {
-        name: (ahead + 1) * amount - room.get(name, 0)
+        name: quantity.capped((ahead + 1) * amount - room.get(name, 0))
         for name, amount in wanted.items()
         if (ahead + 1) * amount > room.get(name, 0)
     }

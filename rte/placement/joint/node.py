@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte import placement
+from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.fleet.places import shape_key
 from rte.placement.inflight.orders import Orders, Refusal, free_key
@@ -58,8 +59,11 @@ class Node:
 
     @property
     def room(self) -> dict[str, int]:
-        """What the totals leave, by resource."""
-        return {name: amount - self.used.get(name, 0) for name, amount in self.allocatable.items()}
+        """What the totals leave, by resource; less than nothing where more is used."""
+        return {
+            name: quantity.capped(amount - self.used.get(name, 0))
+            for name, amount in self.allocatable.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.model.quantity import format_bytes
+from rte.model.words import counted
 from rte.placement.kubelet.memory import is_memory
 
 if TYPE_CHECKING:
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def missing_words(missing: Missing) -> str:
-    """``node-1 of n2 is short of 3 CPUs (TopologyAffinityError)``."""
-    where = missing.node if missing.zone is None else f"node-{missing.zone} of {missing.node}"
+    """``zone 1 of n2 is short of 3 CPUs (TopologyAffinityError)``."""
+    where = missing.node if missing.zone is None else f"zone {missing.zone} of {missing.node}"
     if not missing.short:
         return f"{where} says {missing.reason}"
     in_zone = missing.zone is not None
@@ -25,5 +26,5 @@ def _amount(name: str, value: int, *, in_zone: bool) -> str:
     if is_memory(name):
         return f"{format_bytes(value)} of {name}"
     if name == "cpu":
-        return f"{value if in_zone else value / 1000:g} CPUs"
+        return counted(value if in_zone else value / 1000, "CPU")
     return f"{value} {name}"

@@ -5,7 +5,6 @@ Source: Koordinator ``apis/extension`` and ``pkg/scheduler/plugins/nodenumaresou
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from rte import errors
 from rte.model.pod import QOS
 from rte.placement.koordinator.cpus import CONSTRAINED_BURST, FULL_PCPUS, SPREAD_BY_PCPUS
 from rte.placement.koordinator.policy import POLICIES
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,10 +127,7 @@ def _json_object(annotations: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     text = annotations.get(key)
     if not text:
         return {}
-    try:
-        value = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise errors.ParseError(key, text, "not JSON") from error
+    value = jsontext.load(text, key)
     if not isinstance(value, dict):
         raise errors.ParseError(key, text, "expected an object")
     return value

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import outcome, pickers
-from rte.placement.kubelet.combinations import sums
+from rte.placement.kubelet import combinations, outcome, pickers
+from rte.placement.kubelet.combinations import Hints
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet, ZoneSet
     from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.combinations import Family
     from rte.placement.kubelet.layout import Layout
-    from rte.placement.kubelet.outcome import Hint
     from rte.placement.kubelet.rules import CPUOptions
 
 
@@ -35,39 +36,51 @@ def pod_exclusive_cpus(pod: Pod) -> int:
             sidecars += cpus
         else:
             peak = max(peak, sidecars + cpus)
-    return max(peak, apps + sidecars)
+    return min(max(peak, apps + sidecars), quantity.MOST)
 
 
 def hints(
     layout: Layout, options: CPUOptions, available: CPUSet, reusable: CPUSet, count: int
-) -> list[Hint]:
+) -> Hints:
     """Combinations of zones that have the CPUs (generateCPUTopologyHints).
 
     ``available`` are the assignable CPUs, ``reusable`` those of the pod's ordinary init containers.
     A combination must hold all the reusable ones.
+
+    Raises:
+        outcome.Unpredictable: more zones have CPUs than anybody combines.
     """
+    zones = layout.zone_ids
+    combinations.check(zones)
+    free = tuple((zone.cpus & available).bit_count() for zone in layout.zones)
+    offered = combinations.at_least(free, count - reusable.bit_count())
+    if reusable:
+        reused = combinations.places_of(zones, layout.zones_with(reusable))
+        offered &= combinations.containing(len(zones), reused)
     fewest = layout.fewest_zones(count)
-    free = sums((zone.cpus & available).bit_count() for zone in layout.zones)
-    missing = count - reusable.bit_count()
-    reused = layout.zones_with(reusable) if reusable else 0
-    offered: list[Hint] = [
-        (mask, width == fewest)
-        for mask, width, index in layout.combinations
-        if free[index] >= missing and mask & reused == reused
-    ]
-    if not options.align_by_socket:
-        return offered
-    return [
-        (mask, preferred or (mask is not None and _is_socket_aligned(layout, mask, fewest)))
-        for mask, preferred in offered
-    ]
+    preferred = combinations.by_width(len(zones))[fewest]
+    if options.align_by_socket:
+        preferred |= _socket_aligned(layout, fewest)
+    return Hints(zones, offered, preferred)
 
 
-def _is_socket_aligned(layout: Layout, mask: ZoneSet, fewest: int) -> bool:
+def _socket_aligned(layout: Layout, fewest: int) -> Family:
+    """Combinations over as few sockets as so many zones need."""
     zones_per_socket = len(layout.zones) // layout.reported_sockets
     if zones_per_socket == 0:
-        return False
-    return len(layout.sockets_with(layout.cpus_in(mask))) == -(-fewest // zones_per_socket)
+        return 0
+    #: For each number of sockets the combinations that reach so many of those seen so far.
+    reaching = [combinations.containing(len(layout.zones), 0)]
+    for parts in layout.zones_of.values():
+        zones = bits.of(zone.id for zone, _ in parts)
+        places = combinations.places_of(layout.zone_ids, zones)
+        touched = combinations.touching(len(layout.zones), places)
+        reaching = [
+            same & ~touched | fewer & touched
+            for same, fewer in zip([*reaching, 0], [0, *reaching], strict=True)
+        ]
+    wanted = -(-fewest // zones_per_socket)
+    return reaching[wanted] if wanted < len(reaching) else 0
 
 
 def check_full_cores(layout: Layout, shared: CPUSet, reserved: CPUSet, count: int) -> None:
@@ -101,6 +114,7 @@ def allocate(
     Raises:
         outcome.Refused: not enough CPUs.
         outcome.Breaks: the kubelet would loop for ever.
+        outcome.Unpredictable: distribute-cpus-across-numa over too many zones.
     """
     taken = 0
     if affinity is not None:
@@ -123,6 +137,7 @@ def take(layout: Layout, options: CPUOptions, available: CPUSet, count: int) -> 
     Raises:
         outcome.Refused: not enough CPUs.
         outcome.Breaks: the kubelet would loop for ever.
+        outcome.Unpredictable: distribute-cpus-across-numa over too many zones.
     """
     if options.across_numa:
         group = layout.cpus_per_core if options.full_pcpus_only else 1

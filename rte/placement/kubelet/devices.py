@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import combinations, outcome
+from rte.placement.kubelet.combinations import Hints
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from rte.model.bits import Mask, ZoneSet
     from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Container, Pod
+    from rte.placement.kubelet.combinations import Family
     from rte.placement.kubelet.outcome import Hint
 
 
@@ -70,13 +72,14 @@ def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in pod.containers:
-        for name, amount in requested(container, pools).items():
-            if container.kind is ContainerKind.INIT:
-                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
-                continue
-            running[name] = running.get(name, 0) + amount
-            if container.kind is ContainerKind.SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + amount
+        wanted = requested(container, pools)
+        if container.kind is ContainerKind.INIT:
+            beside = quantity.total([sidecars, wanted])
+            peak |= {name: max(peak.get(name, 0), beside[name]) for name in wanted}
+            continue
+        quantity.add(running, wanted)
+        if container.kind is ContainerKind.SIDECAR:
+            quantity.add(sidecars, wanted)
     return {
         name: max(running.get(name, 0), peak.get(name, 0)) for name in sorted({*running, *peak})
     }
@@ -104,14 +107,15 @@ def hints(
     count: int,
     *,
     device_zones_only: bool,
-) -> list[Hint] | None:
+) -> Sequence[Hint] | None:
     """Combinations of zones that have the devices; None: no opinion, empty: impossible.
 
     ``zones`` are the machine's, ``available`` the healthy devices that nobody holds (or those that
     the asking one holds), ``reusable`` the devices of the pod's ordinary init containers.
 
     Raises:
-        outcome.Unpredictable: unseen unhealthy devices may narrow the preferred width.
+        outcome.Unpredictable: unseen unhealthy devices may narrow the preferred width, or the zones
+            are more than anybody combines.
     """
     if not has_zones(pool):
         return None
@@ -122,32 +126,48 @@ def hints(
         for zone_set, group in _by_zones(pool, (1 << len(pool.ids)) - 1).items()
         if zone_set
     ]
-    reused = [
-        (pool.zones[place] or 0)
-        for place in bits.members(reusable)
-        if pool.zones[place] is not None
-    ]
     if device_zones_only:
         having = bits.of(zone for zone_set, _, _ in groups for zone in bits.members(zone_set))
         zones = tuple(zone for zone in zones if having >> zone & 1) or zones
-    fewest = len(zones)
-    offered: list[tuple[ZoneSet, int]] = []
-    for mask, width, _ in combinations.of(zones):
-        total = free = 0
-        for zone_set, members, unused in groups:
-            if zone_set & mask:
-                total += members
-                free += unused
-        if total >= count and width < fewest:
-            fewest = width
-        if len(reused) + free >= count and all(zone_set & mask for zone_set in reused):
-            offered.append((mask, width))
+    combinations.check(zones)
+    places = [
+        (combinations.places_of(zones, zone_set), members, unused)
+        for zone_set, members, unused in groups
+    ]
+    large_enough = _reaching(len(zones), [each[:2] for each in places], count)
+    fewest = combinations.fewest(len(zones), large_enough)
     if fewest > 1 and not pool.complete:
         raise outcome.Unpredictable(
             outcome.DEVICES_INCOMPLETE,
             "unhealthy devices count for hints, and the kubelet does not show them",
         )
-    return [(mask, width == fewest) for mask, width in offered]
+    reused = [
+        pool.zones[place] or 0 for place in bits.members(reusable) if pool.zones[place] is not None
+    ]
+    offered = _reaching(
+        len(zones), [(mask, unused) for mask, _, unused in places], count - len(reused)
+    )
+    for zone_set in set(reused):
+        offered &= combinations.touching(len(zones), combinations.places_of(zones, zone_set))
+    return Hints(zones, offered, combinations.by_width(len(zones))[fewest])
+
+
+def _reaching(count: int, groups: Sequence[tuple[int, int]], least: int) -> Family:
+    """Combinations that reach at least so many devices; of each group all, by any of its places."""
+    single = [0] * count
+    missing = {least: combinations.containing(count, 0)}
+    for places, devices in groups:
+        if places.bit_count() == 1:
+            single[bits.lowest(places)] += devices
+            continue
+        touched = combinations.touching(count, places)
+        for left, family in list(missing.items()):
+            after = max(0, left - devices)
+            missing[after] = missing.get(after, 0) | family & touched
+    family = 0
+    for left, having in missing.items():
+        family |= having & combinations.at_least(tuple(single), left)
+    return family
 
 
 def allocate(

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rte.model import bits
-from rte.placement.kubelet import combinations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +30,7 @@ class Layout:
 
     Attributes:
         zones: zones **that have CPUs**, ascending; likewise ``sockets``, ``uncores``, ``cores``.
+        zone_ids: of these zones.
         cpus_per_core: logical CPUs by cores, an integer division also on irregular machines.
         cpus_per_socket: likewise by the number of sockets that the machine reports.
         cpus_per_uncore: likewise by uncore caches.
@@ -38,12 +38,12 @@ class Layout:
         zones_of: socket -> its zones; ``sockets_of``: zone -> its sockets; ``uncores_of``: zone ->
             uncore caches that touch it. Each with the CPUs that both have in common.
         cores_of: socket (zones first) or zone (sockets first) -> its cores.
-        combinations: of the zones with CPUs.
     """
 
     def __init__(self, cpus: tuple[CPUInfo, ...], reported_sockets: int) -> None:
         self.all_cpus = bits.of(info.cpu for info in cpus)
         self.zones = _units(cpus, lambda info: info.zone)
+        self.zone_ids = tuple(zone.id for zone in self.zones)
         self.sockets = _units(cpus, lambda info: info.socket)
         self.uncores = _units(cpus, lambda info: info.uncore)
         self.cores = _units(cpus, lambda info: info.core)
@@ -63,7 +63,6 @@ class Layout:
         self.smallest_zone = min((zone.size for zone in self.zones), default=0)
         self.smallest_socket = min((socket.size for socket in self.sockets), default=0)
         self.smallest_core = min((core.size for core in self.cores), default=0)
-        self.combinations = combinations.of(tuple(zone.id for zone in self.zones))
         inner = self.sockets_of if self.zones_first else self.zones_of
         self._is_regular = (
             all(core.size <= self.cpus_per_core for core in self.cores)

@@ -19,7 +19,7 @@ from rte.placement.kubelet.outcome import Admission, Merge, Start, Verdict
 from rte.placement.kubelet.rules import CPUOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rte.model.bits import CPUSet, Mask, ZoneSet
     from rte.model.node import MemoryBlock, NodeState, ZoneMemory
@@ -190,7 +190,7 @@ class Managers:
 
     def _hints_for_devices(
         self, name: str, amount: int, own: Mask, reusable: Mask
-    ) -> list[Hint] | None:
+    ) -> Sequence[Hint] | None:
         pool = self.state.devices[name]
         available = pool.healthy & ~self._in_use(name)
         if own and devices.has_zones(pool):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.model.quantity import hugepage_resource
 from rte.placement.kubelet import combinations, outcome
+from rte.placement.kubelet.combinations import Hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rte.model.bits import ZoneSet
     from rte.model.node import KubeletConfig, Topology
     from rte.model.pod import Pod
+    from rte.placement.kubelet.combinations import Family
     from rte.placement.kubelet.outcome import Hint, ProviderHints
 
     Rows = Mapping[int, ZoneMemory]
@@ -81,20 +83,19 @@ def pod_requested(pod: Pod) -> dict[str, int]:
     peak: dict[str, int] = {}
     apps: dict[str, int] = {}
     for container in pod.containers:
-        for name, amount in requested(container.requests).items():
-            if container.kind is ContainerKind.APP:
-                apps[name] = apps.get(name, 0) + amount
-            elif container.kind is ContainerKind.SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + amount
-            else:
-                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
-    return {
-        name: max(amount + sidecars.get(name, 0), peak.get(name, 0))
-        for name, amount in sorted(apps.items())
-    }
+        wanted = requested(container.requests)
+        if container.kind is ContainerKind.APP:
+            quantity.add(apps, wanted)
+        elif container.kind is ContainerKind.SIDECAR:
+            quantity.add(sidecars, wanted)
+        else:
+            beside = quantity.total([sidecars, wanted])
+            peak |= {name: max(peak.get(name, 0), beside[name]) for name in wanted}
+    together = quantity.total([apps, sidecars])
+    return {name: max(together[name], peak.get(name, 0)) for name in sorted(apps)}
 
 
-def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> list[Hint]:
+def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> Hints:
     """Combinations of zones that have the memory; the same for every resource (calculateHints).
 
     A zone serves either allocations of its own or those of one group of zones. The preferred
@@ -102,40 +103,42 @@ def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> list[Hin
 
     Raises:
         outcome.Breaks: a zone knows nothing of a resource; the kubelet dies of it.
+        outcome.Unpredictable: more zones than anybody combines.
     """
     _check_known(rows, wanted)
-    zones = tuple(rows)
-    totals = [
-        (
-            name,
-            amount,
-            combinations.sums(row.amounts[name].allocatable for row in rows.values()),
-            combinations.sums(row.amounts[name].free for row in rows.values()),
-        )
-        for name, amount in wanted.items()
-    ]
-    fewest = len(zones)
-    offered: list[tuple[ZoneSet, int]] = []
+    zones = tuple(sorted(rows))
+    combinations.check(zones)
+    large_enough = combinations.containing(len(zones), 0)
+    offered = _allowed(rows, zones)
+    for name, amount in wanted.items():
+        parts = [rows[zone].amounts[name] for zone in zones]
+        large_enough &= combinations.at_least(tuple(part.allocatable for part in parts), amount)
+        fits = combinations.at_least(tuple(part.free for part in parts), amount)
+        for (mask, resource), more in reusable.items():
+            if resource != name:
+                continue
+            free = sum(rows[zone].amounts[name].free for zone in bits.members(mask))
+            if free + more >= amount:
+                fits |= 1 << combinations.places_of(zones, mask)
+        offered &= fits
+    fewest = combinations.fewest(len(zones), large_enough)
+    return Hints(zones, offered & large_enough, combinations.by_width(len(zones))[fewest])
+
+
+def _allowed(rows: Rows, zones: tuple[int, ...]) -> Family:
+    """Single zones of no group, groups that are only used as such, and zones that nobody uses."""
     grouped, used, groups = _groups(rows)
-    for mask, width, index in combinations.of(zones):
-        large_enough = fits = True
-        for name, amount, allocatable, free in totals:
-            if allocatable[index] < amount:
-                large_enough = False
-                break
-            if free[index] < amount:
-                fits = fits and free[index] + reusable.get((mask, name), 0) >= amount
-        if not large_enough:
-            continue
-        fewest = min(fewest, width)
-        if width == 1:
-            allowed = not mask & grouped
-        else:
-            # Every member in use must be bound to exactly this group.
-            allowed = not mask & used or (mask in groups and groups[mask] == mask & used)
-        if allowed and fits:
-            offered.append((mask, width))
-    return [(mask, width == fewest) for mask, width in offered]
+    count = len(zones)
+    if not grouped | used:
+        return combinations.containing(count, 0)
+    single = combinations.by_width(count)[1]
+    family = single & ~combinations.touching(count, combinations.places_of(zones, grouped))
+    family |= ~single & combinations.within(count, ~combinations.places_of(zones, used))
+    for group, members in groups.items():
+        # Every member in use must be bound to exactly this group.
+        if members == group & used:
+            family |= 1 << combinations.places_of(zones, group)
+    return family
 
 
 def _groups(rows: Rows) -> tuple[ZoneSet, ZoneSet, dict[ZoneSet, ZoneSet]]:
@@ -173,51 +176,38 @@ def allocate(
 
 
 def _affinity(rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: Hint) -> ZoneSet:
-    mask, preferred = hint
-    if mask is None:
-        own = hints(rows, wanted, reusable) if wanted else []
-        if not own:
+    affinity, preferred = hint
+    if affinity is None:
+        own = hints(rows, wanted, reusable).best() if wanted else None
+        if own is None:
             raise outcome.Refused.unexpected(
                 "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with "
                 "enough memory is available"
             )
-        best, best_preferred = _best(own)
+        affinity, best_preferred = own
         if preferred and not best_preferred:
             raise outcome.Refused.unexpected(
                 "[memorymanager] failed to find the default preferred hint"
             )
-        mask, preferred = best, best_preferred
+        preferred = best_preferred
+    mask = affinity or 0
     _check_known({zone: rows[zone] for zone in bits.members(mask)}, wanted)
     if all(
         sum(rows[zone].amounts[name].free for zone in bits.members(mask)) >= amount
         for name, amount in wanted.items()
     ):
         return mask
-    wider = [
-        (other, chosen)
-        for other, chosen in hints(rows, wanted, reusable)
-        if other is not None and other & mask == mask
-    ]
-    if not wider:
+    wider = hints(rows, wanted, reusable).best(mask)
+    if wider is None:
         raise outcome.Refused.unexpected(
             "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
         )
-    best, best_preferred = _best(wider)
+    best, best_preferred = wider
     if preferred and not best_preferred:
         raise outcome.Refused.unexpected(
             "[memorymanager] failed to find the extended preferred hint"
         )
     return best
-
-
-def _best(candidates: Iterable[Hint]) -> tuple[ZoneSet, bool]:
-    """Preferred first, then narrower, then the smaller mask (findBestHint)."""
-    not_preferred, _, mask = min(
-        (not preferred, mask.bit_count(), mask)
-        for mask, preferred in candidates
-        if mask is not None
-    )
-    return mask, not not_preferred
 
 
 def _violates_groups(rows: Rows, mask: ZoneSet) -> bool:
@@ -255,8 +245,10 @@ def release(rows: Rows, blocks: Iterable[MemoryBlock]) -> dict[int, ZoneMemory]:
     for block in blocks:
         left = block.size
         for zone in bits.members(block.zones):
-            row = after[zone]
-            old = row.amounts[block.resource]
+            row = after.get(zone)
+            old = row.amounts.get(block.resource) if row else None
+            if row is None or old is None:  # a report that no kubelet makes
+                continue
             part = min(left, old.reserved)
             left -= part
             assignments = row.assignments - 1

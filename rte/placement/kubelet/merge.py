@@ -1,37 +1,45 @@
 """The topology manager's merge of hints (pkg/kubelet/cm/topologymanager/policy.go).
 
 The kubelet tries every choice of one hint per list. A choice is *preferred* when all its hints are
-preferred and their affinities equal, so preferred results are an intersection of sets; all other
-results are ANDs of affinities, so folding the set of possible ANDs over the lists finds them.
+preferred and their affinities equal, so preferred results are an intersection of families; all
+other results are ANDs of affinities, so folding the family of possible ANDs over the lists finds
+them.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte.model import bits
-from rte.placement.kubelet import outcome
+from rte.placement.kubelet import combinations, outcome
+from rte.placement.kubelet.combinations import Hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.model.bits import ZoneSet
+    from rte.placement.kubelet.combinations import Family
     from rte.placement.kubelet.outcome import Hint, ProviderHints
-
-    Rank = tuple[float, ...]
 
 BEST_EFFORT = "best-effort"
 RESTRICTED = "restricted"
 SINGLE_NUMA_NODE = "single-numa-node"
 NONE = "none"
 
-#: From so many pairs on they are not looked at one by one, for ids of so many zones at most.
-_MANY_PAIRS = 2000
-_MOST_ZONES = 10
-
 _DONT_CARE: Sequence[Hint] = ((None, True),)
 _IMPOSSIBLE: Sequence[Hint] = ((None, False),)
+
+
+class _Offer(NamedTuple):
+    """A list of hints: the families of its affinities, and whether any hint has none."""
+
+    affinities: Family
+    preferred: Family
+    any_zone: bool
+    prefers_any_zone: bool
+
+
+_ANY_ZONE = _Offer(0, 0, True, True)
 
 
 def merge(
@@ -46,134 +54,150 @@ def merge(
 
     Raises:
         outcome.Unpredictable: prefer-closest-numa-nodes with zone ids that are not 0, 1, 2 ...:
-            the kubelet indexes distances by id, and reads the wrong ones or dies.
+            the kubelet indexes distances by id, and reads the wrong ones or dies. Or hints over
+            more zones than anybody combines.
     """
     if policy == NONE:
         return (None, False), True
-    lists = _hint_lists(providers)
-    if policy == SINGLE_NUMA_NODE:
-        lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
-        distances = None
-    best = _best_hint(lists, all_zones, _order(distances))
-    if policy == SINGLE_NUMA_NODE and best[0] == all_zones:
+    single = policy == SINGLE_NUMA_NODE
+    merger = _Merger(all_zones, list(_hint_lists(providers)), None if single else distances)
+    best = merger.best(single=single)
+    if single and best[0] == all_zones:
         best = (None, best[1])
     return best, best[1] or policy == BEST_EFFORT
 
 
-def _hint_lists(providers: Iterable[ProviderHints]) -> list[Sequence[Hint]]:
-    lists: list[Sequence[Hint]] = []
+def _hint_lists(providers: Iterable[ProviderHints]) -> Iterator[Sequence[Hint]]:
     for provider in providers:
         if not provider:
-            lists.append(_DONT_CARE)
+            yield _DONT_CARE
             continue
-        lists += [
-            _DONT_CARE if hints is None else hints or _IMPOSSIBLE for hints in provider.values()
-        ]
-    return lists
+        for hints in provider.values():
+            yield _DONT_CARE if hints is None else hints or _IMPOSSIBLE
 
 
-def _is_single(hint: Hint) -> bool:
-    mask, preferred = hint
-    return preferred and (mask is None or mask.bit_count() == 1)
+class _Merger:
+    """Lists of hints as families over the zones that any of them names.
 
-
-def _best_hint(
-    lists: Sequence[Sequence[Hint]], all_zones: ZoneSet, order: Callable[[ZoneSet], Rank]
-) -> Hint:
-    preferred = _preferred(lists, all_zones)
-    if preferred:
-        return min(preferred, key=order), True
-    affinities = {all_zones}
-    for hints in lists:
-        masks = {all_zones if mask is None else mask for mask, _ in hints}
-        affinities = _intersections(affinities, masks)
-    affinities.discard(0)
-    if not affinities:
-        return all_zones, False
-    return _closest_to_best_width(affinities, _best_width(lists), order), False
-
-
-def _intersections(some: set[ZoneSet], others: set[ZoneSet]) -> set[ZoneSet]:
-    """Every ``a & b``, with a of some and b of others."""
-    many = len(some) * len(others) >= _MANY_PAIRS
-    zones = max(*some, *others).bit_length() if many else 0
-    if not many or zones > _MOST_ZONES:
-        return {one & other for one in some for other in others}
-    return set(bits.members(_meet(bits.of(some), list(others), zones, zones)))
-
-
-def _meet(family: int, others: list[ZoneSet], left: int, zones: int) -> int:
-    """The same for a set of zone sets, written as a bit mask; ``left`` zones are still to be cut.
-
-    All others that agree on a zone cut it at once.
+    All zones beside these count as one more, the last: it is in no hint, and so only in the
+    affinity to all zones.
     """
-    if not family or not others:
-        return 0
-    if not left:
-        return family
-    zone = left - 1
-    with_zone = [mask for mask in others if mask >> zone & 1]
-    without = [mask for mask in others if not mask >> zone & 1]
-    having = _having(zone, zones)
-    cut = family & ~having | (family & having) >> (1 << zone)
-    return _meet(family, with_zone, zone, zones) | _meet(cut, without, zone, zones)
 
+    def __init__(
+        self,
+        all_zones: ZoneSet,
+        lists: Sequence[Sequence[Hint]],
+        distances: Mapping[int, Sequence[int]] | None,
+    ) -> None:
+        named = 0
+        for hints in lists:
+            named |= _zones_of(hints)
+        zones = tuple(bits.members(named & all_zones))
+        combinations.check(zones)
+        rest = all_zones & ~named
+        self._zones = (*zones, bits.lowest(rest)) if rest else zones
+        self._rest = 1 << len(zones) if rest else 0
+        self._count = len(self._zones)
+        self._all = 1 << ((1 << self._count) - 1)
+        self._all_zones = all_zones
+        self._distances = distances
+        self._offers = [self._offer(hints) for hints in lists]
 
-@lru_cache(maxsize=128)
-def _having(zone: int, zones: int) -> int:
-    """All sets of so many zones that have one of them, written as a bit mask."""
-    return bits.of(mask for mask in range(1 << zones) if mask >> zone & 1)
+    def _offer(self, hints: Sequence[Hint]) -> _Offer:
+        if type(hints) is Hints:  # quicker than isinstance, which asks the abstract class
+            zones, offered, preferred = hints.zones, hints.offered, hints.preferred
+            if zones != self._zones[: len(zones)]:
+                offered = combinations.spread(offered, zones, self._zones)
+                preferred = combinations.spread(preferred, zones, self._zones)
+            return _Offer(offered, preferred, False, False)
+        if hints is _DONT_CARE:
+            return _ANY_ZONE
+        affinities = liked = 0
+        for mask, preferred in hints:
+            if mask is not None:
+                family = 1 << combinations.places_of(self._zones, mask)
+                affinities |= family
+                liked |= family if preferred else 0
+        any_zone = any(mask is None for mask, _ in hints)
+        return _Offer(affinities, liked, any_zone, (None, True) in hints)
 
-
-def _preferred(lists: Sequence[Sequence[Hint]], all_zones: ZoneSet) -> set[ZoneSet]:
-    """Affinities that every list can prefer; a preferred "no affinity" goes with any."""
-    demanded: set[int] | None = None
-    offered = {all_zones}
-    for hints in lists:
-        masks = {mask for mask, preferred in hints if preferred and mask is not None}
-        if (None, True) in hints:
-            offered |= masks
-        else:
-            demanded = masks if demanded is None else demanded & masks
-    affinities = offered if demanded is None else demanded
-    return {mask & all_zones for mask in affinities if mask & all_zones}
-
-
-def _best_width(lists: Sequence[Sequence[Hint]]) -> int:
-    """Width of the list that needs most zones (BestNonPreferredAffinityCount)."""
-    return max(
-        (
-            min((mask.bit_count() for mask, _ in hints if mask is not None), default=0)
-            for hints in lists
-        ),
-        default=0,
-    )
-
-
-def _closest_to_best_width(
-    affinities: set[ZoneSet], best_width: int, order: Callable[[ZoneSet], Rank]
-) -> ZoneSet:
-    """The widest affinity that is not wider than the best width, else the narrowest."""
-    widths = {mask.bit_count() for mask in affinities}
-    width = max((width for width in widths if width <= best_width), default=min(widths))
-    return min((mask for mask in affinities if mask.bit_count() == width), key=order)
-
-
-def _order(distances: Mapping[int, Sequence[int]] | None) -> Callable[[ZoneSet], Rank]:
-    if distances is None:
-        return lambda mask: (mask.bit_count(), mask)
-
-    def closest(mask: ZoneSet) -> Rank:
-        return mask.bit_count(), _average_distance(mask, distances), mask
-
-    return closest
-
-
-def _average_distance(mask: ZoneSet, distances: Mapping[int, Sequence[int]]) -> float:
-    zones = list(bits.members(mask))
-    if zones and zones[-1] >= len(distances[zones[-1]]):
-        raise outcome.Unpredictable(
-            outcome.UNKNOWN_CONFIGURATION,
-            "prefer-closest-numa-nodes on a machine whose zone ids have gaps",
+    def best(self, *, single: bool) -> Hint:
+        """The hint that wins; ``single``: of preferred ones of one zone each."""
+        offers = self._offers
+        if single:
+            width = combinations.by_width(self._count)[1]
+            offers = [
+                _Offer(
+                    each.preferred & width,
+                    each.preferred & width,
+                    each.prefers_any_zone,
+                    each.prefers_any_zone,
+                )
+                for each in offers
+            ]
+        preferred = self._preferred(offers)
+        if preferred:
+            return self._narrowest(preferred, range(self._count + 1)), True
+        affinities = self._all
+        for each in offers:
+            choice = each.affinities | (self._all if each.any_zone else 0)
+            affinities = combinations.meet(self._count, affinities, choice)
+        if not affinities & ~1:
+            return self._all_zones, False
+        width = max(
+            (combinations.narrowest(self._count, each.affinities).bit_count() for each in offers),
+            default=0,
         )
-    return float(sum(distances[one][other] for one in zones for other in zones)) / len(zones) ** 2
+        # The widest that is not wider than the list that needs most zones
+        # (BestNonPreferredAffinityCount), else the narrowest.
+        order = [*range(width, 0, -1), *range(width + 1, self._count + 1)]
+        return self._narrowest(affinities, order), False
+
+    def _preferred(self, offers: Sequence[_Offer]) -> Family:
+        """Affinities that every list can prefer; a preferred "no affinity" goes with any."""
+        demanded: Family | None = None
+        offered = self._all
+        for each in offers:
+            if each.prefers_any_zone:
+                offered |= each.preferred
+            else:
+                demanded = each.preferred if demanded is None else demanded & each.preferred
+        return (offered if demanded is None else demanded) & ~1
+
+    def _narrowest(self, family: Family, widths: Iterable[int]) -> ZoneSet:
+        """The affinity of the first width that any has; among these the closest, then the lowest.
+
+        (IsNarrowerThan, or Closest with prefer-closest-numa-nodes.)
+        """
+        families = combinations.by_width(self._count)
+        found = next(family & families[width] for width in widths if family & families[width])
+        if self._distances is None:
+            return self._mask(bits.lowest(found))
+        return min(
+            (self._average_distance(mask), mask) for mask in map(self._mask, bits.members(found))
+        )[1]
+
+    def _mask(self, places: int) -> ZoneSet:
+        if places & self._rest:
+            return self._all_zones
+        return combinations.zones_at(self._zones, places)
+
+    def _average_distance(self, mask: ZoneSet) -> float:
+        distances = self._distances or {}
+        zones = list(bits.members(mask))
+        if zones[-1] >= len(distances[zones[-1]]):
+            raise outcome.Unpredictable(
+                outcome.UNKNOWN_CONFIGURATION,
+                "prefer-closest-numa-nodes on a machine whose zone ids have gaps",
+            )
+        total = sum(distances[one][other] for one in zones for other in zones)
+        return float(total) / len(zones) ** 2
+
+
+def _zones_of(hints: Sequence[Hint]) -> ZoneSet:
+    if type(hints) is Hints:
+        return combinations.mask_of(hints.zones)
+    zones = 0
+    for mask, _ in hints:
+        zones |= mask or 0
+    return zones

@@ -10,17 +10,20 @@ machines with off-line threads that hands out CPUs that are not free, as the kub
 from __future__ import annotations
 
 from itertools import combinations as choose
-from math import sqrt
+from math import comb, sqrt
 from typing import TYPE_CHECKING
 
 from rte.model import bits
-from rte.placement.kubelet import outcome
+from rte.placement.kubelet import combinations, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.model.bits import CPUSet
     from rte.placement.kubelet.layout import Layout, Unit
+
+#: So many sets of zones are compared on machines of any number of zones.
+_MOST_SETS = 512
 
 
 def take_packed(
@@ -82,6 +85,7 @@ def take_distributed(
     Raises:
         outcome.Refused: not enough CPUs, or none in the zones that slice sharing led to.
         outcome.Breaks: the kubelet would deal out the remainder for ever.
+        outcome.Unpredictable: more zones have free CPUs than anybody combines to so many.
     """
     if count % group:
         return take_packed(layout, available, count, spread=spread)
@@ -93,6 +97,8 @@ def take_distributed(
     free = {zone.id: (zone.cpus & available).bit_count() for zone in zones}
     fewest, most = _zones_needed(layout, len(zones), count, group)
     for width in range(fewest, most + 1):
+        if comb(len(zones), width) > _MOST_SETS:
+            combinations.check(zones)
         winner = _best_distribution(
             [zone.id for zone in zones], free, width, count, group, layout if in_socket else None
         )

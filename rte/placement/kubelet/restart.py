@@ -264,7 +264,8 @@ def _are_equal(real: Mapping[int, ZoneMemory], expected: Mapping[int, ZoneMemory
 
 
 def _sums(rows: Mapping[int, ZoneMemory], group: int, name: str) -> tuple[int, int]:
-    parts = [rows[zone].amounts[name] for zone in bits.members(group)]
+    members = [rows[zone] for zone in bits.members(group) if zone in rows]
+    parts = [row.amounts[name] for row in members if name in row.amounts]
     return sum(part.free for part in parts), sum(part.reserved for part in parts)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rte.model.pod import Pod
     from rte.placement.kubelet.releases import Release
 
-_DEFAULT_MAX_ZONES = 8
+DEFAULT_MAX_ZONES = 8
 _DEFAULT_GATES = {
     "CPUManagerPolicyAlphaOptions": False,
     "CPUManagerPolicyBetaOptions": True,
@@ -201,7 +201,7 @@ def qos_class(pod: Pod, rules: Rules) -> QOS:
 def _topology_options(
     config: KubeletConfig, release: Release, gates: Mapping[str, bool]
 ) -> tuple[bool, int]:
-    prefer_closest, max_zones = False, _DEFAULT_MAX_ZONES
+    prefer_closest, max_zones = False, DEFAULT_MAX_ZONES
     if config.topology_policy == merge.NONE:
         return prefer_closest, max_zones
     for name, value in sorted(config.topology_options.items()):
@@ -234,10 +234,10 @@ def _parse_max_zones(name: str, value: str) -> int:
             f'topologymanager: unable to convert policy option to integer "{name}": '
             f'strconv.Atoi: parsing "{value}": invalid syntax'
         )
-    if int(value) < _DEFAULT_MAX_ZONES:
+    if int(value) < DEFAULT_MAX_ZONES:
         raise StartError(
             f'topologymanager: the minimum value of "{name}" should not be less than '
-            f"{_DEFAULT_MAX_ZONES}"
+            f"{DEFAULT_MAX_ZONES}"
         )
     return int(value)
 

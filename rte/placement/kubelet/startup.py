@@ -32,7 +32,8 @@ def initial_state(
 
     Raises:
         errors.KubeletStartError: this kubelet would refuse to start; ``text`` has its own words.
-        errors.KubeletError: no rules are known for this version.
+        errors.KubeletError: no rules are known for this version, or it picks its reserved CPUs out
+            of too many sets of zones.
     """
     release = releases.known(kubelet_version)
     if release is None:
@@ -45,6 +46,8 @@ def initial_state(
             _check_reserved_memory(topology, config)
     except StartError as error:
         raise errors.KubeletStartError(str(error)) from error
+    except outcome.Unpredictable as unknown:
+        raise errors.KubeletError(f"reserved CPUs: {unknown.message}") from unknown
     shared = topology.all_cpus
     if rules.cpu and rules.cpu.strict_reservation:
         shared &= ~reserved

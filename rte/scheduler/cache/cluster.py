@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rte.placement.groups import allocation
 from rte.scheduler.cache.gangs import GangBook
 from rte.scheduler.framework import node
 from rte.scheduler.framework.columns import Columns
@@ -74,7 +75,7 @@ class Cluster:
         events: what has changed since somebody took them (see :meth:`drain`).
     """
 
-    def __init__(self, pool: NodeTerm | None = None) -> None:
+    def __init__(self, pool: NodeTerm | None = None, *, images: bool = False) -> None:
         self.sequence = 0
         self.nodes: dict[str, node.NodeEntry] = {}
         self.rows: list[node.NodeEntry] = []
@@ -82,7 +83,7 @@ class Cluster:
         self.pods: dict[str, PodView] = {}
         self.assumed: dict[str, str] = {}
         self.nominations: dict[str, str] = {}
-        self.shapes = Shapes()
+        self.shapes = Shapes(images=images)
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.matches = MatchIndex(self.namespaces)
         self.budgets: dict[str, Budget] = {}
@@ -101,10 +102,14 @@ class Cluster:
         events, self.events = self.events, []
         return events
 
-    def _tell(
-        self, kind: Kind, name: str = "", pod: PodView | None = None, old: PodView | None = None
-    ) -> None:
-        self.events.append(ClusterEvent(kind, name, pod, old))
+    def _tell(self, kind: Kind, name: str = "", pod: PodView | None = None, **more: Any) -> None:
+        self.events.append(ClusterEvent(kind, name, pod, **more))
+
+    def told(self, event: ClusterEvent) -> None:
+        """What belongs to no node alone has changed: storage, or devices."""
+        self.sequence += 1
+        self.storage.version += bool(event.kind & Kind.STORAGE)
+        self.events.append(event)
 
     def entry(self, name: str) -> node.NodeEntry:
         """The entry of a node, made when it is not there."""
@@ -161,8 +166,10 @@ class Cluster:
                 kinds |= Kind.NODE_ALLOCATABLE
         entry.info = info
         self.columns.load(entry.row, info)
-        self.touch(entry)
-        self._tell(kinds, info.name)
+        # Images alone decide nothing about who fits.
+        if kinds:
+            self.touch(entry)
+            self._tell(kinds, info.name)
 
     def remove_node(self, name: str) -> None:
         """A Node is gone. Its pods stay until the API deletes them."""
@@ -230,23 +237,13 @@ class Cluster:
             self.matches.namespaces_changed()
             self._tell(Kind.NAMESPACE)
 
-    def storage_changed(self) -> None:
-        """A claim, a volume, a class or a driver was added, changed, or is gone."""
-        self.sequence += 1
-        self._tell(Kind.STORAGE)
-
-    def devices_changed(self) -> None:
-        """A slice, a class, a rule or a claim was added, changed, or is gone."""
-        self.sequence += 1
-        self._tell(Kind.DEVICES)
-
     def set_device_class(self, name: str, value: DeviceClass | None) -> None:
         """A DeviceClass was added, changed, or is gone (None)."""
         if self.devices.set_class(name, value):
             for entry in self.nodes.values():
                 self.touch(entry)
                 self._tell(Kind.NODE_ALLOCATABLE, entry.name)
-        self.devices_changed()
+        self.told(ClusterEvent(Kind.DEVICE_SUPPLY, name=name))
 
     def set_budget(self, key: str, budget: Budget | None) -> None:
         """A PodDisruptionBudget was added, changed, or is gone (None).
@@ -308,6 +305,23 @@ class Cluster:
         if old is not None:
             self._end(old, now)
 
+    def expunge(self, uid: str) -> None:
+        """Nothing is known of the pod any more, however far a change of it has come."""
+        for table in (self.pods, self.assumed, self._written):
+            table.pop(uid, None)
+        self.unnominate(uid)
+        self.gangs.expunge(uid)
+        for name in [name for name, entry in self.nodes.items() if uid in entry.pods]:
+            self._lift(uid, name)
+
+    def straighten(self, uid: str) -> None:
+        """The pod is on no node but its own, however far a change of it has come."""
+        pod = self.pods.get(uid)
+        own = {self.assumed.get(uid, ""), pod.node if pod is not None else ""}
+        for name in [name for name, entry in self.nodes.items() if uid in entry.pods]:
+            if name not in own:
+                self._lift(uid, name)
+
     def _has_ended(self, pod: PodView) -> bool:
         """Whether the pod is known to be over: a list may be older than what a watch has told."""
         entry = self.nodes.get(pod.node)
@@ -320,12 +334,12 @@ class Cluster:
         where = self.assumed.pop(pod.uid, "") or pod.node
         for name in {where, pod.node} - {""}:
             entry = self.entry(name)
-            held = entry.drop(pod.uid)
+            used, held = dict(entry.used), entry.drop(pod.uid)
             entry.bury(pod, now)
             self.touch(entry)
             if held is not None:
                 self._count(held, entry, -1)
-                self._tell(Kind.POD_GONE, name, held)
+                self._tell(Kind.POD_GONE, name, held, used=used)
             self._discard(entry)
 
     def _bound(self, pod: PodView, old: PodView | None) -> None:
@@ -340,33 +354,45 @@ class Cluster:
     def _place(self, pod: PodView, name: str) -> None:
         entry = self.entry(name)
         before = entry.pods.get(pod.uid)
-        entry.add(pod)
+        if before is not None and _counted(before) == _counted(pod):
+            entry.add(pod)
+            return
+        # What may raise comes first: a pod is counted and on its node, or neither.
         if before is None:
             self._count(pod, entry, 1)
-            self._tell(Kind.POD_PLACED, name, pod)
-        elif _counted(before) == _counted(pod):
-            return
         else:
-            self._count(before, entry, -1)
-            self._count(pod, entry, 1)
-            self._tell(Kind.POD_CHANGED, name, pod, before)
+            self._recount(before, pod, entry)
+        used = dict(entry.used)
+        entry.add(pod)
+        if before is None:
+            self._tell(Kind.POD_PLACED, name, pod)
+        else:
+            self._tell(Kind.POD_CHANGED, name, pod, old=before, used=used)
         self.touch(entry)
 
     def _lift(self, uid: str, name: str) -> None:
         """The pod is not on that node after all."""
         entry = self.entry(name)
-        pod = entry.drop(uid)
+        used, pod = dict(entry.used), entry.drop(uid)
         self.touch(entry)
         if pod is not None:
             self._count(pod, entry, -1)
-            self._tell(Kind.POD_GONE, name, pod)
+            self._tell(Kind.POD_GONE | Kind.UNDONE, name, pod, used=used)
         self._discard(entry)
 
+    def _recount(self, before: PodView, after: PodView, entry: node.NodeEntry) -> None:
+        self._count(before, entry, -1)
+        try:
+            self._count(after, entry, 1)
+        except Exception:
+            self._count(before, entry, 1)
+            raise
+
     def _count(self, pod: PodView, entry: node.NodeEntry, change: int) -> None:
+        self.matches.count(pod, entry.row, change)
         self.priorities[pod.priority] += change
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
-        self.matches.count(pod, entry.row, change)
 
     # --- our own decisions -----------------------------------------------------------------------
 
@@ -385,9 +411,10 @@ class Cluster:
 
     def _as_decided(self, pod: PodView, name: str) -> PodView:
         """The pod as it will be when our bind has come through."""
-        written = self._written.get(pod.uid)
+        written = self._written.get(pod.uid, {})
         annotations = {**pod.annotations, **written} if written else pod.annotations
-        return replace(pod, node=name, annotations=annotations)
+        recorded = written.get(allocation.ANNOTATION, "")
+        return replace(pod, node=name, annotations=annotations, recorded=recorded)
 
     def rested(self, name: str) -> None:
         """The node takes pods again that it refused for the time since a start or stop."""
@@ -462,4 +489,4 @@ class Cluster:
 
 def _counted(pod: PodView) -> tuple[object, ...]:
     """What of a placed pod others are told of."""
-    return (id(pod.shape), pod.labels, pod.annotations, pod.owner, pod.deleting)
+    return (id(pod.shape), pod.labels, pod.annotations, pod.recorded, pod.owner, pod.deleting)

@@ -9,7 +9,7 @@ from rte.model import gang as sources
 from rte.model.gang import Gang, GangKey, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from rte.scheduler.framework.objects import PodView
 
@@ -55,6 +55,8 @@ class GangBook:
         self._failed: dict[GangKey, set[str]] = {}
         self._declared: dict[GangKey, Gang | str] = {}
         self._workloads: dict[str, Mapping[str, Any]] = {}
+        #: ``namespace/name`` of a Workload -> the gangs of it that have pods.
+        self._in_workloads: dict[str, set[GangKey]] = {}
         self._served_as: dict[GangKey, str] = {}
 
     # --- descriptions ----------------------------------------------------------------------------
@@ -69,7 +71,7 @@ class GangBook:
         key = _key(source, obj.get("metadata") or {})
         if source is Source.WORKLOAD:
             self._workloads[f"{key.namespace}/{key.name}"] = obj
-            self.changed.update(self._of_workload(key))
+            self.changed |= self._in_workloads.get(f"{key.namespace}/{key.name}", set())
             return
         before = self._declared.get(key)
         self._served_as[key] = collection
@@ -92,7 +94,7 @@ class GangBook:
         key = GangKey(source, namespace, name)
         if source is Source.WORKLOAD:
             self._workloads.pop(path, None)
-            self.changed.update(self._of_workload(key))
+            self.changed |= self._in_workloads.get(path, set())
         elif self._served_as.get(key) == collection:
             del self._served_as[key], self._declared[key]
             self.changed.add(key)
@@ -126,7 +128,7 @@ class GangBook:
 
     def _in_workload(self, key: GangKey) -> Gang | str:
         name, group = key.name.split("/")[:2]
-        obj = self._workloads.get(f"{key.namespace}/{name}")
+        obj = self._workloads.get(_workload(key))
         if obj is None:
             return f"there is no Workload {key.namespace}/{name}"
         try:
@@ -134,14 +136,6 @@ class GangBook:
         except errors.ParseError as error:
             return str(error)
         return found or f"Workload {key.namespace}/{name} has no group {group}"
-
-    def _of_workload(self, key: GangKey) -> Iterator[GangKey]:
-        return (
-            each
-            for each in self.pods
-            if each.source is Source.WORKLOAD
-            and (each.namespace, each.name.split("/")[0]) == (key.namespace, key.name)
-        )
 
     def companions(self, pod: PodView) -> list[PodView]:
         """Who has to go with a pod that is evicted, itself included (disruption mode ``all``)."""
@@ -156,9 +150,14 @@ class GangBook:
     def on_pod(self, before: PodView | None, after: PodView | None) -> None:
         """A pod has come, changed or gone."""
         pod = after or before
+        if before is not None and after is not None and before.gang not in (None, after.gang):
+            self.pods.get(before.gang, {}).pop(before.uid, None)
+            self._tidy(before.gang)
         if pod is None or pod.gang is None:
             return
         key, pods = pod.gang, self.pods.setdefault(pod.gang, {})
+        if key.source is Source.WORKLOAD:
+            self._in_workloads.setdefault(_workload(key), set()).add(key)
         if after is not None and not after.terminal:
             pods[after.uid] = after
             if after.gang_said is not None:
@@ -181,11 +180,22 @@ class GangBook:
             self._failed.get(key, set()).discard(uid)
             self._tidy(key)
 
+    def expunge(self, uid: str) -> None:
+        """Nothing is known of the pod any more, however far a change of it has come."""
+        self.gone(uid)
+        for key in [key for key, members in self.pods.items() if uid in members]:
+            del self.pods[key][uid]
+            self._tidy(key)
+
     def _tidy(self, key: GangKey) -> None:
         if self.pods.get(key) or self.ended.get(key) or self._failed.get(key):
             return
         for table in (self.pods, self.ended, self._failed):
             table.pop(key, None)
+        inside = self._in_workloads.get(_workload(key), set())
+        inside.discard(key)
+        if not inside:
+            self._in_workloads.pop(_workload(key), None)
         self.lost.discard(key)
         if key not in self._declared:
             self.whole.discard(key)
@@ -198,6 +208,11 @@ class GangBook:
 def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:
     namespace = str(metadata.get("namespace") or "default")
     return GangKey(source, namespace, str(metadata.get("name") or ""))
+
+
+def _workload(key: GangKey) -> str:
+    """``namespace/name`` of the Workload that a gang of it is named after."""
+    return f"{key.namespace}/{key.name.split('/')[0]}"
 
 
 def _is_met(obj: Mapping[str, Any], name: str) -> bool:

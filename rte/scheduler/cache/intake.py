@@ -10,12 +10,16 @@ from rte.placement.dra import decode
 from rte.placement.koordinator.devices.node import read_node_devices
 from rte.scheduler.cache import gangs
 from rte.scheduler.framework import budgets, devices, node, objects, storage
+from rte.scheduler.framework.events import ClusterEvent, Kind
+from rte.scheduler.framework.objects import ObjectReference
+from rte.telemetry.malformed import MalformedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
+    from rte.telemetry.effects import Measured, Said
 
 #: An agent that has not renewed its Lease for so long is taken for dead.
 AGENT_DEAD_S = 40.0
@@ -53,12 +57,16 @@ class Taken:
         report: name of the node whose report it was.
         unread: name of a node whose report was passed over, and is needed now.
         malformed: (name, what is wrong) of what could not be read.
+        told: what is new about what can be read, for operators.
+        author: whose object it is that could not be read, where that is told by nothing else.
     """
 
     pods: list[tuple[PodView | None, PodView | None]] = field(default_factory=list)
     report: str = ""
     unread: str = ""
     malformed: tuple[str, str] = ("", "")
+    told: list[Measured | Said] = field(default_factory=list)
+    author: ObjectReference | None = None
 
 
 class Intake:
@@ -66,6 +74,7 @@ class Intake:
 
     Attributes:
         pods_seen: resourceVersion up to which every change of a pod is known.
+        instead: what is taken in for a pod.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -75,7 +84,9 @@ class Intake:
         self._passed_over: set[str] = set()
         self._leases: dict[str, tuple[str, float]] = {}
         self._known: dict[str, set[str]] = {}
+        self._malformed = MalformedObjects()
         self.pods_seen = 0
+        self.instead: Callable[[PodView], PodView] = lambda view: view
         self._set: dict[str, Callable[[Mapping[str, Any], float], None]] = {
             "budgets": self._set_budget,
             "capacities": self._set_capacity,
@@ -110,13 +121,17 @@ class Intake:
         if collection != "pods":
             self._known.setdefault(collection, set()).add(key_of(collection, metadata))
         taken = Taken()
+        key = key_of(collection, metadata)
         try:
             match collection:
                 case "pods":
                     version = objects.version_of(metadata)
                     self.pods_seen = max(self.pods_seen, version)
-                    if not self._is_known(metadata, version):
-                        self._set_pod(obj, now, taken)
+                    if self._is_known(metadata, version):
+                        return taken
+                    self._set_pod(obj, now, taken)
+                case "reports" if self._is_read(metadata):
+                    return taken
                 case "reports":
                     self._set_report(obj, now, taken)
                 case "nodes":
@@ -130,11 +145,26 @@ class Intake:
         except errors.RteError as error:
             parts = (metadata.get("namespace"), metadata.get("name"))
             taken.malformed = ("/".join(str(part) for part in parts if part), str(error))
+            taken.author = self._author(collection, key, metadata, taken)
+        name, why = taken.malformed
+        taken.told = self._malformed.note(collection, key, why, name)
         return taken
+
+    def _author(
+        self, collection: str, key: str, metadata: Mapping[str, Any], taken: Taken
+    ) -> ObjectReference | None:
+        name = str(metadata.get("name") or "")
+        if collection == "pods" and not taken.pods:  # one that waits says why
+            namespace = str(metadata.get("namespace") or "default")
+            return ObjectReference(kind="Pod", name=name, namespace=namespace, uid=key)
+        if collection == "reports" and name in self._cluster.nodes:
+            info = self._cluster.nodes[name].info
+            return ObjectReference(kind="Node", name=name, uid=info.uid if info else "")
+        return None
 
     def gone(self, collection: str, key: str, now: float) -> Taken:
         """An object is not there any more."""
-        taken = Taken()
+        taken = Taken(told=self._malformed.note(collection, key))
         cluster = self._cluster
         self._known.get(collection, set()).discard(key)
         match collection:
@@ -164,10 +194,8 @@ class Intake:
                 self._forget_storage(collection, key)
         return taken
 
-    def listed(
-        self, collection: str, found: Collection[str], version: int, now: float
-    ) -> list[Taken]:
-        """A list has ended: what it does not have and what was known before is gone."""
+    def listed(self, collection: str, found: Collection[str], version: int) -> list[str]:
+        """A list has ended: keys of what was known before and is :meth:`gone` by it."""
         if collection == "pods":
             self.pods_seen = max(self.pods_seen, version)
             lost = [
@@ -175,10 +203,11 @@ class Intake:
                 for uid, pod in self._cluster.pods.items()
                 if uid not in found and pod.version <= version
             ]
-            lost += [uid for uid in self._cluster.gangs.terminal if uid not in found]
+            known = self._cluster.gangs.terminal.keys() | self._malformed.keys("pods")
+            lost += [uid for uid in known - self._cluster.pods.keys() if uid not in found]
         else:
             lost = list(self._known.get(collection, set()) - set(found))
-        return [self.gone(collection, key, now) for key in lost]
+        return lost
 
     def judge_leases(self, now: float) -> None:
         """Look for agents that have fallen silent; to be called each second."""
@@ -191,6 +220,10 @@ class Intake:
         known = self._cluster.pods.get(str(metadata.get("uid") or ""))
         return known is not None and 0 < version == known.version
 
+    def _is_read(self, metadata: Mapping[str, Any]) -> bool:
+        version = str(metadata.get("resourceVersion") or "")
+        return bool(version) and self._reports.get(str(metadata.get("name") or "")) == version
+
     def _set_pod(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         shapes = self._cluster.shapes
         try:
@@ -201,7 +234,7 @@ class Intake:
             if substitute is not None:
                 self._set_view(substitute, now, taken)
             raise
-        self._set_view(view, now, taken)
+        self._set_view(self.instead(view), now, taken)
 
     def _set_view(self, view: PodView, now: float, taken: Taken) -> None:
         before = self._cluster.pods.get(view.uid)
@@ -210,7 +243,7 @@ class Intake:
 
     def _set_node(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         try:
-            info = objects.read_node(obj)
+            info = objects.read_node(obj, images=self._cluster.shapes.images)
         except errors.ParseError:
             self._cluster.remove_node(key_of("nodes", obj.get("metadata") or {}))
             raise
@@ -226,8 +259,6 @@ class Intake:
     def _set_report(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
         metadata = obj.get("metadata") or {}
         name, version = str(metadata.get("name") or ""), str(metadata.get("resourceVersion") or "")
-        if version and self._reports.get(name) == version:
-            return
         known = self._cluster.nodes.get(name)
         if known is not None and self._cluster.is_outside(known.info):
             self._passed_over.add(name)
@@ -236,8 +267,8 @@ class Intake:
         report = node.read_report(obj, known.report if known else None)
         self._cluster.set_report(name, report, now)
         taken.report = name
-        if report.broken:
-            raise errors.ParseError("NodeResourceTopology", name, report.broken)
+        if report.broken or report.problem:
+            raise errors.ParseError("NodeResourceTopology", name, report.broken or report.problem)
 
     def _set_namespace(self, obj: Mapping[str, Any], _now: float) -> None:
         metadata = obj.get("metadata") or {}
@@ -267,54 +298,78 @@ class Intake:
     def _set_claim(self, obj: Mapping[str, Any], _now: float) -> None:
         claim = storage.read_claim(obj)
         self._cluster.storage.claims[claim.key] = claim
-        self._cluster.storage_changed()
+        self._storage_changed("claims", claim.key)
 
     def _set_volume(self, obj: Mapping[str, Any], _now: float) -> None:
         volume = storage.read_volume(obj)
-        self._cluster.storage.volumes[volume.name] = volume
-        self._cluster.storage_changed()
+        self._change_volume(volume.name, volume)
+
+    def _change_volume(self, name: str, volume: storage.Volume | None) -> None:
+        known = self._cluster.storage
+        before = known.volumes.get(name)
+        known.set_volume(name, volume)
+        claims = {claim.key for claim in known.claims.values() if claim.volume == name}
+        claims.update(each.claim for each in (before, volume) if each is not None and each.claim)
+        if claims:
+            self._cluster.told(ClusterEvent(Kind.VOLUME, name=name, claims=frozenset(claims)))
+        if volume is not None and not volume.claim:
+            # It is for anybody.
+            self._cluster.told(ClusterEvent(Kind.VOLUME, name=name))
 
     def _set_class(self, obj: Mapping[str, Any], _now: float) -> None:
         kind = storage.read_class(obj)
         self._cluster.storage.classes[kind.name] = kind
-        self._cluster.storage_changed()
+        self._storage_changed("classes", kind.name)
 
     def _set_driver(self, obj: Mapping[str, Any], _now: float) -> None:
         name = key_of("drivers", obj.get("metadata") or {})
         tracked = self._cluster.storage.tracked
         (tracked.add if storage.publishes_capacity(obj) else tracked.discard)(name)
-        self._cluster.storage_changed()
+        self._storage_changed("drivers", name)
 
     def _set_capacity(self, obj: Mapping[str, Any], _now: float) -> None:
         key = key_of("capacities", obj.get("metadata") or {})
         self._cluster.storage.capacities[key] = storage.read_capacity(obj)
-        self._cluster.storage_changed()
+        self._storage_changed("capacities", key)
 
     def _set_limits(self, obj: Mapping[str, Any], _now: float) -> None:
         name = key_of("limits", obj.get("metadata") or {})
-        self._cluster.storage.limits[name] = storage.read_limits(obj)
-        self._cluster.storage_changed()
+        self._cluster.storage.csi_nodes[name] = storage.read_csi_node(obj)
+        self._storage_changed("limits", name)
 
     def _forget_storage(self, collection: str, key: str) -> None:
         known = self._cluster.storage
         if collection == "drivers":
             known.tracked.discard(key)
+        elif collection == "volumes":
+            self._change_volume(key, None)
+            return
         else:
             tables: dict[str, dict[str, Any]] = {
                 "capacities": known.capacities,
                 "claims": known.claims,
                 "classes": known.classes,
-                "limits": known.limits,
-                "volumes": known.volumes,
+                "limits": known.csi_nodes,
             }
             tables[collection].pop(key, None)
-        self._cluster.storage_changed()
+        self._storage_changed(collection, key)
+
+    def _storage_changed(self, collection: str, key: str) -> None:
+        """Such an object was added, changed, or is gone: tell whom it concerns."""
+        match collection:
+            case "claims":
+                event = ClusterEvent(Kind.CLAIM, claims=frozenset((key,)))
+            case "limits":
+                event = ClusterEvent(Kind.CSI_NODE, key)
+            case _:
+                event = ClusterEvent(Kind.STORAGE_CLASS)
+        self._cluster.told(event)
 
     # --- devices of DRA --------------------------------------------------------------------------
 
     def _set_slice(self, obj: Mapping[str, Any], _now: float) -> None:
         fleet = self._cluster.devices.fleet
-        self._cluster.devices_changed()
+        self._supply_changed()
         try:
             fleet.put_slice(decode.resource_slice(obj))
         except errors.ParseError:
@@ -323,7 +378,7 @@ class Intake:
 
     def _set_taint_rule(self, obj: Mapping[str, Any], _now: float) -> None:
         self._cluster.devices.fleet.put_rule(decode.device_taint_rule(obj))
-        self._cluster.devices_changed()
+        self._supply_changed()
 
     def _set_device_class(self, obj: Mapping[str, Any], _now: float) -> None:
         name = key_of("device-classes", obj.get("metadata") or {})
@@ -335,21 +390,33 @@ class Intake:
 
     def _set_device_claim(self, obj: Mapping[str, Any], _now: float) -> None:
         # What a malformed claim held when it was last read counts on.
-        if self._cluster.devices.set_claim(devices.read_claim(obj)):
-            self._cluster.devices_changed()
+        known, claim = self._cluster.devices, devices.read_claim(obj)
+        freed = known.freed
+        if known.set_claim(claim):
+            self._device_claim_changed(claim.key, freed=known.freed > freed)
 
     def _forget_devices(self, collection: str, key: str) -> None:
         known = self._cluster.devices
         match collection:
             case "slices":
                 known.fleet.remove_slice(key)
+                self._supply_changed()
             case "device-taint-rules":
                 known.fleet.remove_rule(key)
+                self._supply_changed()
             case "device-classes":
                 self._cluster.set_device_class(key, None)
             case "device-claims":
+                freed = known.freed
                 known.remove_claim(key)
-        self._cluster.devices_changed()
+                self._device_claim_changed(key, freed=known.freed > freed)
+
+    def _supply_changed(self) -> None:
+        self._cluster.told(ClusterEvent(Kind.DEVICE_SUPPLY))
+
+    def _device_claim_changed(self, key: str, *, freed: bool) -> None:
+        kind = Kind.DEVICE_SUPPLY if freed else Kind.DEVICE_CLAIM
+        self._cluster.told(ClusterEvent(kind, claims=frozenset((key,))))
 
     # --- the agents' Leases ----------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Refusal
     from rte.scheduler.framework.shape import Shape
 
+#: Resources that plain load balancing looks at.
+_SCORED = ("cpu", "memory")
+
 #: Stands for "not counted" among CPUs.
 _MANY = 1 << 24
 
@@ -133,6 +136,7 @@ class Table:
         self._rows = 0
         self._totals: dict[str, Column] = {}
         self._allocatable: dict[str, Column] = {}
+        self._scored = {name: np.zeros(0, dtype=np.int64) for name in _SCORED}
         self._zoned = np.zeros(0, dtype=np.bool_)
         self._single = np.zeros(0, dtype=np.bool_)
         self._by_pod = np.zeros(0, dtype=np.bool_)
@@ -310,7 +314,7 @@ class Table:
         without a report comes last.
         """
         # Too small becomes very large.
-        over = (self._cpus[:, rows] - np.int32(need)).view(np.uint32)
+        over = (self._cpus[:, rows] - np.int32(min(need, 2 * _MANY))).view(np.uint32)
         tightest = np.minimum(over.min(axis=0), 1 << 16).astype(np.int64)
         cpu = self._totals.get("cpu")
         left = np.zeros_like(tightest) if cpu is None else cpu[rows]
@@ -330,12 +334,12 @@ class Table:
             inside = np.where(ample, 90.0, self._broken_up[rows] / 1e6)
             harmless = np.where(self._aligning[rows], inside, harmless)
         parts = []
-        for name in ("cpu", "memory"):
-            total, left = self._allocatable.get(name), self._totals.get(name)
-            if total is None or left is None:
-                continue
-            after = np.maximum(left[rows] - shape.totals.get(name, 0), 0)
-            parts.append(100.0 * after / np.maximum(total[rows], 1))
+        for name in _SCORED:
+            total, used = self._allocatable.get(name), self._scored[name]
+            if total is not None:
+                asked = min(shape.scored.get(name, 0), UNBOUNDED)
+                after = np.maximum(total[rows] - used[rows] - asked, 0)
+                parts.append(100.0 * after / np.maximum(total[rows], 1))
         balance = sum(parts) / len(parts) if parts else np.zeros(len(rows))
         score = _HARMLESS * harmless + _BALANCE * balance
         return np.rint((1e5 - score) * 1e6).astype(np.int64)
@@ -386,7 +390,7 @@ class Table:
         ):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, dtype=np.int64)))
         self._pad_zones(((0, 0), (0, more)))
-        for table in (self._totals, self._allocatable):
+        for table in (self._totals, self._allocatable, self._scored):
             for name, column in table.items():
                 table[name] = np.append(column, np.zeros(more, dtype=np.int64))
         self._rows += more
@@ -400,8 +404,10 @@ class Table:
             if name not in self._totals:
                 self._totals[name] = np.zeros(self._rows, dtype=np.int64)
                 self._allocatable[name] = np.zeros(self._rows, dtype=np.int64)
-            self._totals[name][row] = amount - entry.used[name]
+            self._totals[name][row] = max(amount - entry.used[name], -UNBOUNDED)
             self._allocatable[name][row] = amount
+        for name, column in self._scored.items():
+            column[row] = min(entry.scored[name], UNBOUNDED)
         self._load_zones(entry)
 
     def _pad_zones(self, pad: tuple[tuple[int, int], tuple[int, int]]) -> None:

@@ -1,10 +1,11 @@
-"""Labels and taints of all nodes as columns, so that a rule about them is asked of all at once.
+"""Labels, taints and images of all nodes as columns: a rule about them is asked of all at once.
 
 A row stands for a node (:attr:`rte.scheduler.framework.node.NodeEntry.row`); rows may be unused.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -39,6 +40,13 @@ class Labels:
     def __init__(self, rows: int) -> None:
         self.numbers: dict[str, int] = {}
         self.of_row = np.zeros(rows, dtype=np.int32)
+
+    def moved(self, counts: NDArray[np.float64], row: int, number: int) -> NDArray[np.float64]:
+        """These counts by number of the value, with so many more in that row's domain."""
+        out = counts.copy()
+        if domain := self.of_row[row]:
+            out[domain] += number
+        return out
 
     def put(self, row: int, value: str | None) -> None:
         """The node of that row has this value."""
@@ -77,15 +85,20 @@ class Columns:
         rows: so many there are, the unused ones included.
         present: rows that stand for a node which exists.
         pool: labels of the nodes on which we place, None: all.
+        images: name -> bytes (as the first node told), and the rows that have it.
     """
 
     def __init__(self, pool: NodeTerm | None = None) -> None:
         self.rows = 0
         self.pool = pool
         self.present: Mask = np.zeros(0, dtype=np.bool_)
+        self.images: dict[str, tuple[int, set[int]]] = {}
         self._nodes: list[NodeInfo | None] = []
         self._row_of: dict[str, int] = {}
         self._labels: dict[str, Labels] = {}
+        #: Label key -> nodes that have it. Pods may name any others: those share one column.
+        self._having: Counter[str] = Counter()
+        self._absent = Labels(0)
         self._taint_sets: dict[tuple[bool, tuple[Taint, ...]], int] = {}
         self._taints = np.zeros(0, dtype=np.int32)
 
@@ -96,7 +109,7 @@ class Columns:
         more = max(_FIRST_ROWS, rows, 2 * self.rows) - self.rows
         self.present = np.append(self.present, np.zeros(more, dtype=np.bool_))
         self._taints = np.append(self._taints, np.zeros(more, dtype=np.int32))
-        for labels in self._labels.values():
+        for labels in (*self._labels.values(), self._absent):
             labels.of_row = np.append(labels.of_row, np.zeros(more, dtype=np.int32))
         self._nodes += [None] * more
         self.rows += more
@@ -106,20 +119,37 @@ class Columns:
         before = self._nodes[row]
         if before is not None:
             del self._row_of[before.name]
+            self._having.subtract(before.labels.keys())
         self._nodes[row] = info
         self.present[row] = info is not None
         if info is not None:
             self._row_of[info.name] = row
+            self._having.update(info.labels.keys())
+        for key in before.labels if before is not None else ():
+            if not self._having[key]:
+                del self._having[key]
+                self._labels.pop(key, None)
         for key, column in list(self._labels.items()):
             column.put(row, info.labels.get(key) if info else None)
             if len(column.numbers) > 2 * self.rows:
                 # Most of its values are those of nodes that are gone.
                 del self._labels[key]
+        self._put_images(row, before, info)
         self._put_taints(row, info)
         if len(self._taint_sets) > 2 * self.rows:
             self._taint_sets.clear()
             for other, node in enumerate(self._nodes):
                 self._put_taints(other, node)
+
+    def _put_images(self, row: int, before: NodeInfo | None, info: NodeInfo | None) -> None:
+        """As kube-scheduler's cache: a size stays as long as some node has the image."""
+        for name in before.images if before else ():
+            held = self.images[name][1]
+            held.discard(row)
+            if not held:
+                del self.images[name]
+        for name, size in info.images.items() if info else ():
+            self.images.setdefault(name, (size, set()))[1].add(row)
 
     def _put_taints(self, row: int, info: NodeInfo | None) -> None:
         taints = (info.unschedulable, info.taints) if info else (False, ())
@@ -127,6 +157,8 @@ class Columns:
 
     def labels(self, key: str) -> Labels:
         """The column of one label key."""
+        if key not in self._having:
+            return self._absent
         column = self._labels.get(key)
         if column is None:
             column = self._labels[key] = Labels(self.rows)
@@ -134,6 +166,10 @@ class Columns:
                 if info is not None:
                     column.put(row, info.labels.get(key))
         return column
+
+    def row_of(self, name: str) -> int | None:
+        """The row of a node, None where there is none of that name."""
+        return self._row_of.get(name)
 
     # --- rules over labels and taints ------------------------------------------------------------
 

@@ -83,6 +83,7 @@ class Devices:
         claims: by ``namespace/name``.
         serving: resource name -> class that serves it by DRA; always the same dict.
         at_once: UIDs of pods that are being placed together.
+        freed: how often a claim has let go of devices.
     """
 
     def __init__(self) -> None:
@@ -90,6 +91,7 @@ class Devices:
         self.claims: dict[str, KnownClaim] = {}
         self.serving: dict[str, DeviceClass] = {}
         self.at_once: frozenset[str] = frozenset()
+        self.freed = 0
         self._classes: dict[str, DeviceClass] = {}
         self._promised: dict[str, list[AllocationResult]] = {}
         self._counted: dict[str, AllocationResult] = {}
@@ -172,6 +174,7 @@ class Devices:
             return
         if before is not None:
             self.fleet.remove(before)
+            self.freed += 1
             del self._counted[key]
         if now is not None:
             self.fleet.add(now)

@@ -5,7 +5,7 @@ Nodes are their rows in the columns, so that counts by domain are sums over a co
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,6 +69,8 @@ class TermCounts:
 
     def __init__(self) -> None:
         self._counts: dict[Term, Counts] = {}
+        #: Keys of labels that they look at, and how many of them do.
+        self.labels: Counter[str] = Counter()
         self._buckets: dict[_Bucket, dict[Term, Counts]] = {}
 
     def __bool__(self) -> bool:
@@ -82,11 +84,16 @@ class TermCounts:
         counts = self._counts.get(term)
         if counts is None:
             counts = self._counts[term] = Counts()
+            self.labels.update(_looked_at(term))
             for bucket in _buckets(term):
                 self._buckets.setdefault(bucket, {})[term] = counts
         counts.add(row, change)
         if not counts:
             del self._counts[term]
+            for key in _looked_at(term):
+                self.labels[key] -= 1
+                if not self.labels[key]:
+                    del self.labels[key]
             for bucket in _buckets(term):
                 del self._buckets[bucket][term]
                 if not self._buckets[bucket]:
@@ -100,7 +107,7 @@ class TermCounts:
             return
         for bucket in _buckets_of(pod):
             for term, counts in self._buckets.get(bucket, {}).items():
-                if term.matches(pod, namespaces):
+                if term.matches(pod, namespaces, absent={}):
                     yield term, counts
 
 
@@ -144,28 +151,49 @@ class MatchIndex:
         self._buckets: dict[_Bucket, dict[Hashable, _Asked]] = {}
         self._alike: dict[str, dict[tuple[tuple[str, str], ...], _Alike]] = {}
         self._owners: dict[str, Counts] = {}
+        self._users: dict[str, dict[str, int]] = {}
         self.refusing = TermCounts()
         self.attracting = TermCounts()
 
     def count(self, pod: PodView, row: int, change: int) -> None:
         """A pod came to a node (+1) or left it (-1)."""
+        # What looks at the pod comes first: where that raises, nothing was counted.
+        own = pod.shape.company
+        repelled, attracted = own.anti_affinity, list(own.attraction())
+        matched = [
+            asked
+            for bucket in _buckets_of(pod)
+            for asked in self._buckets.get(bucket, {}).values()
+            if not (asked.lasting and pod.deleting)
+            and all(term.matches(pod, self._namespaces) for term in asked.terms)
+        ]
         self._count_alike(pod, row, change)
-        for bucket in _buckets_of(pod):
-            for asked in self._buckets.get(bucket, {}).values():
-                if asked.lasting and pod.deleting:
-                    continue
-                if all(term.matches(pod, self._namespaces) for term in asked.terms):
-                    asked.counts.add(row, change)
-        if pod.owner:
+        for asked in matched:
+            asked.counts.add(row, change)
+        if pod.owner and not pod.deleting:
             owned = self._owners.setdefault(pod.owner, Counts())
             owned.add(row, change)
             if not owned:
                 del self._owners[pod.owner]
-        own = pod.shape.company
-        for term in own.anti_affinity:
+        for name, _ in pod.shape.claims:
+            self._count_user(f"{pod.namespace}/{name}", pod.uid, row, change)
+        for term in repelled:
             self.refusing.add(term, row, change)
-        for term in own.attraction():
+        for term in attracted:
             self.attracting.add(term, row, change)
+
+    def _count_user(self, claim: str, uid: str, row: int, change: int) -> None:
+        users = self._users.setdefault(claim, {})
+        if change > 0:
+            users[uid] = row
+        else:
+            users.pop(uid, None)
+        if not users:
+            del self._users[claim]
+
+    def users(self, claim: str) -> Mapping[str, int]:
+        """UID -> row of the placed pods that use this claim (``namespace/name``)."""
+        return self._users.get(claim, {})
 
     def _count_alike(self, pod: PodView, row: int, change: int) -> None:
         inside = self._alike.setdefault(pod.namespace, {})
@@ -182,7 +210,7 @@ class MatchIndex:
                 del self._alike[pod.namespace]
 
     def siblings(self, owner: str) -> Counts:
-        """Pods that this controller keeps."""
+        """Pods that this controller keeps, and that are not being deleted."""
         return self._owners.get(owner, NONE)
 
     def matching(self, terms: Sequence[Term], *, lasting: bool = False) -> Counts:
@@ -225,6 +253,11 @@ class MatchIndex:
             for alike in self._alike[name].values():
                 if all(term.matches(alike.pod, self._namespaces) for term in asked.terms):
                     asked.counts.merge(alike.lasting if asked.lasting else alike.all)
+
+
+def _looked_at(term: Term) -> set[str]:
+    """Keys of the labels by which it tells pods apart."""
+    return {item.key for item in term.selector.requirements or ()}
 
 
 def _buckets(term: Term) -> list[_Bucket]:

@@ -34,7 +34,8 @@ class Report:
     Exactly one of ``state`` (ours) and ``table`` (another exporter's) is set, neither when the
     object is ``broken`` (then that says how). ``owner`` is the UID of the owning Node, if named;
     ``pci`` says where its PCI functions are, if told; ``inventory`` is the hardware for processing
-    groups, where the agent publishes it (its text in ``inventory_text``).
+    groups, where the agent publishes it (its text in ``inventory_text``). ``problem`` is what of it
+    is left out because it is malformed, while the state stands.
     """
 
     state: NodeState | None = None
@@ -44,14 +45,15 @@ class Report:
     inventory: group_inventory.Published | None = None
     inventory_text: str = ""
     pci: PCIZones | None = None
+    problem: str = ""
 
 
-def _inventory(text: str) -> group_inventory.Published | None:
-    """The hardware for processing groups; one of another release is none, for the zones stand."""
+def _inventory(text: str) -> tuple[group_inventory.Published | None, str]:
+    """The hardware for processing groups; one that cannot be read is none, for the zones stand."""
     try:
-        return group_inventory.decode(text) if text else None
-    except errors.ParseError:
-        return None
+        return group_inventory.decode(text) if text else None, ""
+    except errors.ParseError as error:
+        return None, str(error)
 
 
 def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
@@ -64,16 +66,18 @@ def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
         owner = next((str(o.get("uid") or "") for o in owners if o.get("kind") == "Node"), "")
         ours = nrt.decode_state(obj)
         if ours is not None:
-            state, devices = ours
+            state, devices, problems = ours
             text = (obj["metadata"].get("annotations") or {}).get(group_inventory.ANNOTATION) or ""
-            same = before is not None and before.inventory_text == text
-            inventory = before.inventory if before and same else _inventory(text)
+            inventory, problem = before.inventory if before else None, ""
+            if inventory is None or before is None or before.inventory_text != text:
+                inventory, problem = _inventory(text)
             return Report(
                 state=state,
                 owner=owner,
                 pci=devices.pci if devices else None,
                 inventory=inventory,
                 inventory_text=text,
+                problem="; ".join((*problems, *filter(None, (problem,))))[:300],
             )
         decoded = nrt.decode(obj)
         if nrt.NODE_STATE_ANNOTATION in (obj["metadata"].get("annotations") or {}):
@@ -137,6 +141,7 @@ class NodeEntry:
         koordinator_devices: Koordinator's Device object, None where there is none.
         pods: API UID -> pod that is bound (or assumed to be) and not terminal, in that order.
         used: node totals of these pods.
+        scored: milli-CPU and bytes of these pods that scores count.
         gone: kubelet UID -> when the API showed it terminal or gone.
         endings: number of pods that have ended here.
         bound_at: API UID -> ``endings`` when its binding was learnt.
@@ -162,6 +167,7 @@ class NodeEntry:
         self.koordinator_devices: Mapping[str, Any] | None = None
         self.pods: dict[str, PodView] = {}
         self.used: Counter[str] = Counter()
+        self.scored: Counter[str] = Counter()
         self.gone: dict[str, float] = {}
         self.endings = 0
         self.bound_at: dict[str, int] = {}
@@ -201,7 +207,9 @@ class NodeEntry:
         if old is None or old.shape is not pod.shape:
             if old is not None:
                 self.used.subtract(old.shape.totals)
+                self.scored.subtract(old.shape.scored)
             self.used.update(pod.shape.totals)
+            self.scored.update(pod.shape.scored)
         if old is None:
             self.unseen.add(pod.uid)
             self.bound_at[pod.uid] = self.endings
@@ -214,6 +222,7 @@ class NodeEntry:
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.used.subtract(pod.shape.totals)
+            self.scored.subtract(pod.shape.scored)
             self.unseen.discard(uid)
             self._deleting.discard(uid)
             self.awaited.pop(pod.kubelet_uid, None)
@@ -340,8 +349,14 @@ class NodeEntry:
     @property
     def leaving(self) -> frozenset[str]:
         """UIDs of its pods that are being deleted, or evicted for those that are nominated here."""
+        return self.preempted | self._deleting
+
+    @property
+    def preempted(self) -> frozenset[str]:
+        """UIDs of its pods that leave to make room for others."""
         evicted = (item.victims & self.pods.keys() for item in self.nominated.values())
-        return frozenset(self._deleting).union(*evicted)
+        told = (uid for uid in self._deleting if self.pods[uid].preempted)
+        return frozenset(told).union(*evicted)
 
     def ahead_of(self, pod: PodView) -> list[PodView]:
         """Pods not less important than that one for which this node makes room.
@@ -374,6 +389,7 @@ class NodeEntry:
         twin.held_off, twin.evidence = self.held_off, self.evidence
         twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)
+        twin.scored = Counter(self.scored)
         twin.gone, twin.unseen = dict(self.gone), set(self.unseen)
         twin._deleting = set(self._deleting)
         twin.endings, twin.bound_at = self.endings, dict(self.bound_at)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,11 @@ _OWN_ANNOTATIONS = (
 _WORKLOAD = "kueue.x-k8s.io/workload"
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_NO_IMAGES: Mapping[str, int] = MappingProxyType({})
+
+#: Of a node so many names of images are read (a kubelet tells 50 images by default, each by five
+#: names at most), of so many characters each; a larger image counts for so many bytes.
+_MOST_IMAGES, _LONGEST_IMAGE, _LARGEST_IMAGE = 1000, 1024, 1 << 50
 
 #: Annotation of pods that stay where they are, when it says ``false`` (the cluster autoscaler's).
 STAYS = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -65,10 +72,12 @@ class PodView:
         stays: it is not to be moved: it belongs to its node, or says so.
         lasting: a controller would have it run for ever: it does not end by itself.
         grace_s: seconds that it gets to end.
+        preempted: it is being deleted to make room for another one.
         rejected: the kubelet refused it at admission; ``reason`` says why.
         nominated: ``status.nominatedNodeName``.
         unschedulable: what its condition PodScheduled says while it is False: message, since when.
         annotations: those that say what it holds, or that its bind adds to.
+        recorded: the allocation of its processing groups that a bind has recorded in its status.
         claim_names: entries of ``spec.resourceClaims`` that name a template -> the claim made for
             it, None where none is needed.
         workload: name of Kueue's Workload that it was started for, empty: none.
@@ -95,6 +104,7 @@ class PodView:
     grace_s: int = DEFAULT_GRACE_S
     terminal: bool = False
     deleting: bool = False
+    preempted: bool = False
     gated: bool = False
     rejected: bool = False
     mirror: bool = False
@@ -105,6 +115,7 @@ class PodView:
     started: str = ""
     unschedulable: tuple[str, str] = ("", "")
     annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    recorded: str = ""
     claim_names: Mapping[str, str | None] = field(default_factory=dict)
     workload: str = ""
     gang: GangKey | None = None
@@ -115,6 +126,14 @@ class PodView:
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def claim_paths(self) -> frozenset[str]:
+        """``namespace/name`` of the claims that it names, of volumes and of devices."""
+        if not self.claim_names:
+            return self.shape.claim_paths
+        made = (name for name in self.claim_names.values() if name)
+        return self.shape.claim_paths.union(f"{self.namespace}/{name}" for name in made)
 
 
 def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
@@ -151,6 +170,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             grace_s=_or(spec.termination_grace_period_seconds, DEFAULT_GRACE_S),
             terminal=status.phase in TERMINAL,
             deleting=bool(metadata.deletion_timestamp),
+            preempted=bool(metadata.deletion_timestamp) and _is_preempted(status),
             gated=bool(spec.scheduling_gates),
             rejected=podspec.rejection(obj.get("status") or {}) is not None,
             mirror=podspec.CONFIG_HASH in annotations,
@@ -162,6 +182,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             annotations={key: annotations[key] for key in _OWN_ANNOTATIONS if annotations.get(key)}
             if annotations
             else _NONE,
+            recorded=allocation.recorded(status.conditions or ()),
             workload=annotations.get(_WORKLOAD) or "",
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
             claim_names={
@@ -188,6 +209,15 @@ def _gang(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value
+
+
+def _is_preempted(status: wire.PodStatus) -> bool:
+    """Whether a scheduler evicts the pod (KEP-3329)."""
+    return any(
+        (item.type, item.status, item.reason)
+        == ("DisruptionTarget", "True", "PreemptionByScheduler")
+        for item in status.conditions or ()
+    )
 
 
 def _unschedulable(status: wire.PodStatus) -> tuple[str, str]:
@@ -229,6 +259,41 @@ def stand_in(obj: Mapping[str, Any], why: str, shapes: Shapes) -> PodView | None
     )
 
 
+def put_aside(pod: PodView, why: str, shapes: Shapes) -> PodView:
+    """What stands for a pod that has caused an internal error; nothing but its totals counts.
+
+    It waits with that reason; on a node it is charged what it was charged before.
+    """
+    totals = pod.shape.totals if pod.node else None
+    return replace(
+        pod,
+        shape=shapes.inert(pod.name, pod.namespace, why, totals),
+        labels=_NONE,
+        annotations=_NONE,
+        claim_names=_NONE,
+        preempts=False,
+        nominated="",
+        workload="",
+        gang=None,
+        gang_said=None,
+        gang_problem="",
+    )
+
+
+def is_as_written(pod: PodView, before: PodView) -> bool:
+    """Whether the author of a pod has left it as it was: what others say of it may be new."""
+    said: dict[str, Any] = {
+        "version": 0,
+        "unschedulable": ("", ""),
+        "nominated": "",
+        "message": "",
+        "reason": "",
+    }
+    if pod.shape.key != before.shape.key:
+        return False
+    return replace(pod, **said) == replace(before, **said, shape=pod.shape)
+
+
 def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -244,10 +309,15 @@ class NodeInfo:
     unschedulable: bool
     allocatable: Mapping[str, int]
     declared_features: frozenset[str] = frozenset()
+    images: Mapping[str, int] = field(default_factory=lambda: _NO_IMAGES)
 
 
-def read_node(obj: Mapping[str, Any]) -> NodeInfo:
+def read_node(obj: Mapping[str, Any], *, images: bool = False) -> NodeInfo:
     """The view of a Node object.
+
+    Args:
+        obj: of the API.
+        images: somebody asks for those of nodes; else they are not kept.
 
     Raises:
         errors.ParseError: the object is malformed.
@@ -265,9 +335,38 @@ def read_node(obj: Mapping[str, Any]) -> NodeInfo:
                 for name, amount in ((node.status and node.status.allocatable) or {}).items()
             },
             declared_features=frozenset((node.status and node.status.declared_features) or ()),
+            images=_images(obj) if images else _NO_IMAGES,
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.ParseError("node", None, f"malformed: {error}") from None
+
+
+def _images(obj: Mapping[str, Any]) -> dict[str, int]:
+    """Names and bytes of ``status.images``; a list without end, or entries of no use, end there.
+
+    Nodes have the same images: their names are kept once.
+    """
+    found: dict[str, int] = {}
+    listed = (obj.get("status") or {}).get("images")
+    for image in listed if isinstance(listed, list) else ():
+        names, size = image.get("names") or (), image.get("sizeBytes") or 0
+        if isinstance(size, int):
+            for name in names:
+                if len(name) <= _LONGEST_IMAGE:
+                    found.setdefault(sys.intern(name), min(max(0, size), _LARGEST_IMAGE))
+        if len(found) >= _MOST_IMAGES:
+            break
+    return dict(islice(found.items(), _MOST_IMAGES))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectReference:
+    """What an event is about; those about a Node are in the default namespace."""
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = "default"
 
 
 def version_of(metadata: Mapping[str, Any]) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rte import placement
 from rte.model.pod import QOS
+from rte.placement.kubelet.outcome import TOO_MANY_ZONES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,7 +59,7 @@ class Verdict:
     """Whether the managers of a node admit a pod: ``reason`` and ``message`` say why not.
 
     ``waits`` is True when only a pod in flight stands in the way: its confirmation may help.
-    ``uncertain``: the rules of this kubelet cannot be known.
+    ``uncertain``: the rules of this kubelet cannot be known, so that it may be tried.
     ``after``: the node's state with the pod, None unless it is admitted.
     """
 
@@ -146,7 +147,11 @@ def judge(outlook: Outlook, pod: Pod) -> Verdict:
         if outlook.in_flight:
             return _wait("which devices a pod in flight gets is not known yet")
         return Verdict(
-            admitted=False, reason=admission.reason, message=admission.message, uncertain=True
+            admitted=False,
+            reason=admission.reason,
+            message=admission.message,
+            # A kubelet with so many zones to combine would not answer, and serve nobody meanwhile.
+            uncertain=admission.reason != TOO_MANY_ZONES,
         )
     together = [*outlook.in_flight, pod]
     if outlook.in_flight and not placement.fit_together(

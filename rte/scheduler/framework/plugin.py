@@ -7,15 +7,15 @@ these declarations, and a test fails when the newest PodSpec has a field that no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.status import Status
+from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,10 @@ class Snapshot(Protocol):
     @property
     def assumed(self) -> Mapping[str, str]:
         """UID -> node of our decisions that the API has not shown yet."""
+
+    @property
+    def nominations(self) -> Mapping[str, str]:
+        """UID -> node that makes room for the pod, of pods that wait."""
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
@@ -90,6 +94,7 @@ class Plugin:
         owns: fields of the PodSpec that it answers for, dotted; ``affinity.podAffinity``.
         says: what is done with them, for the table of features.
         helped_by: kinds of events that can end a refusal of its own.
+        named: of these kinds, events that name claims help only pods that name them as well.
         bounds: where its :meth:`helps` is False the node of the event refuses the pod now, so no
             other plugin can help there; :meth:`room` says whom that leaves.
     """
@@ -98,10 +103,15 @@ class Plugin:
     owns: ClassVar[frozenset[str]] = frozenset()
     says: ClassVar[str] = ""
     helped_by: ClassVar[Kind] = Kind(0)
+    named: ClassVar[Kind] = Kind(0)
     bounds: ClassVar[bool] = False
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
+        return True
+
+    def may_have_refused(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
+        """Of a rule that ``bounds``: whether it may have refused the node before the event."""
         return True
 
     def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
@@ -131,6 +141,16 @@ class NodeFilter(Plugin):
 
     about_room: ClassVar[bool] = False
 
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
+        """Only a node that the rule does not refuse any more."""
+        if not event.node:
+            return True
+        node = snapshot.nodes.get(event.node)
+        if node is None or node.info is None:
+            return False
+        status = self.filter_node(pod.shape, node, SUCCESS)
+        return not status.reason or status.waits or status.uncertain or status.second_best
+
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """The answer so far, or a refusal in its place.
 
@@ -143,7 +163,12 @@ class NodeFilter(Plugin):
 
 
 class Filter(Plugin):
-    """A rule that looks at other nodes or objects: prepared once for each decision."""
+    """A rule that looks at other nodes or objects: prepared once for each decision.
+
+    ``by_pods``: pods that come to a node can change its answer.
+    """
+
+    by_pods: ClassVar[bool] = True
 
     def prepare(self, pod: PodView, snapshot: Snapshot) -> Any:
         """What :meth:`filter` needs, None when the rule does not concern the pod."""
@@ -153,76 +178,89 @@ class Filter(Plugin):
         """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
-    def filter_without(
-        self,
-        prepared: Any,
-        pod: PodView,
-        node: NodeEntry,
-        gone: Iterable[PodView],  # noqa: ARG002
-    ) -> str | Status:
-        """The answer of a node without these pods of it, which may have to be evicted.
+    def changed(self, prepared: Any, changes: Sequence[Change]) -> Any:  # noqa: ARG002
+        """What was prepared, with pods more or fewer on nodes; ``prepared`` stays as it is.
 
-        Rules that cannot tell answer as things are.
+        Rules that read a node's own pods have nothing to do: they are given the node as it is then.
+        kube-scheduler's ``PreFilterExtensions``: AddPod and RemovePod.
         """
-        return self.filter(prepared, pod, node)
+        return prepared
+
+    def joins(self, prepared: Any, pod: PodView, other: PodView) -> bool:  # noqa: ARG002
+        """Whether the pod may need that other one where it goes, so that it should not leave."""
+        return False
+
+
+class Change(NamedTuple):
+    """A pod that comes to a node (``number`` 1) or leaves it (-1)."""
+
+    pod: PodView
+    node: str
+    number: int
 
 
 class Refusal(NamedTuple):
-    """Rows that a rule refuses, and why.
-
-    Attributes:
-        rows: whether each is refused.
-        reason: what users are told.
-        excess: how many pods too many its domain has, by row; None: no pod could leave for it.
-        counts: whether a pod is one of them.
-    """
+    """Rows that a rule refuses, and why; ``resources``: that may end when pods leave them."""
 
     rows: Mask
     reason: str
-    excess: NDArray[np.float64] | None = None
-    counts: Callable[[PodView], bool] | None = None
+    resources: bool = False
 
-    def ends_without(self, row: int, gone: Iterable[PodView]) -> bool:
-        """Whether the row is refused no more once these pods have left it."""
-        if self.excess is None or self.counts is None:
-            return False
-        return bool(self.excess[row] <= sum(map(self.counts, gone)))
+
+class Surroundings:
+    """What a rule that answers for all nodes at once knows of one pod's."""
+
+    _everywhere: tuple[Refusal, ...] | None = None
+
+    def refusals(self, rows: Rows | slice) -> Iterable[Refusal]:
+        """Whom of these rows the rule refuses; of several reasons for a row the first counts."""
+        raise NotImplementedError
+
+    def changed(self, changes: Sequence[Change]) -> Self:
+        """The same with pods more or fewer; see :meth:`Filter.changed`."""
+        raise NotImplementedError
+
+    @property
+    def everywhere(self) -> tuple[Refusal, ...]:
+        """Of all rows."""
+        if self._everywhere is None:
+            self._everywhere = tuple(self.refusals(slice(None)))
+        return self._everywhere
+
+    def refusal_of(self, row: int) -> str | Status:
+        """Of one row; empty when it is not refused."""
+        known = self._everywhere
+        if known is not None:
+            found = next((item for item in known if item.rows[row]), None)
+        else:
+            one = np.array([row], dtype=np.intp)
+            found = next((item for item in self.refusals(one) if item.rows[0]), None)
+        return "" if found is None else Status(reason=found.reason, resources=found.resources)
 
 
 class RowFilter(Filter):
     """A rule that looks at other nodes or objects and answers for all nodes at once."""
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
-        """Whom it refuses; of several reasons for a node the first counts."""
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> Surroundings | None:
+        """What decides whom it refuses."""
         raise NotImplementedError
 
     def filter(
         self,
-        prepared: Sequence[Refusal],
+        prepared: Surroundings,
         pod: PodView,  # noqa: ARG002
         node: NodeEntry,
     ) -> str | Status:
         """What was prepared, for one node."""
-        for item in prepared:
-            if item.rows[node.row]:
-                return Status(reason=item.reason, resources=item.excess is not None)
-        return ""
+        return prepared.refusal_of(node.row)
 
-    def filter_without(
-        self,
-        prepared: Sequence[Refusal],
-        pod: PodView,  # noqa: ARG002
-        node: NodeEntry,
-        gone: Iterable[PodView],
-    ) -> str:
-        """Of what was prepared, what does not end with these pods."""
-        gone = tuple(gone)
-        refused = (item for item in prepared if item.rows[node.row])
-        return next((it.reason for it in refused if not it.ends_without(node.row, gone)), "")
+    def changed(self, prepared: Surroundings, changes: Sequence[Change]) -> Surroundings:
+        """What was prepared, with pods more or fewer on nodes."""
+        return prepared.changed(changes)
 
 
 class Score(Plugin):
-    """A preference. ``weight`` is kube-scheduler's; scores run from 0 to 100.
+    """A preference. ``weight`` is kube-scheduler's, 0: not asked for; scores run from 0 to 100.
 
     ``exact``: only nodes that take the pod can be compared, so it has no part in their order.
     ``decides``: where it is concerned no other preference counts, and no two nodes are alike.
@@ -330,12 +368,24 @@ class Clocked(Plugin):
         raise NotImplementedError
 
 
-def scaled(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.float64] | None:
-    """Stretched to 0..100 by the extremes (kube-scheduler's normalisation); None: all alike."""
+def scaled(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Whole numbers, stretched to 0..100 by the extremes; None: all alike."""
     if not len(values):
         return None
     low, high = values.min(), values.max()
     if high <= low:
         return None
-    out: NDArray[np.float64] = 100.0 * (values - low) / (high - low)
+    out: NDArray[np.float64] = np.floor(100.0 * ((values - low) / (high - low)))
+    return out
+
+
+def shares(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.float64] | None:
+    """Whole hundredths of the largest value (kube-scheduler's DefaultNormalizeScore).
+
+    None: there is nothing to tell apart.
+    """
+    high = values.max(initial=0.0)
+    if not high or values.min() == high:
+        return None
+    out: NDArray[np.float64] = np.floor(100.0 * values / high)
     return 100.0 - out if reverse else out

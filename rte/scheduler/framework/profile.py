@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler.framework.events import Kind
+from rte.scheduler.framework.events import Help, Kind
 from rte.scheduler.framework.plugin import (
     Annotate,
+    Change,
     Clocked,
     Filter,
     NodeFilter,
@@ -20,7 +21,7 @@ from rte.scheduler.framework.room import NO_ROOM
 from rte.scheduler.framework.status import SUCCESS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
@@ -36,8 +37,25 @@ if TYPE_CHECKING:
 _MOST_REMEMBERED = 32
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What pods of one ``spec.schedulerName`` prefer, where they are not served as all others.
+
+    Attributes:
+        strategy: name of a strategy of :mod:`rte.scheduler.plugins.scoring_strategy`; empty: none.
+        weights: of preferences by name, where they are not the plugin's own; 0: it is not asked.
+    """
+
+    strategy: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
 class Profile:
     """A list of plugins in the order in which they are asked, the cheapest first.
+
+    Args:
+        plugins: the rules.
+        scoring: ``spec.schedulerName`` -> what its pods prefer; all others as the plugins weigh.
 
     Attributes:
         plugins: all of them.
@@ -45,18 +63,26 @@ class Profile:
         reserves: those that hold what a decision takes.
         annotators: those that write on the pod.
         clocked: those that time changes.
+        raised: the answer of a node about which a rule raises; by default it raises on.
     """
 
-    def __init__(self, plugins: Sequence[Plugin]) -> None:
+    def __init__(
+        self, plugins: Sequence[Plugin], scoring: Mapping[str, Scoring] | None = None
+    ) -> None:
         self.plugins = tuple(plugins)
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
+        self._usual = self._weighed(Scoring())
+        self._asked = {name: self._weighed(each) for name, each in (scoring or {}).items()}
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
         self._filters = tuple(p for p in plugins if isinstance(p, Filter))
+        self._looking_around = tuple(p for p in plugins if isinstance(p, Filter | PreFilter))
+        self._by_kinds: dict[int, list[Filter | PreFilter]] = {}
         self._by_name = {plugin.name: plugin for plugin in plugins}
+        self.raised: Callable[[NodeEntry, Exception, Shape | None], Status] = _raise_on
 
     def problem(self, pod: PodView, snapshot: Snapshot) -> Status:
         """Why the pod can go nowhere, whatever the node; no reason when it may."""
@@ -88,10 +114,15 @@ class Profile:
         if known is None:
             if len(node.remembered) >= _MOST_REMEMBERED:
                 node.forget_answers()
-            known = node.remembered[shape.key] = self._check(shape, node)
+            try:
+                known = self.evaluate(shape, node)
+            except Exception as error:  # noqa: BLE001 - one node is put aside for the pod
+                known = self.raised(node, error, shape)
+            node.remembered[shape.key] = known
         return known
 
-    def _check(self, shape: Shape, node: NodeEntry) -> Status:
+    def evaluate(self, shape: Shape, node: NodeEntry) -> Status:
+        """:meth:`check` afresh; whatever a rule raises is raised."""
         if node.info is None:
             return Status(reason="node(s) that have no Node object")
         status = SUCCESS
@@ -117,45 +148,64 @@ class Profile:
     def refused_around(self, around: Around, pod: PodView, node: NodeEntry) -> Status:
         """Why such a rule keeps the pod off the node; no reason when none does."""
         for plugin, prepared in around:
-            why = plugin.filter(prepared, pod, node)
+            try:
+                why = plugin.filter(prepared, pod, node)
+            except Exception as error:  # noqa: BLE001 - likewise
+                return self.raised(node, error, pod.shape)
             if isinstance(why, Status):
                 return replace(why, plugin=plugin.name)
             if why:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
 
-    def refused_without(
-        self, around: Around, pod: PodView, node: NodeEntry, gone: Sequence[PodView]
-    ) -> bool:
-        """Whether such a rule keeps the pod off the node once these pods are gone from it."""
-        for plugin, prepared in around:
-            why = plugin.filter_without(prepared, pod, node, gone)
-            if why.reason and not why.second_best if isinstance(why, Status) else why:
-                return True
-        return False
+    def changed(self, around: Around, changes: Sequence[Change]) -> Around:
+        """What such rules say with pods more or fewer on nodes."""
+        return [(plugin, plugin.changed(prepared, changes)) for plugin, prepared in around]
+
+    def beside(self, around: Around, pods: Iterable[PodView], node: str) -> Around:
+        """What rules that look at pods say once these have come to the node as well."""
+        changes = [Change(pod, node, 1) for pod in pods]
+        return self.changed([each for each in around if each[0].by_pods], changes)
+
+    def joins(self, around: Around, pod: PodView, other: PodView) -> bool:
+        """Whether the pod may need that other one where it goes."""
+        return any(plugin.joins(prepared, pod, other) for plugin, prepared in around)
 
     def refusals(self, around: Around) -> Iterator[tuple[str, Refusal]]:
         """Name of a plugin and what it refuses, of those that answer for all nodes at once."""
         for plugin, prepared in around:
             if isinstance(plugin, RowFilter):
-                for refusal in prepared:
+                for refusal in prepared.everywhere:
                     yield plugin.name, refusal
 
     def score(
         self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
     ) -> list[float]:
         """The weighted sum of all preferences, the higher the better."""
-        total = [0.0] * len(candidates)
-        for plugin in self.preferences(pod, snapshot):
+        parts = self.scores_by_rule(pod, candidates, snapshot).values()
+        return [sum(column) for column in zip(*parts, strict=True)] or [0.0] * len(candidates)
+
+    def scores_by_rule(
+        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+    ) -> dict[str, list[float]]:
+        """Of each preference that tells nodes apart, its weighted score of each candidate."""
+        found = {}
+        for plugin, weight in self.preferences(pod, snapshot).items():
             part = plugin.score(pod, candidates, snapshot)
             if part is not None:
-                total = [a + plugin.weight * b for a, b in zip(total, part, strict=True)]
-        return total
+                found[plugin.name] = [weight * each for each in part]
+        return found
 
-    def preferences(self, pod: PodView, snapshot: Snapshot) -> list[Score]:
-        """Those that could tell nodes apart for the pod."""
-        asked = [plugin for plugin in self.scores if plugin.is_concerned(pod, snapshot)]
-        return [plugin for plugin in asked if plugin.decides] or asked
+    def preferences(self, pod: PodView, snapshot: Snapshot) -> dict[Score, float]:
+        """Those that could tell nodes apart for the pod, and their weights in its profile."""
+        given = self._asked.get(pod.scheduler, self._usual)
+        asked = {plugin: w for plugin, w in given if plugin.is_concerned(pod, snapshot)}
+        return {plugin: w for plugin, w in asked.items() if plugin.decides} or asked
+
+    def _weighed(self, scoring: Scoring) -> tuple[tuple[Score, float], ...]:
+        """The preferences that count, and their weights."""
+        weighed = ((each, scoring.weights.get(each.name, each.weight)) for each in self.scores)
+        return tuple((plugin, weight) for plugin, weight in weighed if weight)
 
     def kinds(self, names: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""
@@ -169,7 +219,7 @@ class Profile:
         self, event: ClusterEvent, refused_by: Collection[str], snapshot: Snapshot
     ) -> Sequence[Room] | None:
         """All of them hold a pod of which :meth:`helps` is true; None: that is open."""
-        asked = self._concerned(event, refused_by)
+        asked = [p for p in self._concerned(event, refused_by) if not _names(event, p)]
         if not asked:
             return [NO_ROOM]
         if not all(plugin.bounds for plugin in asked):
@@ -178,20 +228,37 @@ class Profile:
 
     def helps(
         self, event: ClusterEvent, pod: PodView, refused_by: Collection[str], snapshot: Snapshot
-    ) -> bool | None:
-        """Whether an event can end refusals by these plugins.
-
-        None: by a rule that looks around, so the answer of any node may have changed.
-        """
+    ) -> Help:
+        """What an event can do about refusals by these plugins."""
         asked = self._concerned(event, refused_by)
+        if event.claims:
+            if any(_names(event, plugin) for plugin in asked) and event.is_named_by(pod):
+                return Help.NAMED
+            asked = [plugin for plugin in asked if not _names(event, plugin)]
         bounding = [plugin for plugin in asked if plugin.bounds]
-        helped = bool(bounding) and all(p.helps(event, pod, snapshot) for p in bounding)
+        helped = all(p.helps(event, pod, snapshot) for p in bounding) and any(
+            p.may_have_refused(event, pod, snapshot) for p in bounding
+        )
         for plugin in asked:
             if not plugin.bounds and plugin.helps(event, pod, snapshot):
                 if isinstance(plugin, Filter | PreFilter) and plugin.spreads(event):
-                    return None
+                    return Help.ANY
                 helped = True
-        return helped
+        return Help.NODE if helped else Help.NONE
+
+    def helps_anywhere(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> Help:
+        """What an event can do about refusals of other nodes than its own, by whatever plugins."""
+        kinds = event.kind.value
+        asked = self._by_kinds.get(kinds)
+        if asked is None:
+            asked = [plugin for plugin in self._looking_around if kinds & plugin.helped_by.value]
+            self._by_kinds[kinds] = asked
+        named = [plugin for plugin in asked if _names(event, plugin)]
+        if named and event.is_named_by(pod):
+            return Help.NAMED
+        rest = (plugin for plugin in asked if plugin not in named and plugin.spreads(event))
+        helped = any(plugin.helps(event, pod, snapshot) for plugin in rest)
+        return Help.ANY if helped else Help.NONE
 
     def _concerned(self, event: ClusterEvent, refused_by: Collection[str]) -> list[Plugin]:
         """Those of these plugins that events of the kind can help."""
@@ -199,3 +266,12 @@ class Profile:
         kinds = event.kind.value
         named = (self._by_name.get(name) for name in refused_by)
         return [p for p in named if p is not None and kinds & p.helped_by.value]
+
+
+def _names(event: ClusterEvent, plugin: Plugin) -> bool:
+    """Whether the event helps the plugin's pods only if they name the claims that it is about."""
+    return bool(event.claims and event.kind.value & plugin.named.value)
+
+
+def _raise_on(_node: NodeEntry, error: Exception, _shape: Shape | None) -> Status:
+    raise error

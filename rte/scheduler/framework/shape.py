@@ -14,13 +14,13 @@ import orjson
 
 from rte import errors
 from rte.k8s import requests, selectors, wire
-from rte.model import podspec
+from rte.model import podspec, quantity
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.koordinator.devices import request as devices
 from rte.placement.kubelet.cpus import pod_exclusive_cpus
-from rte.scheduler.framework import terms
+from rte.scheduler.framework import csi, terms
 from rte.scheduler.framework.room import UNBOUNDED, Needs
 
 if TYPE_CHECKING:
@@ -65,15 +65,17 @@ _SPEC_KEYS = (
     "topologySpreadConstraints",
 )
 
+#: Those that say where a pod may go, and nothing of what it takes there.
+_PLACES = frozenset({"affinity", "nodeSelector", "topologySpreadConstraints"})
+
 #: Volumes that some rule looks at.
 _VOLUMES = (
     "persistentVolumeClaim",
     "ephemeral",
     "csi",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
     "iscsi",
     "rbd",
+    *csi.IN_TREE,
 )
 
 _WILDCARD = "0.0.0.0"  # noqa: S104 - the API's word for every address
@@ -86,17 +88,20 @@ class Shape:
     Attributes:
         key: the bytes that identify it.
         namespace: of its pods (selectors of inter-pod terms default to it).
-        labels: of its pods where its own terms look at them, else only Koordinator's.
+        labels: of its pods: those that its own terms look at, and Koordinator's.
         annotations: Koordinator's requests, the wish for devices, the processing groups.
         priority: of its pods.
         pod: the pod as the kubelet's admission sees it; its UID is that of the first one seen.
         totals: what the node's totals are charged: milli-CPU, bytes, units; ``pods`` is 1.
+        scored: milli-CPU and bytes that scores count, where containers ask for none as well.
         ports: host ports as (IP, protocol, port).
         rules: the parts of the specification that plugins read.
         claims: PersistentVolumeClaims; True: made for this pod (generic ephemeral volumes).
         disks: volumes that pods of one node may not share freely.
+        attached: inline volumes that a CSI driver attaches.
         features: what its kubelet has to declare (KEP-5328).
         unsupported: fields of the specification, and whose gang labels, that no plugin honours.
+        images: of its containers and image volumes, where somebody asks for them; some twice.
         malformed: why it is no pod that could be placed by anybody; empty for all others.
     """
 
@@ -107,12 +112,15 @@ class Shape:
     priority: int = 0
     pod: Pod
     totals: Mapping[str, int]
+    scored: Mapping[str, int] = field(default_factory=dict)
     ports: frozenset[tuple[str, str, int]] = frozenset()
     rules: wire.PodRules = field(default_factory=wire.PodRules)
     claims: tuple[tuple[str, bool], ...] = ()
     disks: tuple[wire.Volume, ...] = ()
+    attached: tuple[csi.Attached, ...] = ()
     features: frozenset[str] = frozenset()
     unsupported: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     malformed: str = ""
 
     @cached_property
@@ -158,13 +166,13 @@ class Shape:
         """
         totals = self.totals.get("cpu", 0), self.totals.get("memory", 0)
         if self.pod.pod_requests is not None:
-            return Needs(*totals, 0, UNBOUNDED, 0, UNBOUNDED)
+            return _needs(*totals, 0, UNBOUNDED, 0, UNBOUNDED)
         ties = [memory_tie(box) for box in self.pod.containers]
         boxes = zip(self.exclusive_cpus, ties, strict=True)
         cpus, memory = max(boxes, key=lambda box: (box[0], -box[1]), default=(0, UNBOUNDED))
         # Without zones for all of it the memory manager looks for each container's.
         pod_memory = memory if len(ties) == 1 else UNBOUNDED
-        return Needs(*totals, cpus, memory, pod_exclusive_cpus(self.pod), pod_memory)
+        return _needs(*totals, cpus, memory, pod_exclusive_cpus(self.pod), pod_memory)
 
     @cached_property
     def shared_milli(self) -> int:
@@ -201,6 +209,13 @@ class Shape:
         return self.rules.resource_claims or ()
 
     @cached_property
+    def claim_paths(self) -> frozenset[str]:
+        """``namespace/name`` of the claims that its specification names, of volumes and devices."""
+        devices = (entry.resource_claim_name for entry in self.device_claims)
+        names = [*(name for name, _ in self.claims), *filter(None, devices)]
+        return frozenset(f"{self.namespace}/{name}" for name in names)
+
+    @cached_property
     def company(self) -> terms.Company:
         """Inter-pod affinity and anti-affinity, resolved for pods of this shape."""
         return terms.company(self.rules, self.namespace, self.labels)
@@ -217,9 +232,14 @@ class Shape:
 
 
 class Shapes:
-    """Interns shapes; those nobody uses any more are dropped by :meth:`keep`."""
+    """Interns shapes; those nobody uses any more are dropped by :meth:`keep`.
 
-    def __init__(self) -> None:
+    Attributes:
+        images: pods of other images are of another shape.
+    """
+
+    def __init__(self, *, images: bool = False) -> None:
+        self.images = images
         self._table: dict[bytes, Shape] = {}
 
     def __len__(self) -> int:
@@ -232,7 +252,7 @@ class Shapes:
             errors.ParseError: the object is not a valid pod.
         """
         try:
-            key, parts = _identify(obj)
+            key, parts = _identify(obj, images=self.images)
             known = self._table.get(key)
             if known is None:
                 known = _build(obj, key, parts)
@@ -243,19 +263,22 @@ class Shapes:
 
     def malformed(self, name: str, namespace: str, why: str) -> Shape:
         """The shape of pods that cannot be read, for the reason given."""
-        key = orjson.dumps(["malformed", namespace, why])
+        return self.inert(name, namespace, f"the pod is malformed: {why}")
+
+    def inert(
+        self, name: str, namespace: str, why: str, totals: Mapping[str, int] | None = None
+    ) -> Shape:
+        """The shape of pods that go nowhere for this reason, and of which nothing else counts.
+
+        ``totals``: what a pod that runs is charged all the same.
+        """
+        charged = dict(totals or {"pods": 1})
+        key = orjson.dumps(["inert", namespace, why, sorted(map(str, charged.items()))])
         pod = Pod(uid="", namespace=namespace, name=name, qos=QOS.BEST_EFFORT, containers=())
-        return self._table.setdefault(
-            key,
-            Shape(
-                key=key,
-                namespace=namespace,
-                labels={},
-                pod=pod,
-                totals={"pods": 1},
-                malformed=f"the pod is malformed: {why}",
-            ),
+        shape = Shape(
+            key=key, namespace=namespace, labels={}, pod=pod, totals=charged, malformed=why
         )
+        return self._table.setdefault(key, shape)
 
     def keep(self, used: frozenset[bytes]) -> None:
         """Forget all but the shapes with these keys."""
@@ -268,7 +291,7 @@ def _name(obj: Mapping[str, Any]) -> object:
     return metadata.get("name") if isinstance(metadata, dict) else metadata
 
 
-def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+def _identify(obj: Mapping[str, Any], *, images: bool) -> tuple[bytes, dict[str, Any]]:
     metadata, spec = obj["metadata"], obj["spec"]
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
@@ -281,9 +304,8 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     ]
     if volumes:
         parts["volumes"] = volumes
-    chosen = labels
-    if not _reads_labels(spec):
-        chosen = {name: labels[name] for name in KOORDINATOR_LABELS if name in labels}
+    read = {*KOORDINATOR_LABELS, *_labels_read(spec)}
+    chosen = {name: labels[name] for name in labels if name in read}
     extra = {name: annotations[name] for name in _ANNOTATIONS if name in annotations}
     parts["labels"], parts["annotations"] = chosen, extra
     parts["priority"] = spec.get("priority") or 0
@@ -293,6 +315,8 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     features = sorted(set(_features(spec)))
     if features:
         parts["features"] = features
+    if images:
+        parts["images"] = sorted(_images(spec))
     if spec.get("nodeName"):
         running = requests.running_part(obj.get("status") or {}, spec)
         if running is not None:
@@ -303,7 +327,14 @@ def _identify(obj: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
 
 
 def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
-    rules = wire.read(parts, wire.PodRules, "pod spec")
+    why = ""
+    try:
+        rules = wire.read(parts, wire.PodRules, "pod spec")
+    except errors.ParseError as error:
+        # It goes nowhere; where another scheduler has bound it, it counts all the same.
+        why = f"the pod is malformed: {error}"
+        rest = {name: parts[name] for name in parts.keys() - _PLACES}
+        rules = wire.read(rest, wire.PodRules, "pod spec")
     pod = podspec.parse_pod(obj)
     if any(amount < 0 for box in pod.containers for amount in box.requests.values()):
         raise errors.ParseError("pod", pod.name, "negative request")
@@ -317,12 +348,16 @@ def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
         priority=parts["priority"],
         pod=pod,
         totals=requests.totals(pod, running),
+        scored=requests.scored(pod, running),
         ports=frozenset(_ports(rules)),
         rules=rules,
         claims=tuple(_claims(volumes)),
         disks=tuple(volume for volume in volumes if _is_disk(volume)),
+        attached=tuple(filter(None, map(csi.attached, parts.get("volumes") or ()))),
         features=frozenset(parts.get("features") or ()),
         unsupported=tuple(_unsupported(parts)),
+        images=tuple(parts.get("images") or ()),
+        malformed=why,
     )
 
 
@@ -347,6 +382,16 @@ def _features(spec: Mapping[str, Any]) -> Iterable[str]:
             yield "RestartAllContainersOnContainerExits"
         if any(mount.get("bindMountOptions") for mount in box.get("volumeMounts") or ()):
             yield "VolumeBindMountOptions"
+
+
+def _images(spec: Mapping[str, Any]) -> Iterable[str]:
+    """Names as runtimes tell them: without a tag it is ``latest`` (kube-scheduler's words)."""
+    boxes = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    names = [box.get("image") or "" for box in boxes]
+    volumes = (volume.get("image") for volume in spec.get("volumes") or ())
+    names += [volume.get("reference") or "" for volume in volumes if volume is not None]
+    for name in names:
+        yield name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
 def _ports(rules: wire.PodRules) -> Iterable[tuple[str, str, int]]:
@@ -383,18 +428,34 @@ def _is_disk(volume: wire.Volume) -> bool:
     )
 
 
-def _reads_labels(spec: Mapping[str, Any]) -> bool:
+def _labels_read(spec: Mapping[str, Any]) -> Iterable[str]:
+    """Keys of labels that the pod's own inter-pod terms and spread constraints look at."""
+    yield from _labels_of(spec.get("topologySpreadConstraints") or ())
     affinity = spec.get("affinity") or {}
-    return bool(
-        affinity.get("podAffinity")
-        or affinity.get("podAntiAffinity")
-        or spec.get("topologySpreadConstraints")
-    )
+    for part in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(part) or {}
+        yield from _labels_of(terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        preferred = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        yield from _labels_of(item.get("podAffinityTerm") or {} for item in preferred)
+
+
+def _labels_of(terms: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for term in terms:
+        selector = term.get("labelSelector") or {}
+        yield from selector.get("matchLabels") or ()
+        yield from (item["key"] for item in selector.get("matchExpressions") or ())
+        yield from term.get("matchLabelKeys") or ()
+        yield from term.get("mismatchLabelKeys") or ()
 
 
 def _unsupported(parts: Mapping[str, Any]) -> Iterable[str]:
     for owner in parts.get("gangs") or ():
         yield f"gang labels of {owner}"
+
+
+def _needs(*parts: int) -> Needs[int]:
+    """Columns have 64 bits; whoever asks for more fits nowhere either."""
+    return Needs(*(min(part, quantity.MOST) for part in parts))
 
 
 def memory_tie(container: Container) -> int:

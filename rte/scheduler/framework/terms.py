@@ -44,13 +44,39 @@ class Term:
         """Identifies whom it matches (domains aside)."""
         return (self.namespaces, self.namespace_selector, self.selector)
 
-    def matches(self, pod: Labelled, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-        """Whether the pod is one of those meant. ``namespaces``: name -> labels."""
-        inside = pod.namespace in self.namespaces or (
-            self.namespace_selector is not None
-            and self.namespace_selector.matches(namespaces.get(pod.namespace, {}))
+    def matches(
+        self,
+        pod: Labelled,
+        namespaces: Mapping[str, Mapping[str, str]],
+        absent: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Whether the pod is one of those meant.
+
+        kube-scheduler lists the namespaces that the terms of the pod to be placed select, so one
+        without an object is not among them; to the terms of placed pods it is one without labels.
+
+        Args:
+            pod: that may be meant.
+            namespaces: name -> labels.
+            absent: labels of a namespace that has no object; None: only a selector of all means it.
+        """
+        return self._is_inside(pod.namespace, namespaces, absent) and self.selector.matches(
+            pod.labels
         )
-        return inside and self.selector.matches(pod.labels)
+
+    def _is_inside(
+        self,
+        name: str,
+        namespaces: Mapping[str, Mapping[str, str]],
+        absent: Mapping[str, str] | None,
+    ) -> bool:
+        if name in self.namespaces:
+            return True
+        chosen = self.namespace_selector
+        if chosen is None:
+            return False
+        labels = namespaces.get(name, absent)
+        return chosen.requirements == () if labels is None else chosen.matches(labels)
 
 
 @dataclass(frozen=True, slots=True)

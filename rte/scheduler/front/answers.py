@@ -6,18 +6,25 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.model import quantity, words
+from rte.model.node import Holding
 from rte.placement import explain
 from rte.placement.kubelet import releases
+from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.front.groups import GroupsAnswer, GroupsExplainer, parse_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.profile import Around
+    from rte.scheduler.framework.status import Status
     from rte.scheduler.loop.cycle import Cycle
+
+
+#: Nodes that are given scores: that takes some 40 ms.
+_MOST_SCORED = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,8 @@ class NodeAnswer:
         totals: resource -> (wanted, free) of the node as a whole: milli-CPU, bytes, units. What
             plain Kubernetes looks at.
         groups: of a pod with processing groups, where they decide.
+        scores: of a node that takes the pod, what each rule that prefers nodes gives it, weighted:
+            the sums decide. Of very many nodes the first ones have them.
     """
 
     node: str
@@ -55,6 +64,7 @@ class NodeAnswer:
     would_help: tuple[str, ...] = ()
     totals: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     groups: GroupsAnswer | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +78,7 @@ class PodAnswer:
         problem: why it can go nowhere, whatever the node.
         nominated: the node that makes room for it.
         scheduler: its ``spec.schedulerName``.
+        held: container -> what its kubelet gave it, for a pod that runs; "" is the whole pod.
     """
 
     pod: str
@@ -77,6 +88,7 @@ class PodAnswer:
     problem: str = ""
     nominated: str = ""
     scheduler: str = ""
+    held: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[NodeAnswer, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -120,17 +132,42 @@ def parse_answer(document: Mapping[str, Any]) -> PodAnswer:
 
 def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
     """Explain a pod that waits, or one that exists nowhere yet, against the cluster as it is."""
+    steps = explain_steps(cluster, cycle, pod)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            answer: PodAnswer = done.value
+            return answer
+
+
+def explain_steps(cluster: Cluster, cycle: Cycle, pod: PodView) -> Generator[None, None, PodAnswer]:
+    """The same, node by node: in between the cluster may change."""
     problem = cycle.problem(pod).reason
-    around = cycle.around(pod)
+    sequence, around = cluster.sequence, cycle.around(pod)
     names = {each.kubelet_uid: each.key for each in cluster.pods.values()}
     groups = GroupsExplainer(cycle, pod)
-    answers = [
-        _answer(cycle, entry, pod, around, names, groups)
-        for entry in cluster.nodes.values()
-        if entry.info is not None
-    ]
+    yield
     bound = cluster.assumed.get(pod.uid) or pod.node
     chosen = None if bound or problem else cycle.decide(pod).node
+    answers: list[NodeAnswer] = []
+    found: dict[str, Candidate] = {}
+    for entry in tuple(cluster.nodes.values()):
+        yield
+        if entry.info is None:
+            continue
+        if sequence != cluster.sequence:
+            sequence, around = cluster.sequence, cycle.around(pod)
+        status = cycle.check(entry, pod, around)
+        answers.append(_answer(entry, pod, status, names, groups))
+        if not (status.reason or problem) and len(found) < _MOST_SCORED:
+            found[entry.name] = Candidate(entry, status)
+    rules = cycle.scores(pod, [*found.values()])
+    places = {each.node: place for place, each in enumerate(answers)}
+    for row, name in enumerate(found):
+        scores = {rule: round(given[row], 3) for rule, given in rules.items()}
+        at = places[name]
+        answers[at] = replace(answers[at], scores=scores)
     if problem:
         # What holds everywhere holds here: no node says that a pod fits which goes nowhere.
         answers = [
@@ -144,6 +181,7 @@ def explain_pod(cluster: Cluster, cycle: Cycle, pod: PodView) -> PodAnswer:
         problem=problem,
         nominated=cluster.nominations.get(pod.uid, ""),
         scheduler=pod.scheduler,
+        held=_held(cluster.nodes[bound], pod) if bound in cluster.nodes else {},
         nodes=tuple(
             sorted(answers, key=lambda each: (each.node != chosen, not each.fits, each.node))
         ),
@@ -157,6 +195,22 @@ def report_of(entry: NodeEntry) -> str:
     return entry.distrust() or ("exact" if entry.report.state is not None else "zones")
 
 
+def _held(entry: NodeEntry, pod: PodView) -> dict[str, str]:
+    """What the node's report says that the pod holds, container by container."""
+    state = entry.report.state if entry.report else None
+    if state is None:
+        return {}
+    given = dict(state.holdings.get(pod.kubelet_uid, {}))
+    if pod.kubelet_uid in state.pod_holdings:  # what containers hold are parts of it
+        given = {"": state.pod_holdings[pod.kubelet_uid], **given}
+    return {
+        name: f"{words.zones(explain.zones_of(state, one))}: "
+        f"{'CPUs ' if one.cpus else ''}{words.describe_holding(one)}"
+        for name, one in given.items()
+        if one != Holding()
+    }
+
+
 def _assumed(entry: NodeEntry) -> str:
     reported = entry.report.state if entry.report else None
     return releases.assumption(reported.kubelet_version) if reported else ""
@@ -166,21 +220,19 @@ def _totals(entry: NodeEntry, pod: PodView) -> dict[str, tuple[int, int]]:
     """What the pod asks of the whole node, and what is free there; a pod of it counts as used."""
     there = entry.info.allocatable if entry.info else {}
     return {
-        name: (amount, there.get(name, 0) - entry.used[name])
+        name: (amount, quantity.capped(there.get(name, 0) - entry.used[name]))
         for name, amount in sorted(pod.shape.totals.items())
         if amount and name != "pods"
     }
 
 
 def _answer(
-    cycle: Cycle,
     entry: NodeEntry,
     pod: PodView,
-    around: Around,
+    check: Status,
     names: Mapping[str, str],
     groups: GroupsExplainer,
 ) -> NodeAnswer:
-    check = cycle.check(entry, pod, around)
     answer = NodeAnswer(
         node=entry.name,
         fits=not check.reason,

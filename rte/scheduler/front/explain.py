@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
 from aiohttp import web
 
 from rte import errors
 from rte.scheduler.framework import objects
-from rte.scheduler.front import answers
+from rte.scheduler.front import answers, turns
 from rte.telemetry import health
 
 if TYPE_CHECKING:
@@ -33,20 +32,21 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
         )
         if found is None:
             return health.json_response({"error": f"no such pod: {namespace}/{name}"}, status=404)
-        return health.json_response(_explain(scheduler, found))
+        return await _explained(scheduler, found)
 
     async def by_object(request: web.Request) -> web.Response:
         try:
-            obj = orjson.loads(await request.read())
+            obj = await turns.read_json(request, "pod")
             obj.setdefault("metadata", {}).setdefault("uid", "")
             obj["metadata"].setdefault("name", "pod")
             view = objects.read_pod(obj, scheduler.cluster.shapes)
-        except (orjson.JSONDecodeError, AttributeError, errors.ParseError) as error:
+        except (AttributeError, errors.ParseError) as error:
             return health.json_response({"error": f"not a pod: {error}"}, status=400)
-        return health.json_response(_explain(scheduler, view))
+        return await _explained(scheduler, view)
 
     return [web.get("/explain", by_name), web.post("/explain", by_object)]
 
 
-def _explain(scheduler: Scheduler, pod: PodView) -> dict[str, Any]:
-    return answers.explain_pod(scheduler.cluster, scheduler.cycle, pod).as_json()
+async def _explained(scheduler: Scheduler, pod: PodView) -> web.Response:
+    answer = await turns.in_slices(answers.explain_steps(scheduler.cluster, scheduler.cycle, pod))
+    return health.json_response(await turns.beside(answer.as_json))

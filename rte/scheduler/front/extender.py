@@ -31,7 +31,7 @@ from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.messages import Bound, Outcome, Seen
 from rte.scheduler.loop.room.plans import plan_on
 from rte.scheduler.plugins import default_preemption
-from rte.telemetry import health
+from rte.telemetry import doors, health
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -320,7 +320,9 @@ class Extender:
             if not self._scheduler.is_active():
                 return health.json_response({"Error": "this replica is standing by"}, status=503)
             try:
-                return health.json_response(verb(extender_args.parse(await request.read())))
+                return health.json_response(
+                    verb(extender_args.parse(await doors.read_body(request)))
+                )
             except errors.ParseError as error:
                 return health.json_response({"Error": f"bad request: {error}"}, status=400)
 
@@ -330,7 +332,7 @@ class Extender:
         if not self._scheduler.is_active():
             return health.json_response({"Error": "this replica is standing by"}, status=503)
         try:
-            args = extender_args.parse(await request.read())
+            args = extender_args.parse(await doors.read_body(request))
         except errors.ParseError as error:
             return health.json_response({"Error": f"bad request: {error}"}, status=400)
         # A bind that has begun is carried through even when kube-scheduler hangs up.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rte import errors
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +17,7 @@ def parse(body: bytes) -> Mapping[str, Any]:
     Raises:
         errors.ParseError: the body is no JSON object.
     """
-    try:
-        return as_object(orjson.loads(body), "arguments")
-    except orjson.JSONDecodeError as error:
-        raise errors.ParseError("arguments", None, str(error)) from None
+    return as_object(jsontext.answer(body, "arguments"), "arguments")
 
 
 def names(args: Mapping[str, Any]) -> list[str]:

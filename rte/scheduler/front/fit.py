@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from aiohttp import web
 
 from rte import errors
 from rte.scheduler.framework import objects
+from rte.scheduler.front import turns
 from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.telemetry import health
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rte.placement.joint.fit import Fit
     from rte.placement.joint.gang import Answer
@@ -60,16 +60,14 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
     """``POST /fit`` with a Pod, or ``{"pods": [], "count": N, "minCount": M, "topologyKey": K}``.
 
     One pod without a count: how many copies fit. Several, or a count: whether they fit together.
-    Questions are answered one at a time, the long part of each beside the decisions.
+    The long part of an answer is found beside the decisions.
     """
     asker = _Asker(scheduler.cluster, FitDesk(scheduler.cluster, scheduler.cycle))
 
     async def answer(request: web.Request) -> web.Response:
         try:
-            body = orjson.loads(await request.read())
+            body = await turns.read_json(request, "question")
             return health.json_response(await asker.answer(_question(body)))
-        except orjson.JSONDecodeError as error:
-            return health.json_response({"error": f"not JSON: {error}"}, status=400)
         except errors.RteError as error:
             return health.json_response({"error": str(error)}, status=400)
 
@@ -81,7 +79,6 @@ class _Asker:
 
     def __init__(self, cluster: Cluster, desk: FitDesk) -> None:
         self._cluster, self._desk = cluster, desk
-        self._turn = asyncio.Lock()
 
     async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a question.
@@ -90,19 +87,18 @@ class _Asker:
             errors.UsageError: it cannot be answered.
             errors.ParseError: a pod is malformed.
         """
-        async with self._turn:
-            while self._desk.catch_up(_PORTION):  # noqa: ASYNC110 - others get a turn
-                await asyncio.sleep(0)
-            pods = await self._pods(question)
-            together = {"min_count": question["minCount"], "topology_key": question["topologyKey"]}
-            if len(pods) == 1 and question["count"] is None and not any(together.values()):
-                counting, left_out = self._desk.counting(pods[0]), self._desk.left_out()
-                document = copies_document(await asyncio.to_thread(counting))
-                return {**document, "left_out": left_out}
-            placing = self._desk.placing(await self._members(pods), **together)
+        await caught_up(self._desk)
+        pods = await self._pods(question)
+        together = {"min_count": question["minCount"], "topology_key": question["topologyKey"]}
+        if len(pods) == 1 and question["count"] is None and not any(together.values()):
+            counting = self._desk.counting(self._desk.member(pods[0]))
             left_out = self._desk.left_out()
-            document = gang_document(await asyncio.to_thread(placing), len(pods))
+            document = copies_document(await turns.beside(counting))
             return {**document, "left_out": left_out}
+        placing = self._desk.placing(await members_of(pods, self._desk.member), **together)
+        left_out = self._desk.left_out()
+        document = gang_document(await turns.beside(placing), len(pods))
+        return {**document, "left_out": left_out}
 
     async def _pods(self, question: Mapping[str, Any]) -> list[PodView]:
         pods: dict[str, PodView] = {}
@@ -118,16 +114,24 @@ class _Asker:
         (pod,) = pods.values()
         return [replace(pod, uid=f"#{number + 1}") for number in range(question["count"])]
 
-    async def _members(self, pods: Sequence[PodView]) -> list[Member]:
-        known: dict[int, Member] = {}
-        found = []
-        for pod in pods:
-            shape = id(pod.shape)
-            if shape not in known:
-                known[shape] = self._desk.member(pod)
-                await asyncio.sleep(0)
-            found.append(replace(known[shape], pod=pod.shape.as_pod(pod.uid)))
-        return found
+
+async def caught_up(desk: FitDesk) -> None:
+    """When all nodes that have changed are read."""
+    while desk.catch_up(_PORTION):  # noqa: ASYNC110 - others get a turn
+        await asyncio.sleep(0)
+
+
+async def members_of(pods: Sequence[PodView], member: Callable[[PodView], Member]) -> list[Member]:
+    """The pods as the solver sees them; those of one shape may go to the same nodes."""
+    known: dict[int, Member] = {}
+    found = []
+    for pod in pods:
+        shape = id(pod.shape)
+        if shape not in known:
+            known[shape] = member(pod)
+            await asyncio.sleep(0)
+        found.append(replace(known[shape], pod=pod.shape.as_pod(pod.uid)))
+    return found
 
 
 def _question(body: object) -> dict[str, Any]:

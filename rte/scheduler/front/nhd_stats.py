@@ -14,6 +14,7 @@ import grpc.aio
 from rte import errors
 from rte.placement.groups.record import devices_of
 from rte.placement.groups.usage import HUGEPAGES, amounts
+from rte.scheduler.front import turns
 from rte.scheduler.front._pb import nhd_stats_pb2 as pb
 from rte.scheduler.front.groups import books_of
 
@@ -31,6 +32,18 @@ if TYPE_CHECKING:
 SERVICE = "NhdStats.NHDControl"
 _SIZE = "1Gi"
 
+#: Calls at once; more are refused (RESOURCE_EXHAUSTED).
+_MOST_CALLS = 8
+#: As for our other listeners (:mod:`rte.telemetry.connections`), in gRPC's words.
+_LIMITS = (
+    ("grpc.max_allowed_incoming_connections", 32),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 75_000),
+    ("grpc.max_concurrent_streams", _MOST_CALLS),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.max_receive_message_length", 64 << 10),
+)
+
 
 class Statistics:
     """The answers, from what the scheduler knows right now.
@@ -44,15 +57,15 @@ class Statistics:
         self._cluster = cluster
         self._books = books
 
-    def nodes(self) -> pb.NodeStats:
+    async def nodes(self) -> pb.NodeStats:
         """Every node with an inventory."""
-        return pb.NodeStats(info=[_node(entry, known) for entry, known in self._known()])
+        found = (_node(entry, known) for entry, known in self._known())
+        return pb.NodeStats(info=await turns.gathered(found))
 
-    def pods(self) -> pb.PodStats:
+    async def pods(self) -> pb.PodStats:
         """Every pod with an allocation."""
-        return pb.PodStats(
-            info=[pod for entry, known in self._known() for pod in _pods(entry, known)]
-        )
+        found = (pod for entry, known in self._known() for pod in _pods(entry, known))
+        return pb.PodStats(info=await turns.gathered(found))
 
     def node(self, name: str) -> pb.DetailedNodeStats:
         """The pods of one node."""
@@ -156,7 +169,7 @@ async def serve(
         authority = client_ca.read_bytes() if client_ca else None
     except OSError as error:
         raise errors.UsageError(f"--stats-cert, --stats-key, --stats-client-ca: {error}") from error
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=_LIMITS, maximum_concurrent_rpcs=_MOST_CALLS)
     server.add_generic_rpc_handlers((_handler(statistics, scheduler),))
     credentials = grpc.ssl_server_credentials(
         [pair], root_certificates=authority, require_client_auth=authority is not None
@@ -174,10 +187,10 @@ async def serve(
 
 def _handler(statistics: Statistics, scheduler: Scheduler) -> grpc.GenericRpcHandler:
     async def nodes(_request: pb.Empty, _context: Any) -> pb.NodeStats:
-        return statistics.nodes()
+        return await statistics.nodes()
 
     async def pods(_request: pb.Empty, _context: Any) -> pb.PodStats:
-        return statistics.pods()
+        return await statistics.pods()
 
     async def node(request: pb.NodeReq, _context: Any) -> pb.DetailedNodeStats:
         return statistics.node(request.name)

@@ -10,6 +10,7 @@ from aiohttp import web
 from rte.placement.groups import explain, holdings
 from rte.placement.groups.inventory import NICUse
 from rte.placement.groups.usage import amounts
+from rte.scheduler.front import turns
 from rte.scheduler.front.groups import books_of
 from rte.telemetry import health
 
@@ -28,9 +29,7 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
 
     async def answer(request: web.Request) -> web.Response:
         name = request.query.get("node", "")
-        found = [
-            node for node in documents(scheduler.cluster, books) if node["node"] == name or not name
-        ]
+        found = await turns.gathered(documents(scheduler.cluster, books, name))
         if name and not found:
             return health.json_response({"error": f"node {name} has no inventory for groups"}, 404)
         return health.json_response(found[0] if name else found)
@@ -38,10 +37,10 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
     return [web.get("/groups", answer)]
 
 
-def documents(cluster: Cluster, books: Books) -> Iterator[dict[str, Any]]:
-    """Every node with an inventory, by name."""
+def documents(cluster: Cluster, books: Books, node: str = "") -> Iterator[dict[str, Any]]:
+    """Every node with an inventory, by name; or only the one of this name."""
     for name, entry in sorted(cluster.nodes.items()):
-        known = books.on(entry)
+        known = books.on(entry) if node in ("", name) else None
         if known is not None:
             yield {"node": name, **_document(entry, known, books)}
 

@@ -35,6 +35,8 @@ from rte.scheduler.kueue.objects import PENDING, READY, REJECTED, RETRY
 from rte.scheduler.kueue.promises import Promises
 from rte.scheduler.loop import messages
 from rte.telemetry.effects import Measured, Said
+from rte.telemetry.malformed import MalformedObjects
+from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -116,13 +118,38 @@ class Admissions:
         self._waiting: dict[str, _Wait] = {}
         self._writing: set[str] = set()
         self._trial: _Trial | None = None
+        self._quarantine = Quarantine()
         self._measured: dict[str, int] = {}
+        self._malformed = MalformedObjects()
         self._effects: list[Effect] = []
 
     # --- the way in, and the way out -------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event in; what has to be done about it."""
+        key = event.key if isinstance(event, Solved) else self._about(event, now)
+        with self._quarantine.guard("kueue", key, now) as bulkhead:
+            self._take(event, now)
+        if bulkhead.fault is not None and isinstance(event, messages.Turn | Solved):
+            self._trial = None
+            if (wait := self._waiting.get(key)) is not None:
+                wait.is_due, wait.not_before = True, bulkhead.fault.until
+        self._measure()
+        self._effects += self._quarantine.drain()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _about(self, event: Event, now: float) -> str:
+        """Whom an event is about."""
+        match event:
+            case messages.Seen():
+                return f"{event.collection} {(event.obj.get('metadata') or {}).get('name')}"
+            case messages.Turn() if self._active and self._trial is None:
+                return self._next(now) or ""
+            case _:
+                return type(event).__name__
+
+    def _take(self, event: Event, now: float) -> None:
         match event:
             case messages.Seen():
                 self._seen(event, now)
@@ -146,9 +173,6 @@ class Admissions:
                 self._tick(now)
             case messages.Turn():
                 self._turn(now)
-        self._measure()
-        effects, self._effects = self._effects, []
-        return effects
 
     def deadline(self) -> float | None:
         """When there is something to do, if nothing else happens: a Tick or a Turn."""
@@ -170,15 +194,15 @@ class Admissions:
 
     def _seen(self, event: messages.Seen, now: float) -> None:
         before = dict(self._known.checks)
+        metadata = event.obj.get("metadata") or {}
+        name = f"{metadata.get('namespace') or ''}/{metadata.get('name')}".lstrip("/")
         try:
             key = self._known.take(event.collection, event.obj)
         except errors.ParseError as error:
-            self._effects += [
-                Measured("malformed", labels=(event.collection,)),
-                Said("warning", str(error)),
-            ]
+            self._effects += self._malformed.note(event.collection, name, str(error))
             self._look_at_all(now)
             return
+        self._effects += self._malformed.note(event.collection, name)
         if not key:
             return
         if event.collection == WORKLOADS:
@@ -191,6 +215,7 @@ class Admissions:
             self._rouse()
 
     def _gone(self, collection: str, key: str, now: float) -> None:
+        self._effects += self._malformed.note(collection, key)
         if not self._known.drop(collection, key):
             return
         if collection == WORKLOADS:
@@ -264,6 +289,7 @@ class Admissions:
             wait.is_due = True
 
     def _tick(self, now: float) -> None:
+        self._quarantine.tidy(now)
         for name, at in list(self._inactive.items()):
             if name not in self._known.checks:
                 del self._inactive[name]
@@ -339,6 +365,9 @@ class Admissions:
         if isinstance(found, str):
             self._refuse(workload, wait, found, now)
             return
+        if not found:  # Kueue takes a Workload of pod sets without pods
+            self._judge(workload, READY, "it has no pods, which fit anywhere", now)
+            return
         wait.heads, ahead = pods.heads(found), self._promises.left()
         with self._claims_of(ahead, found):
             before, these = [each.pod for each in ahead], [each.pod for each in found]
@@ -361,6 +390,8 @@ class Admissions:
         if self._known.workloads[event.key] is not trial.workload or self._has_promised_more(trial):
             wait.is_due = True
             return
+        if isinstance(event.found, Exception):
+            raise event.found
         with self._claims_of(trial.ahead, trial.found):
             why = self._scheduler.rehearsed(event.found)
         if why:

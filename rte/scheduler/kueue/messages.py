@@ -39,7 +39,7 @@ class Solved:
     """The answer to :class:`Solve`."""
 
     key: str
-    found: Found
+    found: Found | Exception
 
 
 Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Happened | Solved | Written

@@ -85,6 +85,8 @@ def _domains(given: Assignment, count: int) -> list[tuple[Mapping[str, str], int
     chosen = given.topology_assignment
     if chosen is None:
         return [({}, count)]
+    if sum(part.domain_count for part in chosen.slices) > count:  # each has a pod at least
+        return None
     try:
         domains: list[tuple[Mapping[str, str], int]] = list(chosen.domains())
     except (IndexError, ValueError):

@@ -90,6 +90,27 @@ class Binding:
         before = self.in_force.pop(pod.uid, None)
         if before is not None:
             self.unreserve(before.held)
+        self.in_force[pod.uid] = InForce(pod, node, now, held)
+        try:
+            return self._enforce(self.in_force[pod.uid], entry, decision, pods_seen)
+        except Exception:
+            self.revoke(pod.uid)
+            raise
+
+    def revoke(self, uid: str) -> None:
+        """The decision is as if it had not been made; nothing of it was carried out."""
+        decision = self.answered(uid)
+        if decision is not None:
+            self._cluster.forget(uid)
+            self.came_to_nothing(decision)
+        pod = self._cluster.pods.get(uid)
+        if pod is not None and uid in self._queue.records:
+            self._queue.push(pod, self._key(pod))
+
+    def _enforce(
+        self, force: InForce, entry: NodeEntry, decision: Decision, pods_seen: int
+    ) -> list[Effect]:
+        pod, node, now = force.pod, force.node, force.at
         self._queue.decided(pod.uid)
         record = self._queue.records.get(pod.uid)
         if record is not None:
@@ -101,16 +122,19 @@ class Binding:
             plugin.started(pod, entry, now)
         self._cycle.placed(pod)
         self._cluster.nodes[node].awaited[pod.kubelet_uid] = now
-        self.in_force[pod.uid] = InForce(pod, node, now, held)
         extra = {"pod": pod.key, "uid": pod.uid, "node": node, "pods_seen": pods_seen}
-        writes = tuple(write for _, reserved in held for write in reserved.writes)
+        writes = tuple(write for _, reserved in force.held for write in reserved.writes)
         return [Said("debug", "decided", extra), Bind(pod, node, annotations, writes)]
 
     def reserve(self, pod: PodView, entry: NodeEntry) -> Held | None:
         """Have plugins take what the pod needs on the node; None: it is not there any more."""
         held: list[tuple[Reserve, Reserved]] = []
         for plugin in self._cycle.profile.reserves:
-            reserved = plugin.reserve(pod, entry)
+            try:
+                reserved = plugin.reserve(pod, entry)
+            except Exception:
+                self.unreserve(held)
+                raise
             if reserved is None:
                 self.unreserve(held)
                 return None

@@ -21,7 +21,7 @@ from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -67,7 +67,12 @@ class Candidates:
         that would take long.
         """
         known = self._cluster.nodes
-        self.table.refresh(known[name] for name in self._backlog.take(most) if name in known)
+        for name in self._backlog.take(most):
+            if name in known:
+                try:
+                    self.table.refresh((known[name],))
+                except Exception as error:  # noqa: BLE001 - this node alone is put aside
+                    self._profile.raised(known[name], error, None)
         return len(self._backlog)
 
     def changed(
@@ -136,13 +141,9 @@ class Candidates:
         if changed is not None:
             screened = screened.among([entry.row for entry in changed])
         refused_by |= screened.dropped
-        concerned = [
-            plugin
-            for plugin in self._profile.preferences(pod, cluster)
-            if plugin.name not in _IN_THE_KEYS
-        ]
-        asked = [plugin for plugin in concerned if not plugin.exact]
-        preference = self._preference(pod, screened.rows, asked) if asked else None
+        preferences = self._profile.preferences(pod, cluster)
+        concerned = [plugin for plugin in preferences if plugin.name not in _IN_THE_KEYS]
+        preference = self._preference(pod, screened.rows, preferences)
         entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
         decided = bool(concerned) and all(plugin.decides for plugin in concerned)
@@ -150,15 +151,15 @@ class Candidates:
         return entries, enough
 
     def _preference(
-        self, pod: PodView, rows: Rows, asked: Sequence[Score]
+        self, pod: PodView, rows: Rows, preferences: Mapping[Score, float]
     ) -> NDArray[np.float64] | None:
-        """What these rules, and taints, prefer among the rows; None: nothing."""
+        """What these rules prefer among the rows; None: nothing that the keys do not tell."""
+        asked = {p: w for p, w in preferences.items() if not (p.exact or p.name == ZoneRoom.name)}
         decided = all(plugin.decides for plugin in asked)
-        if len(rows) <= (1 if decided else ENOUGH):
+        if all(p.name in _IN_THE_KEYS for p in asked) or len(rows) <= (1 if decided else ENOUGH):
             return None
         total = np.zeros(len(rows))
-        taints = (p for p in self._profile.scores if p.name == TaintToleration.name and not decided)
-        for plugin in (*asked, *taints):
+        for plugin, weight in asked.items():
             if isinstance(plugin, RowScore):
                 part = plugin.score_rows(pod, rows, self._cluster)
             else:
@@ -166,5 +167,5 @@ class Candidates:
                 scores = plugin.score(pod, candidates, self._cluster)
                 part = None if scores is None else np.asarray(scores)
             if part is not None:
-                total += plugin.weight * part
+                total += weight * part
         return total if total.any() else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from rte.placement.dra import Wish
 from rte.scheduler.framework.devices import wish_of
-from rte.scheduler.framework.events import ANY, Kind
+from rte.scheduler.framework.events import ANY, Help, Kind
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import Status
 from rte.scheduler.loop.candidates import Candidates
@@ -193,14 +193,21 @@ class Cycle:
         (behind kube-scheduler they are its own).
         """
         ahead = entry.ahead_of(pod)
-        status = self.profile.check(pod.shape, entry.beside(ahead) if ahead else entry)
-        if (status.reason and ahead and not self.profile.check(pod.shape, entry).reason) or (
-            not status.reason and any(_crowds(pod, entry, each) for each in entry.reserved_for(pod))
-        ):
-            status = _promised()
+        beside = entry.beside(ahead) if ahead else entry
+        status = self.profile.check(pod.shape, beside)
+        if status.reason and ahead and not self.profile.check(pod.shape, entry).reason:
+            return _promised(resources=status.resources)
+        if not status.reason and any(_crowds(pod, entry, x) for x in entry.reserved_for(pod)):
+            return _promised()
         if status.reason:
             return status
         refusal = self.profile.refused_around(around, pod, entry)
+        if ahead and (not refusal.reason or refusal.second_best):
+            # Who is to come counts, and is not counted on (RunFilterPluginsWithNominatedPods).
+            later = self.profile.beside(around, ahead, entry.name)
+            then = self.profile.refused_around(later, pod, beside)
+            if then.reason and not then.second_best:
+                return _promised(resources=then.resources)
         if refusal.second_best:
             return replace(status, reason=refusal.reason, plugin=refusal.plugin, second_best=True)
         return refusal if refusal.reason else status
@@ -216,6 +223,10 @@ class Cycle:
     def score(self, pod: PodView, candidates: Sequence[Candidate]) -> list[float]:
         """What all preferences give each candidate, the higher the better."""
         return self.profile.score(pod, candidates, self._cluster)
+
+    def scores(self, pod: PodView, candidates: Sequence[Candidate]) -> dict[str, list[float]]:
+        """What each preference that tells nodes apart gives each candidate."""
+        return self.profile.scores_by_rule(pod, candidates, self._cluster)
 
     def reasons(self, pod: PodView) -> Counter[str]:
         """Reason -> number of nodes that refuse the pod for it, over all nodes."""
@@ -258,16 +269,18 @@ class Cycle:
         """See :meth:`Candidates.catch_up`."""
         return self._candidates.catch_up(most)
 
-    def helps(self, event: ClusterEvent, group: Group) -> bool | None:
-        """Whether an event can end these refusals; None: any node may have changed its answer."""
-        pod = group.first()
-        said = self.profile.helps(event, pod, group.refused_by, self._cluster)
-        if said is not False:
+    def helps(self, event: ClusterEvent, group: Group) -> Help:
+        """What an event can do about these refusals."""
+        said = self.profile.helps(event, group.first(), group.refused_by, self._cluster)
+        # A node that is waited for may hold both now; or it is certain that it does not, and room
+        # has to be made.
+        if said or not (event.node in group.waits_on or event.kind.value & Kind.NODE_ADDED.value):
             return said
-        if event.node in group.waits_on:
-            # It may hold both now; or it is certain that it does not, and room has to be made.
-            return True
-        return bool(event.kind.value & Kind.NODE_ADDED.value)
+        return Help.NODE
+
+    def helps_anywhere(self, event: ClusterEvent, pod: PodView) -> Help:
+        """What an event can do about refusals of other nodes than its own, whatever refuses it."""
+        return self.profile.helps_anywhere(event, pod, self._cluster)
 
     def rooms(self, event: ClusterEvent, refused_by: frozenset[str]) -> Sequence[Room] | None:
         """All of them hold a pod of which :meth:`helps` is true; None: that is open.
@@ -289,9 +302,9 @@ class Cycle:
         self.zone_room.placed(pod.shape)
 
 
-def _promised() -> Status:
+def _promised(*, resources: bool = False) -> Status:
     why = "node(s) reserved for a pod that waits"
-    return Status(reason=why, plugin=NOMINATED, waits=True)
+    return Status(reason=why, plugin=NOMINATED, waits=True, resources=resources)
 
 
 def _crowds(pod: PodView, entry: NodeEntry, other: PodView) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rte.model.gang import GangKey
     from rte.placement.joint.defrag import Disruptions, Movable, Plan
     from rte.placement.joint.node import Member, Node
-    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.objects import ObjectReference, PodView
     from rte.scheduler.framework.writes import Write
     from rte.scheduler.report.predictions import Judged
 
@@ -64,6 +64,7 @@ class Outcome(StrEnum):
     ELSEWHERE = "elsewhere"  #: it is on another node
     GONE = "gone"  #: it is deleted, or being deleted
     REFUSED = "refused"  #: the API refuses the bind for good
+    FAILED = "failed"  #: the API could not carry it out, and does not any more
     ABANDONED = "abandoned"  #: we are not the active replica any more
 
 
@@ -92,7 +93,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The answer to :class:`Solve`: what its question's ``find_out`` gave."""
+    """The answer to :class:`Solve`: what its question's ``find_out`` gave, or raised."""
 
     number: int
     found: Any
@@ -100,10 +101,10 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What :class:`PlanMoves` has found."""
+    """What :class:`PlanMoves` has found; None: an internal error."""
 
     uid: str
-    plan: Plan
+    plan: Plan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +241,9 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Post an event about a pod."""
+    """Post an event about a pod, or another object."""
 
-    pod: PodView
+    pod: PodView | ObjectReference
     kind: str
     reason: str
     note: str

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rte.scheduler.framework.plugin import Drains
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Generator
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 #: waiting time after which a pod gets one.
 PATIENCE = 2.0
 
-#: Nodes that are drained in thought for one pod: those that have to lose least.
-_MOST_NODES = 16
+#: Nodes that are rated, and that are drained in thought, until others may have a turn; and that
+#: are drained for a pod each time it is looked at: the next time it goes on with those behind them.
+_RATED_AT_ONCE, _ASKED_AT_ONCE, _MOST_ASKED = 100, 8, 500
 
 
 def most(cluster: Cluster) -> int:
@@ -34,48 +35,36 @@ def most(cluster: Cluster) -> int:
     return max(1, sum(1 for entry in cluster.nodes.values() if entry.info) // 8)
 
 
-def choose(
-    waiting: Iterable[PodView], cluster: Cluster, cycle: Cycle, room: int
-) -> list[tuple[PodView, NodeEntry]]:
-    """New reservations: (pod, node).
+def is_wanted(cycle: Cycle, pod: PodView) -> bool:
+    """Whether a node may be kept for the pod."""
+    shape = pod.shape
+    return (shape.may_need_zone or shape.has_groups) and not cycle.problem(pod).reason
 
-    Args:
-        waiting: pods that are due, those first whose turn it is.
-        cluster: the cluster.
-        cycle: its rules.
-        room: how many more nodes may be kept.
+
+def quickest(
+    pod: PodView, cluster: Cluster, cycle: Cycle, asked: int = 0
+) -> Generator[None, None, tuple[NodeEntry | None, int]]:
+    """The node that has to lose least until it takes the pod; others may have turns meanwhile.
+
+    Returns: the node, and how many were asked for it, the first ``asked`` of them earlier; None and
+        0: all were.
     """
-    taken = set(cluster.nominations.values())
-    found: list[tuple[PodView, NodeEntry]] = []
-    for pod in waiting:
-        if len(found) >= room:
-            break
-        shape = pod.shape
-        if not (shape.may_need_zone or shape.has_groups) or cycle.problem(pod).reason:
-            continue
-        entry = _quickest(pod, cluster, cycle, taken)
-        if entry is not None:
-            taken.add(entry.name)
-            found.append((pod, entry))
-    return found
-
-
-def _quickest(
-    pod: PodView, cluster: Cluster, cycle: Cycle, taken: Collection[str]
-) -> NodeEntry | None:
-    """The node that has to lose least until it takes the pod."""
-    rated = sorted(
-        (
-            (missing(pod, entry, cycle), len(entry.pods), entry.row)
-            for entry in cluster.nodes.values()
-            if entry.info is not None and entry.name not in taken
-        ),
-    )
-    for _, _, row in rated[:_MOST_NODES]:
-        entry = cluster.rows[row]
-        if is_possible(cycle, pod, entry):
-            return entry
-    return None
+    rated = []
+    for number, entry in enumerate(list(cluster.nodes.values()), 1):
+        if number % _RATED_AT_ONCE == 0:
+            yield
+        if cycle.profile.allows(pod.shape, entry):
+            rated.append((missing(pod, entry, cycle), len(entry.pods), entry.row, entry))
+    rated.sort(key=lambda rating: rating[:3])
+    for number, (*_, entry) in enumerate(rated[asked : asked + _MOST_ASKED], 1):
+        if number % _ASKED_AT_ONCE == 0:
+            yield
+        stands = cluster.nodes.get(entry.name) is entry
+        kept = entry.name in cluster.nominations.values()
+        if stands and not kept and is_possible(cycle, pod, entry):
+            return entry, asked + number
+    asked += _MOST_ASKED
+    return None, asked if asked < len(rated) else 0
 
 
 def is_possible(cycle: Cycle, pod: PodView, entry: NodeEntry) -> bool:

@@ -20,6 +20,7 @@ class Due(StrEnum):
     NOMINATION = "nomination"  #: a look at a pod's nomination
     EVIDENCE = "evidence"  #: the end of what a node's refusal has told
     REREAD = "reread"  #: a node that has refused a pod
+    ASIDE = "aside"  #: what was put aside after an internal error
     SECOND = "second"
     MINUTE = "minute"
 

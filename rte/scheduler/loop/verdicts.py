@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.model.words import counted
 from rte.scheduler.framework.plugin import PreFilter
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ def summary(counts: Counter[str], zones: str = "") -> str:
 
 def zone_summary(shape: Shape, short: ZonesShort) -> str:
     """Why zones do not do, counted over all zones of the nodes that were asked for some."""
-    cpus = max(shape.exclusive_cpus, default=0)
+    cpus = counted(max(shape.exclusive_cpus, default=0), "CPU")
+    counts = {"CPUs": short.cpus, "memory": short.memory, "both": short.both}
+    told = [f"{number} without enough {what}" for what, number in counts.items() if number]
+    asked = f"The largest container asks for {cpus} in one zone"
     return (
-        f"Of {short.zones} NUMA zones {short.cpus} lack CPUs, {short.memory} lack memory, "
-        f"{short.both} lack both for the largest container ({cpus} CPUs); the largest free zone "
-        f"has {short.largest} CPUs."
+        f"{asked}; the largest free zone has {short.largest}."
+        f" Of {counted(short.zones, 'NUMA zone')}: {', '.join(told) or 'all have enough'}."
     )

@@ -6,10 +6,8 @@ from rte.scheduler.framework.plugin import Plugin
 
 #: Kinds of volumes that every node can have, or that only its kubelet knows how to.
 _LOCAL_VOLUMES = (
-    "azureDisk",
     "azureFile",
     "cephfs",
-    "cinder",
     "configMap",
     "downwardAPI",
     "emptyDir",
@@ -22,7 +20,6 @@ _LOCAL_VOLUMES = (
     "image",
     "nfs",
     "photonPersistentDisk",
-    "portworxVolume",
     "projected",
     "quobyte",
     "scaleIO",

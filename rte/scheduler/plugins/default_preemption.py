@@ -5,6 +5,8 @@ highest victim, then the fewest victims, then the lowest sum of priorities, then
 Nobody is evicted while a place is there or on its way: where pods that are being deleted leave
 enough room, that is the plan.
 
+Rules between pods are asked once more without the victims: whom the pod has to be with stays.
+
 Zones are looked at only where they are known. While a pod in flight is not confirmed it counts in
 every zone, so more would be evicted than has to be; such a node is asked again when it has settled.
 """
@@ -12,12 +14,15 @@ every zone, so more would be evicted than has to be; such a node is asked again 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, islice
+from functools import cached_property, lru_cache
+from itertools import accumulate, combinations
 from math import comb
 from typing import TYPE_CHECKING
 
+from rte.scheduler.framework.plugin import Change
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rte.scheduler.framework.budgets import Budget
     from rte.scheduler.framework.node import NodeEntry
@@ -27,17 +32,23 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
-    #: Whether the node would take the pod without these.
+    #: Violated budgets, the highest priority, number and sum of priorities of victims.
+    Cost = tuple[int, int, int, int]
+
+    #: Whether the node would take the pod without these, and who goes with them.
     Helps = Callable[[Sequence[PodView]], bool]
 
 #: Of so many pods of lower priority on a node all sets of victims are compared.
-_FEW = 7
+_FEW = 8
 
 #: Of more pods so many sets are tried, before the search becomes greedy.
 _MOST_SETS = 96
 
-#: Nodes looked at for one pod: those that look cheapest.
-_MOST_NODES = 32
+#: Among so many nodes that offer equally much the youngest victims are chosen.
+ENOUGH = 32
+
+#: Of so many nodes that can help the best is taken (kube-scheduler's minCandidateNodesAbsolute).
+MOST = 100
 
 #: Below every priority that a pod can have.
 _NOBODY = -(1 << 31) - 1
@@ -55,25 +66,34 @@ class Plan:
     leaving: frozenset[str] = frozenset()
     violations: int = 0
 
-    @property
-    def cost(self) -> tuple[int, int, int, int, str]:
+    @cached_property
+    def cost(self) -> tuple[Cost, str]:
         """The smaller, the better."""
         if not self.victims:
-            return (0, _NOBODY, 0, 0, "")
+            return ((0, _NOBODY, 0, 0), "")
         priorities = [pod.priority for pod in self.victims]
         # ISO times sort by age; the most recent start is the least work lost.
         oldest = min((pod.started or "~" for pod in self.victims), default="~")
-        flipped = "".join(chr(0x10FFFF - ord(c)) for c in oldest)
-        return (self.violations, max(priorities), len(priorities), sum(priorities), flipped)
+        cost = (self.violations, max(priorities), len(priorities), sum(priorities))
+        return cost, _flipped(oldest)
+
+
+@lru_cache(maxsize=1024)
+def _flipped(text: str) -> str:
+    """Sorts the other way round."""
+    return "".join(chr(0x10FFFF - ord(c)) for c in text)
 
 
 def may_preempt(pod: PodView, snapshot: Snapshot, nominated: str) -> bool:
-    """Whether the pod may have others evicted now: its policy allows it, and no room is coming."""
+    """Whether the pod may have others evicted now: its policy allows it, and no room is coming.
+
+    Who ends on its node for other reasons is not waited for (PodEligibleToPreemptOthers).
+    """
     if not pod.preempts:
         return False
     entry = snapshot.nodes.get(nominated)
     return entry is None or not any(
-        entry.pods[uid].priority < pod.priority for uid in entry.leaving
+        entry.pods[uid].priority < pod.priority for uid in entry.preempted
     )
 
 
@@ -84,6 +104,52 @@ def is_settled(entry: NodeEntry) -> bool:
         return not outlook.in_flight
     foreign = entry.report is not None and entry.report.table is not None
     return not (foreign and entry.unseen)
+
+
+class _Trial:
+    """One node, looked at with some of its pods gone.
+
+    Args:
+        pod: that is to be placed.
+        entry: the node; what is being deleted there has left.
+        profile: the rules.
+        around: what the rules that look at other nodes or objects have prepared for the pod.
+    """
+
+    def __init__(self, pod: PodView, entry: NodeEntry, profile: Profile, around: Around) -> None:
+        self._pod, self._profile, self._around = pod, profile, around
+        self._after = entry.without(entry.leaving)
+        leaving = [entry.pods[uid] for uid in entry.leaving]
+        self._gone = [Change(each, entry.name, -1) for each in leaving]
+        self._ahead = entry.ahead_of(pod)
+
+    def takes(self, victims: Sequence[PodView]) -> bool:
+        """Whether the node is expected to take the pod without these.
+
+        Who is nominated there comes first; but the pod must not need them, who may never come.
+        """
+        twin = self._after.without(frozenset(victim.uid for victim in victims))
+        changes = [*self._gone, *(Change(victim, victim.node, -1) for victim in victims)]
+        around = self._profile.changed(self._around, changes)
+        if not self._ahead:
+            return _takes(self._profile, self._pod.shape, twin) and self._is_let_in(around, twin)
+        beside = twin.beside(self._ahead)
+        return (
+            _takes(self._profile, self._pod.shape, beside)
+            and self._is_let_in(around, twin)
+            and self._is_let_in(self._profile.beside(around, self._ahead, twin.name), beside)
+        )
+
+    def _is_let_in(self, around: Around, twin: NodeEntry) -> bool:
+        refusal = self._profile.refused_around(around, self._pod, twin)
+        return not refusal.reason or refusal.second_best
+
+    def pools(self, lower: Sequence[PodView]) -> Iterator[Sequence[PodView]]:
+        """Largest sets of these pods to evict: all, or all but one whom the pod joins there."""
+        yield lower
+        for other in lower:
+            if self._profile.joins(self._around, self._pod, other):
+                yield [each for each in lower if each is not other]
 
 
 def plan_for(
@@ -103,44 +169,47 @@ def plan_for(
     if not is_settled(entry):
         return None
     leaving = entry.leaving
-    after = entry.without(leaving)
-    ahead = entry.ahead_of(pod)
-    if ahead:
-        after = after.beside(ahead)
-    on_their_way = [entry.pods[uid] for uid in leaving]
-
-    def helps(victims: Sequence[PodView]) -> bool:
-        """Whether the node is expected to take the pod; who is nominated there comes first."""
-        twin = after.without(frozenset(p.uid for p in victims))
-        return _takes(profile, pod.shape, twin) and not profile.refused_without(
-            around, pod, twin, [*on_their_way, *victims]
-        )
-
-    if leaving and helps(()):
+    trial = _Trial(pod, entry, profile, around)
+    if leaving and trial.takes(()):
         return Plan(node=entry.name, victims=(), leaving=leaving)
     lower = [
         other
         for other in victims_of(pod, entry)
-        if not other.deleting and all(each.priority < pod.priority for each in companions(other))
+        if other.uid not in leaving
+        and all(each.priority < pod.priority for each in companions(other))
     ]
-    if not any(map(helps, _by_level(lower))):
-        return None
-    concerned = [each for other in lower for each in companions(other)]
+
+    def whole(victims: Iterable[PodView]) -> tuple[PodView, ...]:
+        return tuple({each.uid: each for one in victims for each in companions(one)}.values())
+
+    short = _shortage(pod, entry)
+
+    def helps(victims: Sequence[PodView]) -> bool:
+        return _frees(victims, short) and trial.takes(whole(victims))
+
+    concerned = whole(lower)
     budgets = [budget for budget in budgets if any(map(budget.covers, concerned))]
 
     def plan_of(victims: Iterable[PodView]) -> Plan:
-        whole = tuple({each.uid: each for one in victims for each in companions(one)}.values())
-        violations = _violations(whole, budgets)
-        return Plan(node=entry.name, victims=whole, leaving=leaving, violations=violations)
+        going = whole(victims)
+        violations = _violations(going, budgets)
+        return Plan(node=entry.name, victims=going, leaving=leaving, violations=violations)
 
+    pools = [pool for pool in trial.pools(lower) if pool and helps(pool)]
+    if not pools:
+        return None
     if len(lower) <= _FEW:
         every = [plan_of(each) for n in range(len(lower)) for each in combinations(lower, n + 1)]
         return next((p for p in sorted(every, key=lambda p: p.cost) if helps(p.victims)), None)
-    spared = _cheapest(helps, [other for other in lower if not _is_protected(other, budgets)])
-    if spared and not plan_of(spared).violations:
-        return plan_of(spared)
-    pools = (_least_guarded(helps, lower, budgets), lower)
-    found = [spared, *(_cheapest(helps, pool) for pool in pools)]
+    found = []
+    for pool in pools:
+        spared = _cheapest(helps, [other for other in pool if not _is_protected(other, budgets)])
+        found.append(spared)
+        if not spared or plan_of(spared).violations:
+            found += [
+                _cheapest(helps, _least_guarded(helps, pool, budgets)),
+                _cheapest(helps, pool),
+            ]
     return min((plan_of(each) for each in found if each), key=lambda p: p.cost, default=None)
 
 
@@ -174,14 +243,60 @@ def reach(entry: NodeEntry, priority: int) -> dict[str, int] | None:
     return free
 
 
-def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[NodeEntry]:
-    """Nodes whose lowest priority is lowest, then those with most such pods; the first few."""
+def cheapest_first(pod: PodView, entries: Iterable[NodeEntry]) -> list[tuple[Cost, NodeEntry]]:
+    """Nodes with what a plan there costs at least, the cheapest first, then those with most pods.
+
+    Nodes whose totals are too small even without all less important pods are left out.
+    """
     found = []
     for entry in entries:
-        lower = list(_lower(entry, pod.priority))
-        found.append((min(p.priority for p in lower), -len(lower), entry.row, entry))
+        lower = sorted(_lower(entry, pod.priority), key=lambda other: other.priority)
+        least = _least(pod, entry, lower)
+        if least is not None:
+            found.append((least, -len(lower), entry.row, entry))
     found.sort(key=lambda item: item[:3])
-    return [item[3] for item in islice(found, _MOST_NODES)]
+    return [(least, entry) for least, _, _, entry in found]
+
+
+def _shortage(pod: PodView, entry: NodeEntry) -> dict[str, int]:
+    """What the node's totals lack for the pod once what is being deleted has left."""
+    given, leaving = entry.allocatable(), [entry.pods[uid] for uid in entry.leaving]
+    found = {
+        name: amount
+        - given.get(name, 0)
+        + entry.used[name]
+        - sum(other.shape.totals.get(name, 0) for other in leaving)
+        for name, amount in pod.shape.totals.items()
+    }
+    return {name: amount for name, amount in found.items() if amount > 0}
+
+
+def _frees(victims: Sequence[PodView], short: Mapping[str, int]) -> bool:
+    """Whether these pods leave as much as the node's totals lack."""
+    return all(
+        sum(victim.shape.totals.get(name, 0) for victim in victims) >= amount
+        for name, amount in short.items()
+    )
+
+
+def _least(pod: PodView, entry: NodeEntry, lower: Sequence[PodView]) -> Cost | None:
+    """What no plan on the node is below, by totals alone; None: there is none.
+
+    ``lower``: its less important pods, the least important first.
+    """
+    leaving = entry.leaving
+    stay = [other for other in lower if other.uid not in leaving]
+    number = 1 if stay else 0
+    highest = stay[0].priority if stay else _NOBODY
+    for name, short in _shortage(pod, entry).items():
+        held = [other.shape.totals.get(name, 0) for other in stay]
+        level = next((i for i, total in enumerate(accumulate(held)) if total >= short), None)
+        if level is None:
+            return None
+        highest = max(highest, stay[level].priority)
+        largest = accumulate(sorted(held, reverse=True))
+        number = max(number, 1 + next(i for i, total in enumerate(largest) if total >= short))
+    return (0, highest, number, sum(other.priority for other in stay[:number]))
 
 
 def _cheapest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None:
@@ -211,9 +326,23 @@ def _fewest(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...] | None
 
 
 def _greedy(helps: Helps, pool: Sequence[PodView]) -> tuple[PodView, ...]:
-    """All of the pool, less those that may stay: important and large ones are spared first."""
-    victims = list(pool)
-    for other in sorted(pool, key=lambda p: (-p.priority, -p.shape.totals.get("cpu", 0))):
+    """All of the pool, less those that may stay: the important ones are spared first.
+
+    Among equally important ones the small ones, the large ones, or as kube-scheduler the oldest:
+    whatever leaves the fewest victims.
+    """
+    orders: list[Callable[[PodView], tuple[int, int | str]]] = [
+        lambda p: (-p.priority, p.shape.totals.get("cpu", 0)),
+        lambda p: (-p.priority, -p.shape.totals.get("cpu", 0)),
+        lambda p: (-p.priority, p.started or "~"),
+    ]
+    found = (_spared(helps, sorted(pool, key=order)) for order in orders)
+    return min(found, key=lambda victims: (len(victims), sum(p.priority for p in victims)))
+
+
+def _spared(helps: Helps, order: Sequence[PodView]) -> tuple[PodView, ...]:
+    victims = list(order)
+    for other in order:
         rest = [p for p in victims if p is not other]
         if rest and helps(rest):
             victims = rest

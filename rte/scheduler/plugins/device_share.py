@@ -23,6 +23,7 @@ from rte.placement.koordinator.devices.request import (
     DeviceRequestError,
     read_device_request,
 )
+from rte.reader import jsontext
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Annotate, NodeFilter
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
 
 _MOST_SHAPES = 4096
+#: Longer annotations are read each time: what is remembered is bounded in bytes as well.
+_LONG = 4096
 
 
 class DeviceShare(NodeFilter, Annotate):
@@ -94,13 +97,19 @@ def _read(shape: Shape) -> DeviceRequest | DeviceRequestError | None:
         return error
 
 
-@lru_cache(maxsize=16_384)
 def _held(text: str) -> Mapping[str, Any]:
     """What an annotation says; a malformed one says nothing, as with Koordinator."""
+    return _remembered(text) if len(text) <= _LONG else _read_held(text)
+
+
+def _read_held(text: str) -> Mapping[str, Any]:
     try:
-        document: Mapping[str, Any] = orjson.loads(text)
+        document: Mapping[str, Any] = jsontext.load(text, ALLOCATED)
         used = read_node_devices({}, [document]).used
     except (errors.RteError, AttributeError, KeyError, TypeError, ValueError):
         return {}
     amounts = (it for minors in used.values() for held in minors.values() for it in held.values())
     return {} if any(amount < 0 for amount in amounts) else document
+
+
+_remembered = lru_cache(maxsize=16_384)(_read_held)

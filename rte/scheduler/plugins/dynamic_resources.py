@@ -26,13 +26,7 @@ from rte.placement.inflight.certainty import ExpectedZones, expect_zones
 from rte.scheduler.framework.devices import identity, wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.outlook import is_exacting
-from rte.scheduler.framework.plugin import (
-    Filter,
-    PreFilter,
-    Reserve,
-    Score,
-    scaled,
-)
+from rte.scheduler.framework.plugin import Filter, PreFilter, Reserve, Score, scaled
 from rte.scheduler.framework.status import Status
 from rte.scheduler.framework.writes import NOTHING, Reserved
 from rte.scheduler.plugins.claim_writes import (
@@ -41,6 +35,7 @@ from rte.scheduler.plugins.claim_writes import (
     ToldPod,
     extended_claim_name,
 )
+from rte.scheduler.plugins.node_resources_fit import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +48,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Snapshot
+    from rte.scheduler.framework.plugin import Candidate, Change, Snapshot
     from rte.scheduler.framework.writes import Write
 
 #: Kinds of pods whose answers are remembered, and answers of all of them; the kind asked for
@@ -92,6 +87,7 @@ class _Asked:
         told: the first message for each reason, so that nodes with one reason are counted as such.
         searched: nodes where it would not be aligned, so far.
         pods: that are not terminal, by UID.
+        gone: UIDs of those that are looked at as if they had left.
     """
 
     wish: Wish
@@ -101,6 +97,7 @@ class _Asked:
     told: dict[Reason, str] = field(default_factory=dict)
     searched: int = 0
     pods: Mapping[str, PodView] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
     _ended: frozenset[str] | None = None
 
     def ended(self, users: Iterable[str]) -> frozenset[str]:
@@ -128,7 +125,9 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         | Kind.POD_GONE
         | Kind.POD_CHANGED
     )
+    named = Kind.DEVICE_CLAIM
     exact = True
+    by_pods = False
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
@@ -137,7 +136,24 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     def spreads(self, event: ClusterEvent) -> bool:
         """Only devices and claims concern several nodes."""
-        return bool(event.kind & Kind.DEVICES)
+        return bool(event.kind & (Kind.DEVICES | Kind.UNDONE))
+
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
+        """Devices, for who wants some; other zones on a node, for who wants them beside its CPUs.
+
+        Who must not disturb others waits for their node.
+        """
+        if not self._devices.concerns(pod.shape):
+            return False
+        if event.kind & Kind.UNDONE and event.pod is not None:
+            return self._devices.concerns(event.pod.shape)
+        if not event.kind & (Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED):
+            return True
+        node, wish = snapshot.nodes.get(event.node), wish_of(pod.shape)
+        if node is None or wish is Wish.NONE or lacking(pod.shape.totals, node):
+            # Where totals lack room, the end of that is an event of these kinds as well.
+            return False
+        return pod.shape.may_need_zone or wish is Wish.REQUIRED
 
     # --- where it may go -------------------------------------------------------------------------
 
@@ -164,6 +180,8 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             return _IN_FLIGHT
         if not self._devices.concerns(pod.shape):
             return ""
+        if prepared.gone:
+            return self._filter_freed(prepared, pod, node)
         if prepared.wish is Wish.REQUIRED and node.outlook() is None:
             return "node(s) whose zones are not known, for devices that have to be aligned"
         try:
@@ -193,19 +211,20 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         told = asked.told.setdefault(reason, _said(reason, message))
         if reason not in _ROOM or not self._could_evict(pod, node):
             return told
-        if not self.filter_without(asked, pod, node, ()):
+        if not self._filter_freed(asked, pod, node):
             return _FREED
         return Status(reason=told, resources=True)
 
-    def filter_without(
-        self, prepared: _Asked, pod: PodView, node: NodeEntry, gone: Iterable[PodView]
-    ) -> str | Status:
-        """The answer with the devices that these pods leave, and those that have ended already."""
-        if not self._devices.concerns(pod.shape):
-            return self.filter(prepared, pod, node)
+    def changed(self, prepared: _Asked, changes: Sequence[Change]) -> _Asked:
+        """Pods that leave give their devices back."""
+        gone = frozenset(each.pod.uid for each in changes if each.number < 0)
+        return replace(prepared, gone=prepared.gone | gone) if gone else prepared
+
+    def _filter_freed(self, prepared: _Asked, pod: PodView, node: NodeEntry) -> str:
+        """The answer with the devices of those that are gone, or have ended already."""
         if node.info is None:
             return "the node is gone"
-        uids = {each.uid for each in gone} | prepared.ended(self._devices.users())
+        uids = prepared.gone | prepared.ended(self._devices.users())
         usage = self._devices.fleet.usage
         freed = self._devices.held_by(uids)
         for allocation in freed:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.matches import NONE
-from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, scaled
+from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, Surroundings, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from rte.scheduler.framework.columns import Columns, Rows
+    from rte.scheduler.framework.columns import Columns, Labels, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import Counts
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.plugin import Change, Snapshot
     from rte.scheduler.framework.terms import Term
 
 
@@ -46,9 +46,9 @@ class InterPodAffinity(RowFilter, RowScore):
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
         """Only a pod that some term of the two speaks of."""
-        if event.pod is None:
-            return True
         own, names = pod.shape.company, snapshot.namespaces
+        if event.pod is None:
+            return bool(own.affinity or own.anti_affinity or snapshot.matches.refusing)
         if event.kind is Kind.POD_PLACED:
             return any(term.matches(event.pod, names) for term in own.affinity)
         changed = [view for view in (event.pod, event.old) if view is not None]
@@ -59,31 +59,26 @@ class InterPodAffinity(RowFilter, RowScore):
             for term in view.shape.company.anti_affinity
         )
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
-        """Nodes in the wrong domains."""
-        own = pod.shape.company
-        columns, matches = snapshot.columns, snapshot.matches
-        out = []
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _AffinityState | None:
+        """Who is where of those whom the terms of either side speak of."""
+        own, columns, matches = pod.shape.company, snapshot.columns, snapshot.matches
         # A pod counts for an affinity only if all its terms match it.
         joined = matches.matching(own.affinity) if own.affinity else NONE
-        wanted = [_number(term.topology_key, joined, columns) > 0 for term in own.affinity]
-        # Nobody to join yet, and the pod matches its own terms: anywhere that has the keys.
-        first = not any(rows.any() for rows in wanted) and all(
-            term.matches(pod, snapshot.namespaces) for term in own.affinity
-        )
-        for term, rows in zip(own.affinity, wanted, strict=True):
-            allowed = columns.labels(term.topology_key).of_row > 0 if first else rows
-            out.append(Refusal(~allowed, "node(s) didn't match pod affinity rules"))
-        for term in own.anti_affinity:
-            found = _number(term.topology_key, matches.matching([term]), columns)
-            why = "node(s) didn't match pod anti-affinity rules"
-            matched = partial(term.matches, namespaces=snapshot.namespaces)
-            out.append(Refusal(found > 0, why, found, matched))
-        for term, counts in matches.refusing.matching(pod, snapshot.namespaces):
-            found = _number(term.topology_key, counts, columns)
-            why = "node(s) didn't satisfy existing pods anti-affinity rules"
-            out.append(Refusal(found > 0, why, found, partial(_has, term)))
-        return out or None
+        wanted = [_TermDomains.of(term, joined, columns) for term in own.affinity]
+        shunned = [
+            _TermDomains.of(term, matches.matching([term]), columns) for term in own.anti_affinity
+        ]
+        shunning = [
+            _TermDomains.of(term, counts, columns)
+            for term, counts in matches.refusing.matching(pod, snapshot.namespaces)
+        ]
+        if not (wanted or shunned or shunning or _may_come(snapshot)):
+            return None
+        return _AffinityState(pod, snapshot, wanted, shunned, shunning)
+
+    def joins(self, prepared: _AffinityState, pod: PodView, other: PodView) -> bool:  # noqa: ARG002
+        """Whether it is one of those that the pod wants to be with."""
+        return prepared.is_joined(other)
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether the pod, or a placed one, prefers company or none."""
@@ -109,12 +104,89 @@ class InterPodAffinity(RowFilter, RowScore):
         return scaled(total)
 
 
-def _number(key: str, counts: Counts, columns: Columns) -> NDArray[np.float64]:
-    """By row, how many of these pods its domain of the topology key has."""
-    column = columns.labels(key)
-    number: NDArray[np.float64] = column.sums(*counts.arrays())[column.of_row]
-    return number
+def _may_come(snapshot: Snapshot) -> bool:
+    """Whether room is made for somebody who wants to be apart from others."""
+    waiting = (snapshot.pods.get(uid) for uid in snapshot.nominations)
+    return any(pod is not None and pod.shape.company.anti_affinity for pod in waiting)
 
 
-def _has(term: Term, pod: PodView) -> bool:
-    return term in pod.shape.company.anti_affinity
+@dataclass(frozen=True, slots=True)
+class _TermDomains:
+    """A term, and how many of the pods that it is about each domain of its key has, by number."""
+
+    term: Term
+    column: Labels
+    counts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, term: Term, counts: Counts, columns: Columns) -> _TermDomains:
+        """``counts``: the pods by row."""
+        column = columns.labels(term.topology_key)
+        return cls(term, column, column.sums(*counts.arrays()))
+
+    def at(self, rows: Rows | slice) -> NDArray[np.float64]:
+        """How many the domains of these rows have."""
+        found: NDArray[np.float64] = self.counts[self.column.of_row[rows]]
+        return found
+
+    def changed(self, row: int, number: int) -> _TermDomains:
+        """With so many more in the domain of that row."""
+        return replace(self, counts=self.column.moved(self.counts, row, number))
+
+
+@dataclass(slots=True)
+class _AffinityState(Surroundings):
+    """Domains where those are whom the pod wants, shuns, and is shunned by."""
+
+    pod: PodView
+    snapshot: Snapshot
+    wanted: list[_TermDomains]
+    shunned: list[_TermDomains]
+    shunning: list[_TermDomains]
+    _everywhere: tuple[Refusal, ...] | None = None
+
+    def refusals(self, rows: Rows | slice) -> Iterator[Refusal]:
+        """Rows in the wrong domains."""
+        if self.wanted:
+            # Nobody to join yet, and the pod matches its own terms: anywhere that has the keys.
+            first = not any(each.counts.any() for each in self.wanted) and self.is_joined(self.pod)
+            for each in self.wanted:
+                there = each.column.of_row[rows] > 0 if first else each.at(rows) > 0
+                yield Refusal(~there, "node(s) didn't match pod affinity rules")
+        for each in self.shunned:
+            why = "node(s) didn't match pod anti-affinity rules"
+            yield Refusal(each.at(rows) > 0, why, resources=True)
+        for each in self.shunning:
+            why = "node(s) didn't satisfy existing pods anti-affinity rules"
+            yield Refusal(each.at(rows) > 0, why, resources=True)
+
+    def is_joined(self, other: PodView) -> bool:
+        """Whether all terms of the pod's affinity match that one."""
+        names = self.snapshot.namespaces
+        return bool(self.wanted) and all(it.term.matches(other, names) for it in self.wanted)
+
+    def changed(self, changes: Sequence[Change]) -> _AffinityState:
+        """With pods more or fewer."""
+        wanted, shunned, shunning = self.wanted, self.shunned, self.shunning
+        names = self.snapshot.namespaces
+        for other, name, number in changes:
+            row = self.snapshot.columns.row_of(name)
+            if row is None:
+                continue
+            if self.is_joined(other):
+                wanted = [each.changed(row, number) for each in wanted]
+            shunned = [
+                each.changed(row, number) if each.term.matches(other, names) else each
+                for each in shunned
+            ]
+            for term in other.shape.company.anti_affinity:
+                if term.matches(self.pod, names, absent={}):
+                    shunning = self._shunning(shunning, term, row, number)
+        return _AffinityState(self.pod, self.snapshot, wanted, shunned, shunning)
+
+    def _shunning(
+        self, known: list[_TermDomains], term: Term, row: int, number: int
+    ) -> list[_TermDomains]:
+        if not any(each.term == term for each in known):
+            known = [*known, _TermDomains.of(term, NONE, self.snapshot.columns)]
+        return [each.changed(row, number) if each.term == term else each for each in known]

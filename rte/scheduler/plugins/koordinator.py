@@ -24,6 +24,7 @@ from rte.placement.koordinator.node import (
 )
 from rte.placement.koordinator.pod import KoordinatorPod, read_koordinator_pod
 from rte.placement.koordinator.policy import merge
+from rte.reader import jsontext
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.objects import RESOURCE_STATUS
 from rte.scheduler.framework.plugin import Annotate, NodeFilter
@@ -178,7 +179,7 @@ def write(allocation: Allocation) -> str:
 def read(text: str) -> Held:
     """What an annotation says; a malformed one says nothing (ValueError: JSON, list or number)."""
     try:
-        body = orjson.loads(text)
+        body = jsontext.load(text, RESOURCE_STATUS)
         return Held(
             cpus=bits.parse_list(str(body.get("cpuset") or "")),
             zones={
@@ -197,12 +198,10 @@ def _node(state: NodeState, holders: Iterable[Held]) -> KoordinatorNode:
     references: dict[int, int] = {}
     allocated: dict[int, dict[str, int]] = {}
     for held in holders:
-        for cpu in bits.members(held.cpus):
+        for cpu in bits.members(held.cpus & state.topology.all_cpus):
             references[cpu] = references.get(cpu, 0) + 1
         for zone, amounts in held.zones.items():
-            row = allocated.setdefault(zone, {})
-            for name, amount in amounts.items():
-                row[name] = row.get(name, 0) + amount
+            quantity.add(allocated.setdefault(zone, {}), amounts)
     memory = {zone.id: zone.memory_bytes for zone in state.topology.zones}
     return KoordinatorNode(
         ledger=Ledger(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, RowScore, scaled
+from rte.scheduler.framework.plugin import NodeFilter, RowScore, shares
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,4 +50,4 @@ class NodeAffinity(NodeFilter, RowScore):
         total = np.zeros(len(rows))
         for weight, term in pod.shape.preferred_nodes:
             total += weight * snapshot.columns.meant(term)[rows]
-        return scaled(total)
+        return shares(total)

@@ -43,16 +43,19 @@ class NodeResourceTopology(NodeFilter):
         Where its totals lack room, the end of that is an event of these kinds as well.
         """
         node = snapshot.nodes.get(event.node)
-        if node is None or not node.zone_bound().lets(pod.shape.needs):
+        if node is None or lacking(pod.shape.totals, node):
             return False
-        return not (node.distrust() or lacking(pod.shape.totals, node))
+        if node.distrust():
+            return _gives_nothing(pod.shape, node)
+        return bool(node.zone_bound().lets(pod.shape.needs))
 
     def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
         """What the node has left, in total and in its zones."""
         node = snapshot.nodes.get(event.node)
-        if node is None or node.distrust():
+        if node is None or (node.distrust() and (node.report is None or not node.report.state)):
             return NO_ROOM
-        return left(node, node.zone_bound())
+        # Where the report is not to be built on, it still says whom the managers give nothing.
+        return left(node) if node.distrust() else left(node, node.zone_bound())
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """The managers' verdict; refused unless they are sure to admit the pod."""
@@ -61,8 +64,7 @@ class NodeResourceTopology(NodeFilter):
         report = node.report
         if report is None:
             return self._unknown(shape, node, status)
-        pod = shape.as_pod("")
-        if report.state is not None and not outlook.is_exacting(pod, report.state):
+        if _gives_nothing(shape, node):
             return status
         why = node.distrust()
         if why:
@@ -83,7 +85,8 @@ class NodeResourceTopology(NodeFilter):
             )
         verdict = node.verdicts.get(shape.kubelet_key)
         if verdict is None:
-            verdict = node.verdicts[shape.kubelet_key] = outlook.judge(view, pod)
+            verdict = outlook.judge(view, shape.as_pod(""))
+            node.verdicts[shape.kubelet_key] = verdict
         return _of_verdict(verdict, status)
 
     def _unknown(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
@@ -96,6 +99,12 @@ class NodeResourceTopology(NodeFilter):
             return status
         why = "node(s) without a report whose kubelet has refused such a pod"
         return replace(status, reason=why, uncertain=not known.fresh)
+
+
+def _gives_nothing(shape: Shape, node: NodeEntry) -> bool:
+    """Whether the kubelet's managers are known to give such a pod nothing of its own."""
+    state = node.report.state if node.report else None
+    return state is not None and not outlook.is_exacting(shape.as_pod(""), state)
 
 
 def _of_verdict(verdict: outlook.Verdict, status: Status) -> Status:

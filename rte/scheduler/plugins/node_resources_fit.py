@@ -37,6 +37,15 @@ class NodeResourcesFit(NodeFilter):
         node = snapshot.nodes.get(event.node)
         return node is not None and not lacking(pod.shape.totals, node)
 
+    def may_have_refused(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
+        """Not where the pod had room before."""
+        node = snapshot.nodes.get(event.node)
+        return (
+            node is None
+            or event.used is None
+            or bool(_lacking(pod.shape.totals, node.allocatable(), event.used))
+        )
+
     def room(self, event: ClusterEvent, snapshot: Snapshot) -> Room:
         """What the node has left."""
         node = snapshot.nodes.get(event.node)
@@ -68,8 +77,13 @@ def left(node: NodeEntry, zones: ZoneBound = ANY_ZONES) -> Room:
 
 def lacking(totals: Mapping[str, int], node: NodeEntry) -> str:
     """The first resource that the node has too little of, empty when all fit."""
-    allocatable = node.allocatable()
+    return _lacking(totals, node.allocatable(), node.used)
+
+
+def _lacking(
+    totals: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]
+) -> str:
     for name, amount in totals.items():
-        if amount > allocatable.get(name, 0) - node.used[name]:
+        if amount > allocatable.get(name, 0) - used.get(name, 0):
             return name
     return ""

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from rte.scheduler.framework import csi
+from rte.scheduler.framework.csi import Attached
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Filter
+from rte.scheduler.framework.room import UNBOUNDED
 from rte.scheduler.framework.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.storage import Storage
 
-    Attached = tuple[str, str]  # driver, handle
+#: Volumes that no other rule owns.
+_INLINE = ("azureDisk", "cinder", "portworxVolume")
 
 
-class _Wanted(NamedTuple):
+class _PodVolumes(NamedTuple):
     volumes: frozenset[Attached]
     storage: Storage
 
@@ -29,58 +34,70 @@ class NodeVolumeLimits(Filter):
     """Volumes of the pods of a node, by driver. Attachments without a pod are not looked at."""
 
     name = "NodeVolumeLimits"
-    owns = frozenset({"volumes.csi"})
-    says = "volumes per driver and node (CSINode); inline CSI volumes are not limited"
+    owns = frozenset({"volumes.csi", *(f"volumes.{kind}" for kind in _INLINE)})
+    says = (
+        "volumes per driver and node (CSINode), those of migrated in-tree plugins included; inline "
+        "CSI volumes are not limited"
+    )
     helped_by = Kind.NODE_ADDED | Kind.STORAGE | Kind.POD_GONE
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Wanted | None:
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
+        """The end of a pod that has volumes, and what they are."""
+        gone = event.pod
+        return bool(pod.shape.rules.volumes) and (gone is None or bool(gone.shape.rules.volumes))
+
+    def spreads(self, event: ClusterEvent) -> bool:
+        """What is attached to a node concerns that node alone."""
+        return not event.node
+
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _PodVolumes | None:
         """The volumes of CSI drivers that the pod asks for."""
-        if not pod.shape.claims or not snapshot.storage.limits:
+        if not (pod.shape.claims or pod.shape.attached) or not snapshot.storage.csi_nodes:
             return None
-        return _Wanted(_volumes(pod, snapshot.storage), snapshot.storage)
+        volumes = frozenset(_volumes(pod, snapshot.storage))
+        return _PodVolumes(volumes, snapshot.storage) if volumes else None
 
-    def filter(self, prepared: _Wanted, pod: PodView, node: NodeEntry) -> str | Status:
-        """Refuse a node whose drivers have attached as much as they may."""
-        return self.filter_without(prepared, pod, node, ())
-
-    def filter_without(
+    def filter(
         self,
-        prepared: _Wanted,
+        prepared: _PodVolumes,
         pod: PodView,  # noqa: ARG002
         node: NodeEntry,
-        gone: Iterable[PodView],
     ) -> str | Status:
-        """The answer once these pods are gone from the node."""
-        limits = prepared.storage.limits.get(node.name)
-        if not limits or not prepared.volumes:
+        """Refuse a node whose drivers have attached as much as they may."""
+        csi_node = prepared.storage.csi_nodes.get(node.name)
+        if csi_node is None or not csi_node.limits:
             return ""
-        left = {each.uid for each in gone}
-        attached: set[Attached] = set()
-        for other in node.pods.values():
-            if other.shape.claims and other.uid not in left:
-                attached |= _volumes(other, prepared.storage)
-        held = Counter(driver for driver, _ in attached)
-        for driver, number in Counter(d for d, _ in prepared.volumes - attached).items():
-            if driver in limits and held[driver] + number > limits[driver]:
-                return Status(
-                    reason="node(s) exceed max volume count", resources=bool(held[driver])
-                )
+        attached = _attached(node, prepared.storage)
+        held = Counter(volume.driver for volume in attached)
+        for driver, number in Counter(v.driver for v in prepared.volumes - attached).items():
+            if held[driver] + number > csi_node.limits.get(driver, UNBOUNDED):
+                why = "node(s) exceed max volume count"
+                return Status(reason=why, resources=bool(held[driver]))
         return ""
 
 
-def _volumes(pod: PodView, storage: Storage) -> frozenset[Attached]:
-    """(driver, handle) of each claim; one that is not bound yet counts by its provisioner."""
-    found = set()
+def _attached(node: NodeEntry, storage: Storage) -> frozenset[Attached]:
+    """Volumes of the pods of a node, found out once for each state of both."""
+    known = node.derived.get(NodeVolumeLimits.name)
+    if known is None or known[0] != storage.version:
+        found = frozenset(each for pod in node.pods.values() for each in _volumes(pod, storage))
+        known = node.derived[NodeVolumeLimits.name] = storage.version, found
+    volumes: frozenset[Attached] = known[1]
+    return volumes
+
+
+def _volumes(pod: PodView, storage: Storage) -> Iterator[Attached]:
+    """Volumes of a pod as drivers know them; one that is yet to be made counts by its class."""
+    yield from pod.shape.attached
     for name, _ in pod.shape.claims:
         claim = storage.claims.get(f"{pod.namespace}/{name}")
         if claim is None:
             continue
-        volume = storage.volumes.get(claim.volume) if claim.volume else None
+        volume = storage.volumes.get(claim.volume)
+        kind = storage.classes.get(claim.class_name)
         if volume is not None:
-            if volume.driver:
-                found.add((volume.driver, volume.handle))
-            continue
-        kind = storage.class_of(claim)
-        if kind is not None and kind.provisioner:
-            found.add((kind.provisioner, claim.key))
-    return frozenset(found)
+            if volume.attached is not None:
+                yield volume.attached
+        elif kind is not None and kind.provisioner:
+            driver = csi.DRIVERS.get(kind.provisioner, kind.provisioner)
+            yield Attached(driver, f"claim {claim.key}")

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, replace
+from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.matches import NONE
-from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, scaled
+from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, Surroundings
 from rte.scheduler.framework.terms import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from rte.scheduler.framework.columns import Columns, Mask, Rows
+    from rte.scheduler.framework.columns import Column, Columns, Labels, Mask, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import Counts
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.plugin import Change, Snapshot
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.terms import Spread
 
-#: kube-scheduler's system defaults, for pods without constraints of their own.
-_DEFAULT_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+_HOSTNAME = "kubernetes.io/hostname"
+
+#: Key and skew of kube-scheduler's system defaults, for pods without constraints of their own.
+_DEFAULTS = ((_HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
 
 
 class PodTopologySpread(RowFilter, RowScore):
@@ -57,33 +60,20 @@ class PodTopologySpread(RowFilter, RowScore):
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Only a pod that some constraint counts: one more may raise the minimum as well."""
+        rules = [rule for rule in pod.shape.spread if rule.hard]
         if event.pod is None:
-            return True
+            return bool(rules)
         changed = [view for view in (event.pod, event.old) if view is not None]
         return any(
             view.namespace == pod.namespace and rule.selector.matches(view.labels)
-            for rule in pod.shape.spread
+            for rule in rules
             for view in changed
         )
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
-        """Nodes in domains that have too many already."""
-        rules = [rule for rule in pod.shape.spread if rule.hard]
-        if not rules:
-            return None
-        out = []
-        why = "node(s) didn't match pod topology spread constraints"
-        for rule in rules:
-            column = snapshot.columns.labels(rule.topology_key)
-            domains, counts = _counts(rule, pod, snapshot)
-            fewest = counts[domains].min() if 0 < domains.sum() >= rule.min_domains else 0
-            after = counts + int(rule.selector.matches(pod.labels))
-            excess = (after - fewest - rule.max_skew)[column.of_row]
-            out += [
-                Refusal(column.of_row == 0, f"{why} (missing required label)"),
-                Refusal(excess > 0, why, excess, partial(_counted, rule, pod.namespace)),
-            ]
-        return out
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _SpreadState | None:
+        """How many are in each domain already."""
+        rules = [_RuleDomains.of(rule, pod, snapshot) for rule in pod.shape.spread if rule.hard]
+        return _SpreadState(pod, snapshot, rules) if rules else None
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Whether the pod has soft constraints, or siblings to keep away from."""
@@ -92,49 +82,135 @@ class PodTopologySpread(RowFilter, RowScore):
     def score_rows(
         self, pod: PodView, rows: Rows, snapshot: Snapshot
     ) -> NDArray[np.float64] | None:
-        """Fewer matching pods in the node's domains are better."""
+        """Fewer matching pods in a node's domains are better (podtopologyspread/scoring.go)."""
         columns = snapshot.columns
-        tables = [
-            (rule.topology_key, _counts(rule, pod, snapshot)[1])
+        siblings = _siblings(pod, snapshot)
+        rules: list[tuple[str, int, Rows, Column]] = [
+            (rule.topology_key, rule.max_skew, *_liked(rule, pod, snapshot))
             for rule in pod.shape.spread
             if not rule.hard
         ]
-        siblings = _siblings(pod, snapshot)
-        if siblings:
-            found = siblings.arrays()
-            tables += [(key, columns.labels(key).sums(*found)) for key in _DEFAULT_KEYS]
+        rules += [(key, skew, *siblings.arrays()) for key, skew in _DEFAULTS if siblings]
         total = np.zeros(len(rows))
-        for key, counts in tables:
-            # Without the label: as bad as the worst.
-            counts[0] = counts.max() + (0 if siblings else 1)
-            total += counts[columns.labels(key).of_row[rows]]
-        return scaled(total, reverse=True)
+        # What lacks a key is left out, but for the default constraints.
+        scored = np.ones(len(rows), dtype=np.bool_)
+        for key, *_ in () if siblings else rules:
+            scored &= columns.labels(key).of_row[rows] > 0
+        for key, skew, where, numbers in rules:
+            column = columns.labels(key)
+            domains = column.of_row[rows]
+            found = scored.sum() if key == _HOSTNAME else len(np.unique(domains[scored]))
+            each = column.sums(where, numbers)[domains] * log(found + 2) + (skew - 1)
+            total += np.where(domains > 0, each, 0.0)
+        if not scored.any():
+            return None
+        total = np.rint(total)
+        low, high = total[scored].min(), total[scored].max()
+        if low == high and scored.all():
+            return None
+        found = np.floor(100.0 * (high + low - total) / high) if high else np.full(len(rows), 100.0)
+        return np.where(scored, found, 0.0)
 
 
-def _counts(rule: Spread, pod: PodView, snapshot: Snapshot) -> tuple[Mask, NDArray[np.float64]]:
-    """By number of the topology key's value: whether nodes that take part have it, pods there."""
-    eligible = _taking_part(rule, pod.shape, snapshot.columns)
-    column = snapshot.columns.labels(rule.topology_key)
-    domains = np.zeros(len(column.numbers) + 1, dtype=np.bool_)
-    domains[column.of_row[eligible]] = True
+@dataclass(frozen=True, slots=True)
+class _RuleDomains:
+    """A hard constraint, the domains that take part, and how many of its pods each has, by number.
+
+    ``takes_part``: by row; ``own``: whether the pod to be placed is one of them.
+    """
+
+    rule: Spread
+    column: Labels
+    takes_part: Mask
+    domains: Mask
+    counts: NDArray[np.float64]
+    own: int
+
+    @classmethod
+    def of(cls, rule: Spread, pod: PodView, snapshot: Snapshot) -> _RuleDomains:
+        """As things are."""
+        takes_part = _taking_part(rule, pod.shape, snapshot.columns)
+        column = snapshot.columns.labels(rule.topology_key)
+        domains = np.zeros(len(column.numbers) + 1, dtype=np.bool_)
+        domains[column.of_row[takes_part]] = True
+        counts = column.sums(*_counted(rule, pod, snapshot, takes_part))
+        return cls(
+            rule, column, takes_part, domains, counts, int(rule.selector.matches(pod.labels))
+        )
+
+    def excess(self, rows: Rows | slice) -> NDArray[np.float64]:
+        """How many pods too many the domains of these rows would have."""
+        inside = self.counts[self.domains]
+        fewest = inside.min() if 0 < len(inside) >= self.rule.min_domains else 0
+        after = self.counts[self.column.of_row[rows]] + self.own
+        found: NDArray[np.float64] = after - fewest - self.rule.max_skew
+        return found
+
+
+@dataclass(slots=True)
+class _SpreadState(Surroundings):
+    """What each hard constraint of the pod counts."""
+
+    pod: PodView
+    snapshot: Snapshot
+    rules: list[_RuleDomains]
+    _everywhere: tuple[Refusal, ...] | None = None
+
+    def refusals(self, rows: Rows | slice) -> Iterator[Refusal]:
+        """Rows without the key, and those in domains that have too many already."""
+        why = "node(s) didn't match pod topology spread constraints"
+        for each in self.rules:
+            yield Refusal(each.column.of_row[rows] == 0, f"{why} (missing required label)")
+            yield Refusal(each.excess(rows) > 0, why, resources=True)
+
+    def changed(self, changes: Sequence[Change]) -> _SpreadState:
+        """With pods more or fewer."""
+        rules = self.rules
+        for other, name, number in changes:
+            row = self.snapshot.columns.row_of(name)
+            if row is not None and not other.deleting and other.namespace == self.pod.namespace:
+                rules = [
+                    replace(each, counts=each.column.moved(each.counts, row, number))
+                    if each.takes_part[row] and _counts(each.rule, other)
+                    else each
+                    for each in rules
+                ]
+        return _SpreadState(self.pod, self.snapshot, rules)
+
+
+def _counts(rule: Spread, pod: PodView) -> bool:
+    """Whether the rule counts a pod with these labels.
+
+    An empty selector counts nobody (podtopologyspread/common.go, countPodsMatchSelector), though
+    the API says that it matches all.
+    """
+    return bool(rule.selector.requirements) and rule.selector.matches(pod.labels)
+
+
+def _counted(
+    rule: Spread, pod: PodView, snapshot: Snapshot, takes_part: Mask | None = None
+) -> tuple[Rows, Column]:
+    """Rows, of those that take part, and how many pods there the rule counts."""
     if not rule.selector.requirements:
-        # Empty, too: kube-scheduler counts nobody then (podtopologyspread/common.go,
-        # countPodsMatchSelector), though the API says that it matches all.
-        return domains, np.zeros(len(domains))
+        return NONE.arrays()
     term = Term(frozenset({pod.namespace}), None, rule.selector, "")
     rows, numbers = snapshot.matches.matching([term], lasting=True).arrays()
-    inside = eligible[rows]
-    return domains, column.sums(rows[inside], numbers[inside])
+    if takes_part is None:
+        return rows, numbers
+    inside = takes_part[rows]
+    return rows[inside], numbers[inside]
 
 
-def _counted(rule: Spread, namespace: str, pod: PodView) -> bool:
-    """Whether a pod is one of those that the rule counts in its domain."""
-    return not pod.deleting and pod.namespace == namespace and rule.selector.matches(pod.labels)
+def _liked(rule: Spread, pod: PodView, snapshot: Snapshot) -> tuple[Rows, Column]:
+    """What a soft rule counts: on a node whatever is there, in larger domains what takes part."""
+    if rule.topology_key == _HOSTNAME:
+        return _counted(rule, pod, snapshot)
+    return _counted(rule, pod, snapshot, _taking_part(rule, pod.shape, snapshot.columns))
 
 
 def _taking_part(rule: Spread, shape: Shape, columns: Columns) -> Mask:
-    """Nodes that have the keys and that the policies include."""
-    keys = {each.topology_key for each in shape.spread if each.hard} | {rule.topology_key}
+    """Nodes that have the keys of all hard constraints, or all soft ones, and are included."""
+    keys = {each.topology_key for each in shape.spread if each.hard == rule.hard}
     ok = columns.present.copy()
     for key in keys:
         ok &= columns.labels(key).of_row > 0

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.policies import Policies
-from rte.scheduler.framework.profile import Profile
+from rte.scheduler.framework.profile import Profile, Scoring
 from rte.scheduler.plugins import declared
 from rte.scheduler.plugins.device_share import DeviceShare
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 from rte.scheduler.plugins.groups.books import Books
 from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, ProcessingGroups
+from rte.scheduler.plugins.image_locality import ImageLocality
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
 from rte.scheduler.plugins.node_affinity import NodeAffinity
@@ -24,17 +25,35 @@ from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from rte.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from rte.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from rte.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from rte.scheduler.plugins.scoring_strategy import ScoringStrategy
 from rte.scheduler.plugins.shared_pool import SharedPool
 from rte.scheduler.plugins.taint_toleration import TaintToleration
 from rte.scheduler.plugins.volume_binding import VolumeBinding
 from rte.scheduler.plugins.volume_restrictions import VolumeRestrictions
+from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rte.k8s.selectors import NodeTerm
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.plugin import Plugin
     from rte.scheduler.framework.storage import Storage
-    from rte.scheduler.plugins.zone_room import ZoneRoom
+
+#: Preferences that a profile can weigh.
+WEIGHED = tuple(
+    each.name
+    for each in (
+        DynamicResources,
+        ImageLocality,
+        InterPodAffinity,
+        NodeAffinity,
+        PodTopologySpread,
+        ScoringStrategy,
+        TaintToleration,
+        ZoneRoom,
+    )
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +65,12 @@ class Options:
     device_share: bool = False
     policies: Policies = field(default_factory=Policies)
     pool: NodeTerm | None = None
+    scoring: Mapping[str, Scoring] = field(default_factory=dict)
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether some profile weighs the images of nodes."""
+        return any(each.weights.get(ImageLocality.name) for each in self.scoring.values())
 
 
 def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Options) -> Profile:
@@ -64,6 +89,8 @@ def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Op
         optional.append(Koordinator())
     if options.device_share:
         optional.append(DeviceShare())
+    strategies = {name: each.strategy for name, each in options.scoring.items() if each.strategy}
+    zone_room.instead = ScoringStrategy(strategies)
     books = Books(options.policies)
     return Profile(
         [
@@ -87,11 +114,14 @@ def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Op
             DynamicResources(devices),
             GangScheduling(),
             zone_room,
+            zone_room.instead,
+            ImageLocality(),
             declared.PrioritySort(),
             declared.SchedulingGates(),
             declared.DefaultBinder(),
             declared.DefaultPreemption(),
             declared.Reservation(),
             declared.KubeletOnly(),
-        ]
+        ],
+        options.scoring,
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from rte.k8s.tolerations import HARD_EFFECTS, tolerates
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, RowScore, scaled
+from rte.scheduler.framework.plugin import NodeFilter, RowScore, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ class TaintToleration(NodeFilter, RowScore):
     ) -> NDArray[np.float64] | None:
         """The fewer PreferNoSchedule taints that the pod does not tolerate, the better."""
         counts = snapshot.columns.disliked(pod.shape.tolerations)
-        return None if counts is None else scaled(counts[rows].astype(np.float64), reverse=True)
+        return None if counts is None else shares(counts[rows].astype(np.float64), reverse=True)
 
 
 def why(key: str) -> str:

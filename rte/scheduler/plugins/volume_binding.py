@@ -2,13 +2,14 @@
 
 Claims that are bound already by their volumes' node affinity and zone labels; classes with
 ``WaitForFirstConsumer`` by existing volumes, or by provisioning: the class's ``allowedTopologies``
-and, for drivers that publish it, the storage capacity (CSIStorageCapacity).
+and, for drivers that publish it, the storage capacity (CSIStorageCapacity). A claim that names its
+volume and is not bound yet is the volume controller's to bind (binder.go, GetPodVolumeClaims).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Filter, PreFilter, Reserve
@@ -16,8 +17,9 @@ from rte.scheduler.framework.writes import NOTHING, Reserved
 from rte.scheduler.plugins import volume_writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.plugin import Snapshot
@@ -37,15 +39,10 @@ class Binding:
 
     def writes(self) -> Iterator[Write]:
         """What has to stand before the pod may be bound."""
-        if self.volume is not None and not self.volume.claim:
+        if self.volume is not None and self.volume.claim_uid != self.claim.uid:
             yield volume_writes.TakenVolume(claim=self.claim, volume=self.volume)
         node = self.node if self.volume is None else ""
         yield volume_writes.BoundClaim(claim=self.claim, node=node)
-
-
-class _Wanted(NamedTuple):
-    claims: list[Claim]
-    storage: Storage
 
 
 class VolumeBinding(PreFilter, Filter, Reserve):
@@ -57,28 +54,57 @@ class VolumeBinding(PreFilter, Filter, Reserve):
         "bound claims, WaitForFirstConsumer (existing volumes, allowedTopologies, "
         "CSIStorageCapacity), generic ephemeral volumes that belong to the pod"
     )
-    helped_by = Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.STORAGE | Kind.POD_GONE
+    helped_by = (
+        Kind.NODE_ADDED
+        | Kind.NODE_LABELS
+        | Kind.CLAIM
+        | Kind.VOLUME
+        | Kind.STORAGE_CLASS
+        | Kind.CSI_NODE
+        | Kind.UNDONE
+    )
+    named = Kind.CLAIM | Kind.VOLUME
+    by_pods = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+
+    def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
+        """A node, a free volume, or a class, for a claim that is not bound yet."""
+        if event.kind & (Kind.NODE_ADDED | Kind.NODE_LABELS | Kind.CSI_NODE):
+            return bool(pod.shape.claims)
+        storage = snapshot.storage
+        known = (storage.claims.get(f"{pod.namespace}/{name}") for name, _ in pod.shape.claims)
+        claims = [claim for claim in known if claim is not None]
+        if event.kind & Kind.VOLUME:
+            volume = storage.volumes.get(event.name)
+            return volume is not None and any(
+                claim.volume == volume.name
+                if claim.volume
+                else claim.class_name in (None, volume.class_name)
+                for claim in claims
+            )
+        if event.pod is not None and not event.pod.shape.claims:
+            return False
+        return not all(claim.bound for claim in claims)
+
+    def spreads(self, event: ClusterEvent) -> bool:
+        """What a volume or a class has to offer may be for several nodes."""
+        return bool(event.kind & (Kind.STORAGE | Kind.UNDONE) & ~Kind.CSI_NODE)
 
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
         """Claims that are missing, going, lost, somebody else's, or for a controller to bind."""
         return problem(pod, snapshot.storage)
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Wanted | None:
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _PodClaims | None:
         """The claims of the pod."""
-        if not pod.shape.claims:
-            return None
-        storage = snapshot.storage
-        keys = [f"{pod.namespace}/{name}" for name, _ in pod.shape.claims]
-        return _Wanted([storage.claims[key] for key in keys if key in storage.claims], storage)
+        return _PodClaims(pod, snapshot.storage) if pod.shape.claims else None
 
-    def filter(self, prepared: _Wanted, pod: PodView, node: NodeEntry) -> str:
+    def filter(self, prepared: _PodClaims, pod: PodView, node: NodeEntry) -> str:
         """Refuse nodes that a volume cannot reach."""
         if len(prepared.claims) != len(pod.shape.claims):
             return problem(pod, prepared.storage)
-        found = on_node(prepared.claims, node.info, prepared.storage) if node.info else ""
+        found = prepared.on_node(node.info) if node.info else ""
         return found if isinstance(found, str) else ""
 
     def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
@@ -87,13 +113,12 @@ class VolumeBinding(PreFilter, Filter, Reserve):
             return NOTHING
         if node.info is None or problem(pod, self._storage):
             return None
-        claims = [self._storage.claims[f"{pod.namespace}/{name}"] for name, _ in pod.shape.claims]
-        found = on_node(claims, node.info, self._storage)
+        found = _PodClaims(pod, self._storage).on_node(node.info)
         if isinstance(found, str):
             return None
         for item in found:
             if item.volume is not None:
-                self._storage.promised[item.volume.name] = item.claim.key
+                self._storage.promised[item.volume.name] = item.claim.uid
         return Reserved([write for item in found for write in item.writes()], promise=found)
 
     def unreserve(self, reserved: Reserved) -> None:
@@ -117,63 +142,90 @@ def problem(pod: PodView, storage: Storage) -> str:
             return f'persistentvolumeclaim "{name}" is being deleted'
         if claim.lost:
             return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
-        if claim.volume:
-            if claim.volume not in storage.volumes:
-                return f'persistentvolume "{claim.volume}" not found'
-            continue
-        kind = storage.class_of(claim)
-        if kind is None or not kind.waits:
+        if claim.volume and claim.volume not in storage.volumes:
+            return f'persistentvolume "{claim.volume}" not found'
+        kind = storage.classes.get(claim.class_name)
+        if not claim.bound and (claim.volume or kind is None or not kind.waits):
             return "pod has unbound immediate PersistentVolumeClaims"
     return ""
 
 
-def on_node(claims: Sequence[Claim], node: NodeInfo, storage: Storage) -> str | list[Binding]:
-    """What to bind for these claims on this node, or why they cannot be had there."""
-    bindings: list[Binding] = []
-    used: set[str] = set()
-    for claim in claims:
-        if claim.volume:
-            volume = storage.volumes.get(claim.volume)
-            if volume is None or not volume.reachable(node):
-                return "node(s) had volume node affinity conflict"
+class _PodClaims:
+    """The claims of a pod; which free volumes they could take is found out once.
+
+    Args:
+        pod: whose claims; those that exist count.
+        storage: what is known.
+    """
+
+    def __init__(self, pod: PodView, storage: Storage) -> None:
+        self.storage = storage
+        keys = [(f"{pod.namespace}/{name}", ephemeral) for name, ephemeral in pod.shape.claims]
+        self.claims = [storage.claims[key] for key, _ in keys if key in storage.claims]
+        #: VolumeZone does not look at what was made for the pod.
+        self._made = {key for key, ephemeral in keys if ephemeral}
+        self._own: dict[str, list[Volume]] = {}
+        self._fitting: dict[tuple[str, tuple[str, str]], list[Volume]] = {}
+
+    def on_node(self, node: NodeInfo) -> str | list[Binding]:
+        """What to bind on this node, or why the claims cannot be had there (FindPodVolumes)."""
+        csi_node = self.storage.csi_nodes.get(node.name)
+        waiting = [claim for claim in self.claims if not claim.bound]
+        for claim in self.claims:
+            volume = self.storage.volumes.get(claim.volume)
             if not claim.bound:
-                bindings.append(Binding(claim=claim, node=node.name, volume=volume))
-            continue
-        if claim.selected_node and claim.selected_node != node.name:
+                continue
+            if volume is None or not volume.reachable(node, csi_node):
+                return "node(s) had volume node affinity conflict"
+            if claim.key not in self._made and not volume.in_zone(node):
+                return "node(s) had no available volume zone"
+        if any(claim.selected_node not in (None, node.name) for claim in waiting):
             return "node(s) other than the one a volume is being provisioned for"
-        volume = _match(claim, node, used, storage)
-        if volume is not None:
-            used.add(volume.name)
+        bindings: list[Binding] = []
+        used: set[str] = set()
+        for claim in sorted(waiting, key=lambda claim: claim.size):
+            # Where a node was chosen a volume is made for it.
+            volume = self._match(claim, node, used) if claim.selected_node is None else None
+            if volume is not None:
+                used.add(volume.name)
+            elif why := _provisionable(claim, node, self.storage):
+                return why
             bindings.append(Binding(claim=claim, node=node.name, volume=volume))
-            continue
-        why = _provisionable(claim, node, storage)
-        if why:
-            return why
-        bindings.append(Binding(claim=claim, node=node.name))
-    return bindings
+        return bindings
 
+    def _match(self, claim: Claim, node: NodeInfo, used: set[str]) -> Volume | None:
+        """The claim's own volume, or the smallest free one that suits it (FindMatchingVolume)."""
+        own = self._own.get(claim.key)
+        if own is None:
+            own = [volume for volume in self.storage.meant_for(claim) if volume.suits(claim)]
+            self._own[claim.key] = own
+        mine = next((volume for volume in own if volume.name not in used), None)
+        if mine is not None:
+            return mine if mine.reachable(node) else None
+        found = (
+            next((v for v in volumes if v.name not in used and v.reachable(node)), None)
+            for volumes in self._free(claim, node)
+        )
+        return min(filter(None, found), key=lambda v: (v.size, v.name), default=None)
 
-def _match(claim: Claim, node: NodeInfo, used: set[str], storage: Storage) -> Volume | None:
-    """The smallest free volume that suits the claim on this node."""
-    fitting = [
-        volume
-        for volume in storage.volumes.values()
-        if volume.name not in used
-        and storage.promised.get(volume.name, claim.key) == claim.key
-        and (volume.claim == claim.key or (not volume.claim and volume.available))
-        and volume.class_name == (claim.class_name or "")
-        and volume.volume_mode == claim.volume_mode
-        and volume.modes >= claim.modes
-        and volume.size >= claim.size
-        and (claim.selector is None or claim.selector.matches(volume.labels))
-        and volume.reachable(node)
-    ]
-    return min(fitting, key=lambda v: (not v.claim, v.size, v.name), default=None)
+    def _free(self, claim: Claim, node: NodeInfo) -> Iterator[list[Volume]]:
+        """Volumes that the claim could take, by where they are, the smallest first."""
+        for place, volumes in self.storage.free(claim.class_name).near(node):
+            fitting = self._fitting.get((claim.key, place))
+            if fitting is None:
+                fitting = [
+                    volume
+                    for volume in volumes.values()
+                    if volume.name not in self.storage.promised and volume.is_free_for(claim)
+                ]
+                fitting.sort(key=lambda volume: (volume.size, volume.name))
+                self._fitting[claim.key, place] = fitting
+            yield fitting
 
 
 def _provisionable(claim: Claim, node: NodeInfo, storage: Storage) -> str:
     """Why no volume can be made for the claim on this node, empty when one can."""
-    kind = storage.class_of(claim)
+    kind = storage.classes.get(claim.class_name)
     if kind is None or kind.provisioner in ("", _NO_PROVISIONER):
         return "node(s) didn't find available persistent volumes to bind"
     if not kind.allows(node):

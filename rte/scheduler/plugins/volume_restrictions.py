@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowFilter, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rte.k8s.wire import Disk, Volume
+    from rte.scheduler.framework.columns import Columns, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.plugin import Change, Snapshot
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
@@ -35,7 +36,8 @@ class VolumeRestrictions(RowFilter, NodeFilter):
         }
     )
     says = "ReadWriteOncePod; disks that pods of a node share only when all read"
-    helped_by = Kind.NODE_ADDED | Kind.STORAGE | Kind.POD_GONE
+    helped_by = Kind.NODE_ADDED | Kind.CLAIM | Kind.POD_GONE
+    named = Kind.CLAIM
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Only the end of a pod that uses one of these volumes."""
@@ -45,48 +47,61 @@ class VolumeRestrictions(RowFilter, NodeFilter):
         shared = gone.namespace == pod.namespace and set(pod.shape.claims) & set(gone.shape.claims)
         return bool(shared) or _conflict(pod.shape, gone.shape)
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> Sequence[Refusal] | None:
-        """All nodes, while placed pods use a ReadWriteOncePod claim of the pod.
-
-        Where all of these run they may be evicted; elsewhere nothing helps.
-        """
-        claims = snapshot.storage.claims
-        alone = {
-            name
-            for name, _ in pod.shape.claims
-            if (claim := claims.get(f"{pod.namespace}/{name}")) is not None
-            and "ReadWriteOncePod" in claim.modes
-        }
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _ClaimUsers | None:
+        """Who uses the ReadWriteOncePod claims of the pod."""
+        known = snapshot.storage.claims
+        keys = {f"{pod.namespace}/{name}" for name, _ in pod.shape.claims}
+        alone = {k for k in keys if k in known and "ReadWriteOncePod" in known[k].modes}
         if not alone:
             return None
-        users = {
-            other.uid: where
-            for other in snapshot.pods.values()
-            if other.shape.claims
-            and (where := other.node or snapshot.assumed.get(other.uid))
-            and other.uid != pod.uid
-            and other.namespace == pod.namespace
-            and any(name in alone for name, _ in other.shape.claims)
-        }
-        if not users:
-            return None
-        here = np.zeros_like(snapshot.columns.present)
-        names = set(users.values())
-        node = snapshot.nodes.get(names.pop()) if len(names) == 1 else None
-        if node is not None:
-            here[node.row] = True
-        number = np.full(len(here), float(len(users)))
-        why = (
-            "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod "
-            "access mode"
-        )
-        return [Refusal(~here, why), Refusal(here, why, number, lambda each: each.uid in users)]
+        users = {uid: row for key in alone for uid, row in snapshot.matches.users(key).items()}
+        users.pop(pod.uid, None)
+        return _ClaimUsers(snapshot.columns, alone, users)
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node where such a disk is in use."""
         if shape.disks and any(_conflict(shape, pod.shape) for pod in node.pods.values()):
             return replace(status, reason="node(s) had no available disk", resources=True)
         return status
+
+
+@dataclass(slots=True)
+class _ClaimUsers(Surroundings):
+    """Claims that only one pod may use, and the UID and row of those that do.
+
+    Where all of these run they may be evicted; elsewhere nothing helps.
+    """
+
+    columns: Columns
+    claims: set[str]
+    users: dict[str, int]
+    _everywhere: tuple[Refusal, ...] | None = None
+
+    def refusals(self, rows: Rows | slice) -> Iterator[Refusal]:
+        """All rows, while somebody uses such a claim."""
+        if not self.users:
+            return
+        why = (
+            "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod "
+            "access mode"
+        )
+        numbers, there = np.arange(self.columns.rows)[rows], set(self.users.values())
+        here = (numbers == there.pop()) & (not there)
+        yield Refusal(~here, why)
+        yield Refusal(here, why, resources=True)
+
+    def changed(self, changes: Sequence[Change]) -> _ClaimUsers:
+        """With pods more or fewer."""
+        users = dict(self.users)
+        for other, name, number in changes:
+            row = self.columns.row_of(name)
+            if number < 0:
+                users.pop(other.uid, None)
+            elif row is not None and not self.claims.isdisjoint(
+                f"{other.namespace}/{claim}" for claim, _ in other.shape.claims
+            ):
+                users[other.uid] = row
+        return _ClaimUsers(self.columns, self.claims, users)
 
 
 def _conflict(one: Shape, other: Shape) -> bool:

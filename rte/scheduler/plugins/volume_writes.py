@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler.framework.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
+from rte.scheduler.framework.storage import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
 from rte.scheduler.framework.writes import Impossible, Step, Target, Wait
 
 if TYPE_CHECKING:
@@ -33,20 +33,27 @@ class TakenVolume:
 
     @property
     def known(self) -> Found:
-        """It was free."""
-        return {"metadata": {"resourceVersion": self.volume.version}}
+        """It was free, or named the claim without its UID."""
+        reference = {"namespace": self.claim.namespace, "name": self.claim.name}
+        return {
+            "metadata": {"resourceVersion": self.volume.version},
+            "spec": {"claimRef": reference} if self.volume.claim else {},
+        }
 
     def next(self, found: Found) -> Step | Impossible | None:
         """Name the claim, unless another one is named."""
         if found is None:
             return Impossible(f'persistentvolume "{self.volume.name}" is gone')
-        named = (found.get("spec") or {}).get("claimRef")
-        if named:
-            ours = (named.get("namespace"), named.get("name")) == (
-                self.claim.namespace,
-                self.claim.name,
-            )
-            return None if ours else Impossible(f'persistentvolume "{self.volume.name}" is taken')
+        named = (found.get("spec") or {}).get("claimRef") or {}
+        ours = (named.get("namespace"), named.get("name")) == (
+            self.claim.namespace,
+            self.claim.name,
+        )
+        uid = named.get("uid") or ""
+        if named and not (ours and uid in ("", self.claim.uid)):
+            return Impossible(f'persistentvolume "{self.volume.name}" is taken')
+        if uid:
+            return None
         reference = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
@@ -54,8 +61,11 @@ class TakenVolume:
             "name": self.claim.name,
             "uid": self.claim.uid,
         }
-        metadata = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
-        return Step("patch", {"metadata": metadata, "spec": {"claimRef": reference}})
+        patch: dict[str, Any] = {"spec": {"claimRef": reference}}
+        if not named:
+            # Whoever named the claim before keeps the volume to it, for its next claim as well.
+            patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
+        return Step("patch", patch)
 
     def undo(self, found: Found) -> None:  # noqa: ARG002
         """Stays as it is."""
@@ -92,9 +102,10 @@ class BoundClaim:
         name = self.claim.name
         if metadata.get("uid") != self.claim.uid or metadata.get("deletionTimestamp"):
             return Impossible(f'persistentvolumeclaim "{name}" is gone')
-        if ((found or {}).get("status") or {}).get("phase") == "Bound":
+        annotations = metadata.get("annotations") or {}
+        if ((found or {}).get("spec") or {}).get("volumeName") and BIND_COMPLETED in annotations:
             return None
-        chosen = (metadata.get("annotations") or {}).get(SELECTED_NODE)
+        chosen = annotations.get(SELECTED_NODE)
         if self.node and chosen != self.node:
             if metadata.get("resourceVersion") != self.claim.version:
                 return Impossible(f'no volume for persistentvolumeclaim "{name}" on {self.node}')

@@ -33,13 +33,18 @@ _SHAPES_IN_MIND = 12
 
 
 class ZoneRoom(Score):
-    """Keeps what was asked for lately."""
+    """Keeps what was asked for lately.
+
+    Attributes:
+        instead: what takes its place where it is concerned.
+    """
 
     name = "ZoneRoom"
     says = "room that is left in the zones for the pods to come"
     weight = 1.0
 
     def __init__(self) -> None:
+        self.instead: Score | None = None
         self._lately: Counter[bytes] = Counter()
         self._samples: dict[bytes, Shape] = {}
         self._in_mind: tuple[bytes, ...] = ()
@@ -67,9 +72,9 @@ class ZoneRoom(Score):
             self._rooms = scores.Rooms([pods[key] for key in self._in_mind])
         self._weights = np.array([weights[key] for key in self._in_mind], dtype=np.float64)
 
-    def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
+    def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:
         """Every pod takes room."""
-        return True
+        return self.instead is None or not self.instead.is_concerned(pod, snapshot)
 
     def score(
         self,
@@ -147,6 +152,6 @@ def balance(shape: Shape, node: NodeEntry) -> float:
     for name in ("cpu", "memory"):
         total = node.info.allocatable.get(name, 0)
         if total > 0:
-            left = total - node.used[name] - shape.totals.get(name, 0)
+            left = total - node.scored[name] - shape.scored.get(name, 0)
             parts.append(100.0 * max(0, left) / total)
     return sum(parts) / len(parts) if parts else 0.0

@@ -4,6 +4,11 @@ The queue holds *groups*: all waiting pods of one shape, priority and label set.
 fate, so only the first of a group is tried; when it cannot be placed the group sleeps until an
 event that can help it, and then only changed nodes are looked at, if the event speaks of one alone.
 Nothing polls, so nothing spins.
+
+Everybody gets a turn. Of groups of one priority, those that were refused and those that were not
+take turns, so nobody who comes now is behind all who cannot go. A refused group backs off, as in
+kube-scheduler: an event that may have changed any node's answer gives it a turn after 1 to 10 s, or
+when nobody else wants one. An event that is known to help it gives it a turn at once.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from rte.scheduler.framework.events import Help
 from rte.scheduler.queue.group import Group
 from rte.scheduler.queue.sleepers import Sleepers
 from rte.scheduler.queue.waiting import Waiting
@@ -23,15 +29,16 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.room import Room
     from rte.scheduler.queue.group import Order
 
-    #: Whether the event can help the group; None: any node may have changed its answer.
-    Helps = Callable[[ClusterEvent, Group], bool | None]
+    #: What the event can do for the group.
+    Helps = Callable[[ClusterEvent, Group], Help]
     #: All of them hold a pod refused by these plugins that is helped; None: that is open.
     RoomsOf = Callable[[ClusterEvent, frozenset[str]], Sequence[Room] | None]
 
     _Heap = list[tuple[Order, int, Group]]
 
-#: Waiting time after a failed bind (not after "does not fit": that waits for an event).
-FIRST_BACKOFF_S = 0.1
+#: Waiting time after a failed bind, and after a refusal (kube-scheduler's
+#: ``podInitialBackoffSeconds`` and ``podMaxBackoffSeconds``).
+FIRST_BACKOFF_S, FIRST_REST_S = 0.1, 1.0
 MOST_BACKOFF_S = 10.0
 
 
@@ -49,8 +56,14 @@ class Queue:
         self._takes_long = takes_long
         self.records: dict[str, Waiting] = {}
         self._groups: dict[bytes, Group] = {}
-        #: Those of which decisions are quick, and those of which they take long.
-        self._active: tuple[_Heap, _Heap] = [], []
+        #: By whether they were refused before, and whether decisions about them take long.
+        self._active: dict[tuple[bool, bool], _Heap] = {
+            (refused, long): [] for refused in (False, True) for long in (False, True)
+        }
+        #: Those that were woken while they back off, by the end of that.
+        self._resting: dict[bool, list[tuple[float, int, Group]]] = {False: [], True: []}
+        #: Whether a group that was refused before has the next turn among equals.
+        self._turn_of_refused = True
         self._asleep: dict[tuple[Kind, frozenset[str]], Sleepers] = {}
         #: Groups that will look only at the nodes that have changed since they fell asleep.
         self._half_awake: dict[tuple[Kind, frozenset[str]], dict[bytes, Group]] = {}
@@ -118,6 +131,28 @@ class Queue:
             self._activate(group)
         return record
 
+    def regroup(self, uid: str, key: bytes) -> None:
+        """The pod shares the fate of others than before; what is known of its own stays known."""
+        before, record = self.group_of(uid), self.records[uid]
+        if before is None:
+            record.key = key
+            return
+        if before.key == key:
+            return
+        slept, joined = before.sleeping, self._groups.get(key)
+        self.push(record.pod, key)
+        group = self._groups[key]
+        if not slept or (joined is not None and not joined.sleeping):
+            if group.sleeping:
+                self._rouse(group, afresh=True)
+            self._wide_awake(group)
+            _forget_refusals(group)
+            return
+        if joined is not None:
+            self._out_of_sleep(group)
+        group.unite(before)
+        self._fall_asleep(group)
+
     def decided(self, uid: str) -> None:
         """The pod has a place: it keeps its record until the bind is known to have come true."""
         record = self.records.get(uid)
@@ -144,32 +179,97 @@ class Queue:
         elif not group.sleeping:
             self._activate(group)
 
-    def pop(self, *, quick: bool = False) -> Group | None:
-        """The active group whose head is first in order; it stays in the queue.
+    def pop(self, now: float = 0.0, *, quick: bool = False) -> Group | None:
+        """The group whose turn it is; it stays in the queue.
 
         ``quick``: of those of which decisions do not take long.
         """
-        heaps = [heap for heap in self._active[: 1 if quick else 2] if self._is_active(heap)]
+        heap = self._next(now, quick=quick)
+        if heap is not None:
+            _, _, group = heapq.heappop(heap)
+            self._turn_of_refused = not group.was_refused
+            return group
+        heaps = [heap for heap in self._waking(quick=quick) if heap]
         first = min(heaps, key=lambda heap: heap[0][:2], default=None)
-        return heapq.heappop(first)[2] if first is not None else None
+        if first is None:
+            return None
+        _, _, group = heapq.heappop(first)
+        group.resting = False
+        return group
+
+    def first(self, now: float, *, quick: bool = False) -> Order | None:
+        """The place of the group whose turn it is; None: only such as back off want one."""
+        heap = self._next(now, quick=quick)
+        return heap[0][0] if heap is not None else None
 
     def is_idle(self, *, quick: bool = False) -> bool:
         """Whether nobody is active; ``quick``: see :meth:`pop`."""
-        return not any(map(self._is_active, self._active[: 1 if quick else 2]))
+        return not any(self._lanes(quick=quick)) and not any(self._waking(quick=quick))
 
-    def _is_active(self, heap: _Heap) -> bool:
-        """Whether anybody is; who is not any more, or not in this place, is dropped."""
+    def _next(self, now: float, *, quick: bool) -> _Heap | None:
+        """Where the group is that does not back off and whose turn it is."""
+        for heap in self._waking(quick=quick):
+            while heap and heap[0][0] <= now:
+                _, _, group = heapq.heappop(heap)
+                group.resting = False
+                self._activate(group)
+                self._drop_stale(heap)
+        return min(
+            filter(None, self._lanes(quick=quick)),
+            key=lambda heap: (
+                heap[0][0][0],
+                heap[0][2].was_refused is not self._turn_of_refused,
+                heap[0][:2],
+            ),
+            default=None,
+        )
+
+    def _lanes(self, *, quick: bool) -> Iterator[_Heap]:
+        """Those who do not back off, each in order."""
+        for (refused, long), heap in self._active.items():
+            if long and quick:
+                continue
+            while heap:
+                order, _, group = heap[0]
+                if (
+                    self._is_awake(group)
+                    and not group.resting
+                    and group.order() == order
+                    and refused is group.was_refused
+                ):
+                    break
+                # It is not active any more, or not in this place.
+                heapq.heappop(heap)
+            yield heap
+
+    def _waking(self, *, quick: bool) -> list[list[tuple[float, int, Group]]]:
+        """Those who were woken while they back off."""
+        heaps = [heap for long, heap in self._resting.items() if not (long and quick)]
+        for heap in heaps:
+            self._drop_stale(heap)
+        return heaps
+
+    def _drop_stale(self, heap: list[tuple[float, int, Group]]) -> None:
         while heap:
-            order, _, group = heap[0]
-            current = self._groups.get(group.key) is group
-            if current and not group.sleeping and group.head() and group.order() == order:
-                return True
+            until, _, group = heap[0]
+            if self._is_awake(group) and group.resting and group.rests_until == until:
+                return
             heapq.heappop(heap)
-        return False
+
+    def _is_awake(self, group: Group) -> bool:
+        current = self._groups.get(group.key) is group
+        return current and not group.sleeping and group.head() is not None
 
     def again(self, group: Group) -> None:
-        """Keep the group active: its next pod has a turn."""
+        """Keep the group active: its turn is not over."""
         if group.head() and not group.sleeping:
+            self._turn_of_refused = group.was_refused
+            self._activate(group)
+
+    def placed(self, group: Group) -> None:
+        """One of its pods was given a place, and the next one wants a turn."""
+        group.refusals = 0
+        if group.head():
             self._activate(group)
 
     def sleep(
@@ -178,6 +278,7 @@ class Queue:
         refused_by: frozenset[str],
         kinds: Kind,
         waits_on: frozenset[str] = frozenset(),
+        now: float = 0.0,
     ) -> None:
         """No node takes the group's pods as things are.
 
@@ -186,48 +287,69 @@ class Queue:
             refused_by: names of the plugins that refused it, this time or before.
             kinds: of events that can end that.
             waits_on: nodes where only what passes by itself stands in the way.
+            now: seconds of the machine's clock.
         """
         if self._groups.get(group.key) is not group:
             return  # its pods are gone
         self._wide_awake(group)
-        group.sleeping, group.refused_by, group.kinds = True, refused_by, kinds
-        group.waits_on = waits_on
-        alike = self._asleep.get((kinds, refused_by))
+        group.refused_by, group.kinds, group.waits_on = refused_by, kinds, waits_on
+        group.rests_until = now + _backoff(FIRST_REST_S, group.refusals)
+        group.refusals, group.was_refused = group.refusals + 1, True
+        self._fall_asleep(group)
+
+    def _fall_asleep(self, group: Group) -> None:
+        group.sleeping, group.resting = True, False
+        group.names = group.first().claim_paths
+        why = group.kinds, group.refused_by
+        alike = self._asleep.get(why)
         if alike is None:
-            alike = self._asleep[kinds, refused_by] = Sleepers(refused_by, kinds)
+            alike = self._asleep[why] = Sleepers(group.refused_by, group.kinds)
         alike.add(group)
 
     def wake(
-        self, events: Sequence[ClusterEvent], helps: Helps, rooms: RoomsOf, sequence: int
+        self,
+        events: Sequence[ClusterEvent],
+        helps: Helps,
+        rooms: RoomsOf,
+        sequence: int,
+        now: float = 0.0,
     ) -> None:
         """Wake the groups that can be helped.
 
         Args:
             events: what has happened.
-            helps: whether one of them can help a group.
+            helps: what one of them can do for a group.
             rooms: which groups that has to be asked of.
             sequence: of the cluster after the events.
+            now: seconds of the machine's clock.
         """
         self._widen(events, helps, rooms)
         for alike in list(self._asleep.values()):
             afresh: dict[bytes, Group] = {}
             helped: dict[bytes, Group] = {}
+            backs_off: set[bytes] = set()
             kinds = alike.kinds.value
             for event in events:
                 if not event.kind.value & kinds:
                     continue
-                for group in alike.worth_asking(rooms(event, alike.refused_by), event.node):
-                    if group.key in afresh:
+                for group in alike.worth_asking(rooms(event, alike.refused_by), event):
+                    if group.key in afresh and group.key not in backs_off:
                         continue
-                    said = helps(event, group)
-                    if said is None or (said and not event.node):
-                        afresh[group.key] = group
-                    elif said:
-                        group.helped.add(event.node)
-                        helped[group.key] = group
+                    match helps(event, group):
+                        case Help.NODE if event.node:
+                            group.helped.add(event.node)
+                            helped[group.key] = group
+                        case Help.NAMED:
+                            afresh[group.key] = group
+                            backs_off.discard(group.key)
+                        case Help.NODE | Help.ANY if group.key not in afresh:
+                            afresh[group.key] = group
+                            backs_off.add(group.key)
             for key, group in {**helped, **afresh}.items():
                 if group.seen >= 0:
                     group.seen = sequence
+                backs_off -= helped.keys()
+                group.resting = key in backs_off and now < group.rests_until
                 self._rouse(group, afresh=key in afresh)
 
     def _widen(self, events: Sequence[ClusterEvent], helps: Helps, rooms: RoomsOf) -> None:
@@ -237,25 +359,31 @@ class Queue:
                 if not event.kind.value & kinds.value or rooms(event, refused_by) is not None:
                     continue
                 for group in list(alike.values()):
-                    said = helps(event, group)
-                    if said and event.node:
-                        group.helped.add(event.node)
-                    elif said is not False:
-                        self._wide_awake(group)
-                        _forget_refusals(group)
+                    match helps(event, group):
+                        case Help.NONE:
+                            pass
+                        case Help.NODE if event.node:
+                            group.helped.add(event.node)
+                        case _:
+                            self._wide_awake(group)
+                            _forget_refusals(group)
 
     def rouse(self, uid: str) -> None:
         """Look at the pod's group again, over all nodes."""
         group = self.group_of(uid)
         if group is not None:
+            rested, group.resting = group.resting, False
             if group.sleeping:
                 self._rouse(group, afresh=True)
+            elif rested:
+                self._activate(group)
             group.seen = -1
 
     def rouse_all(self) -> None:
         """Look at everything again (another replica may have decided meanwhile)."""
         for group in list(self._groups.values()):
             if group.sleeping:
+                group.refusals, group.was_refused = 0, False
                 self._rouse(group, afresh=True)
 
     def _rouse(self, group: Group, *, afresh: bool) -> None:
@@ -283,9 +411,8 @@ class Queue:
         """A bind has failed: the pod waits for some time; the moment of its return is returned."""
         record = self.push(pod, key, now)
         self._leave(record)
-        wait = FIRST_BACKOFF_S * float(1 << min(record.failures, 16))
+        record.due = now + _backoff(FIRST_BACKOFF_S, record.failures)
         record.failures += 1
-        record.due = now + min(MOST_BACKOFF_S, wait)
         heapq.heappush(self._backoff, (record.due, pod.uid))
         return record.due
 
@@ -307,10 +434,20 @@ class Queue:
         return None
 
     def _activate(self, group: Group) -> None:
-        if group.head() is not None:
-            self._counter += 1
-            heap = self._active[self._takes_long(group.key)]
+        if group.head() is None:
+            return
+        self._counter += 1
+        long = self._takes_long(group.key)
+        if group.resting:
+            heapq.heappush(self._resting[long], (group.rests_until, self._counter, group))
+        else:
+            heap = self._active[group.was_refused, long]
             heapq.heappush(heap, (group.order(), self._counter, group))
+
+
+def _backoff(first_s: float, before: int) -> float:
+    """Seconds, doubled each time."""
+    return min(MOST_BACKOFF_S, first_s * float(1 << min(before, 16)))
 
 
 def _forget_refusals(group: Group) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from rte.scheduler.framework.room import NO_ROOM, Needs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rte.scheduler.framework.events import Kind
+    from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.room import Room
     from rte.scheduler.queue.group import Group
 
@@ -42,9 +42,11 @@ class Sleepers:
         # One line for each part of them.
         self._needs = np.full((len(Needs._fields), 8), _NEVER, dtype=np.int64)
         self._waiting_on: dict[str, dict[bytes, Group]] = {}
+        self._naming: dict[str, dict[bytes, Group]] = {}
 
     def add(self, group: Group) -> None:
         """The group, which has pods, sleeps."""
+        needs = np.array(group.first().shape.needs, dtype=np.int64)  # what may raise comes first
         slot = self._free.pop() if self._free else len(self._by_slot)
         if slot == len(self._by_slot):
             self._by_slot.append(None)
@@ -52,9 +54,9 @@ class Sleepers:
                 self._needs = np.pad(self._needs, ((0, 0), (0, slot)), constant_values=_NEVER)
         self.groups[group.key], self._slots[group.key] = group, slot
         self._by_slot[slot] = group
-        self._needs[:, slot] = group.first().shape.needs
-        for node in group.waits_on:
-            self._waiting_on.setdefault(node, {})[group.key] = group
+        self._needs[:, slot] = needs
+        for index, name in self._entries(group):
+            index.setdefault(name, {})[group.key] = group
 
     def discard(self, group: Group) -> None:
         """The group does not sleep any more."""
@@ -64,20 +66,31 @@ class Sleepers:
         self._by_slot[slot] = None
         self._free.append(slot)
         self._needs[:, slot] = _NEVER
-        for node in group.waits_on:
-            del self._waiting_on[node][group.key]
-            if not self._waiting_on[node]:
-                del self._waiting_on[node]
+        for index, name in self._entries(group):
+            del index[name][group.key]
+            if not index[name]:
+                del index[name]
 
-    def worth_asking(self, rooms: Sequence[Room] | None, node: str) -> list[Group]:
-        """Groups that all of these hold, and those that wait for something on the node.
+    def _entries(self, group: Group) -> Iterator[tuple[dict[str, dict[bytes, Group]], str]]:
+        """Where it is found by a node that it waits on, and by a claim that it names."""
+        for node in group.waits_on:
+            yield self._waiting_on, node
+        for claim in group.names:
+            yield self._naming, claim
+
+    def worth_asking(self, rooms: Sequence[Room] | None, event: ClusterEvent) -> list[Group]:
+        """Groups that all of these hold, that wait for something on the node of the event, or that
+        name what it is about.
 
         ``rooms``: None where room says nothing: all of them.
         """
         if rooms is None:
             return list(self.groups.values())
+        meant = dict(self._waiting_on.get(event.node, {}))
+        for claim in event.claims:
+            meant |= self._naming.get(claim, {})
         if NO_ROOM in rooms:
-            return list(self._waiting_on.get(node, {}).values())
+            return list(meant.values())
         needs = Needs(*self._needs)
         held = np.ones(self._needs.shape[1], dtype=np.bool_)
         for room in rooms:
@@ -87,4 +100,4 @@ class Sleepers:
             for slot in np.flatnonzero(held).tolist()
             if (group := self._by_slot[slot]) is not None
         }
-        return list({**found, **self._waiting_on.get(node, {})}.values())
+        return list({**found, **meant}.values())

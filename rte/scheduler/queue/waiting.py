@@ -53,6 +53,7 @@ class Waiting:
         preempt_after: until then nobody is evicted for it.
         looked_at: when all nodes were last asked again whom it may evict.
         lapsed: when a reservation of it came to nothing; ``turns``: how often that was.
+        drained: nodes that were drained in thought for it, since all were.
         refused_since: since when a verdict stands that was not told; None: it was, or there is
             none.
         second_best_since: since when some node would take it, though not well; None: none did yet.
@@ -74,6 +75,7 @@ class Waiting:
     looked_at: float = 0.0
     lapsed: float | None = None
     turns: int = 0
+    drained: int = 0
     refused_since: float | None = None
     second_best_since: float | None = None
     told: str = ""

@@ -52,13 +52,18 @@ class SchedulerMetrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=registry,
         )
+        self.turned_away = Counter(
+            "rte_scheduler_connections_turned_away",
+            "Connections to our listeners that found too many others: one of them was closed.",
+            registry=registry,
+        )
         self.leader = Gauge(
             "leader_election_master_status", "1 while this replica binds.", ["name"],
             registry=registry,
         )  # fmt: skip
         self.binds = Counter(
             "rte_scheduler_binds",
-            "Bind requests by outcome: bound, retried, elsewhere, gone or refused.",
+            "Bind requests by outcome: bound, elsewhere, gone, refused, failed or abandoned.",
             ["outcome"],
             registry=registry,
         )
@@ -119,9 +124,21 @@ class SchedulerMetrics:
             ["state"],
             registry=registry,
         )
-        self.malformed = Counter(
-            "rte_scheduler_malformed_objects",
-            "Objects of the API that could not be read, by kind.",
+        self.malformed = Gauge(
+            "rte_malformed",
+            "Objects of others that cannot be read now, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.quarantined = Gauge(
+            "rte_quarantined",
+            "Objects and units that are put aside after an internal error, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.faults = Counter(
+            "rte_faults",
+            "Internal errors that were caught, by the kind of what caused them.",
             ["kind"],
             registry=registry,
         )

@@ -14,6 +14,7 @@ from rte.kube import retry
 from rte.kube.client import STRATEGIC_PATCH
 from rte.kube.lease import micro_time
 from rte.kube.resources import EVENTS, PODS, Resource
+from rte.scheduler.framework.objects import ObjectReference, PodView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from rte.kube.client import Client
     from rte.model.gang import GangKey
-    from rte.scheduler.framework.objects import PodView
+    from rte.telemetry.quarantine import Bulkhead
 
     #: What is said of whom: UID, or path; and which part of the status.
     _Key: TypeAlias = tuple[str, str]
@@ -64,6 +65,10 @@ REASONS = {
         "the annotation with processing groups is wrong; the note says where",
     ),
     "AllocationConflict": ("Warning", "pods hold the same CPUs or devices of processing groups"),
+    "MalformedObject": (
+        "Warning",
+        "what the pod, or the report of the node, says cannot be read; the note says where",
+    ),
     "UnpredictedAdmission": ("Warning", "the kubelet did otherwise than predicted (drift alarm)"),
     "DevicesAcrossZones": ("Warning", "its CPUs and devices do not lie in one zone"),
 }
@@ -80,6 +85,7 @@ class Reporter:
         controller: ``reportingController`` of the events.
         clock: seconds of a monotonic clock.
         first: awaited before each write: until what matters more is through.
+        bulkhead: for each write.
     """
 
     def __init__(
@@ -88,12 +94,13 @@ class Reporter:
         controller: str,
         clock: Callable[[], float],
         first: Callable[[], Awaitable[None]],
+        bulkhead: Callable[[str, str], Bulkhead],
     ) -> None:
         self._client = client
         self._controller = controller
         self._instance = socket.gethostname()
         self._clock = clock
-        self._first = first
+        self._first, self._bulkhead = first, bulkhead
         self._number = 0
         self._states: dict[_Key, _State] = {}
         self._writing: set[_Key] = set()
@@ -119,7 +126,13 @@ class Reporter:
                     self._some.clear()
                 else:
                     allowance -= 1
-                    group.create_task(work).add_done_callback(lambda _: slots.release())
+                    group.create_task(self._carry_out(work)).add_done_callback(
+                        lambda _: slots.release()
+                    )
+
+    async def _carry_out(self, work: Coroutine[None, None, None]) -> None:
+        with self._bulkhead("tasks", getattr(work, "__qualname__", "")):
+            await work
 
     def _next(self) -> Coroutine[None, None, None] | None:
         """The next write; None: nothing waits but for what is on its way."""
@@ -144,9 +157,14 @@ class Reporter:
         self.event(pod, "Warning", reason, message)
 
     def event(
-        self, pod: PodView, kind: str, reason: str, message: str, action: str = "Scheduling"
+        self,
+        pod: PodView | ObjectReference,
+        kind: str,
+        reason: str,
+        message: str,
+        action: str = "Scheduling",
     ) -> None:
-        """Post one event about a pod."""
+        """Post one event about a pod, or another object."""
         self._number += 1
         now = micro_time(datetime.now(UTC))
         body = {
@@ -158,7 +176,7 @@ class Reporter:
             },
             "regarding": {
                 "apiVersion": "v1",
-                "kind": "Pod",
+                "kind": pod.kind if isinstance(pod, ObjectReference) else "Pod",
                 "name": pod.name,
                 "namespace": pod.namespace,
                 "uid": pod.uid,
@@ -209,11 +227,13 @@ class Reporter:
         self._some.set()
 
     async def _write_state(self, key: _Key, state: _State) -> None:
-        if await self._patch(*state):
-            await asyncio.sleep(_AGAIN_S)
-            if key in self._writing:
-                self._states.setdefault(key, state)
-        self._writing.discard(key)
+        try:
+            if await self._patch(*state):
+                await asyncio.sleep(_AGAIN_S)
+                if key in self._writing:
+                    self._states.setdefault(key, state)
+        finally:
+            self._writing.discard(key)
         if self._states:
             self._some.set()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rte import errors
+from rte.reader import budget, yamltext
 from rte.scheduler.framework import objects
 
 if TYPE_CHECKING:
@@ -48,9 +47,9 @@ def read_shapes(path: Path) -> list[dict[str, Any]]:
         errors.UsageError: the file cannot be read, or holds something else.
     """
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise errors.UsageError(f"--fit-shapes {path}: {' '.join(str(error).split())}") from None
+        documents = yamltext.load_all(path.read_bytes(), "pods", budget.FILE)
+    except (OSError, errors.MalformedError) as error:
+        raise errors.UsageError(f"--fit-shapes {path}: {error}") from None
     found = [each for each in documents if each is not None]
     names = [_name(each) for each in found]
     if not all(names) or len(set(names)) < len(names):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from rte.kube.client import Client
     from rte.kube.watch import Event
+    from rte.telemetry.quarantine import Bulkhead
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ class Feeds:
         deliver: is given each event.
         agents: namespace and label selector of the agents' Leases.
         others: what is watched beside :data:`COLLECTIONS`.
+        bulkhead: for each attempt to watch a collection.
     """
 
     def __init__(
@@ -131,13 +133,17 @@ class Feeds:
         deliver: Callable[[Seen | Gone | Listed], None],
         agents: tuple[str, str],
         others: Mapping[str, Resource] = MappingProxyType({}),
+        *,
+        bulkhead: Callable[[str, str], Bulkhead],
     ) -> None:
         self._client = client
         self._deliver = deliver
-        self._agents = agents
+        self._agents, self._bulkhead = agents, bulkhead
         self._resources = {**COLLECTIONS, **others}
         self._synced = {name: asyncio.Event() for name in self._resources}
         self._pods_at = 0
+        #: Versions of reports as the watch has shown them.
+        self._reports: dict[str, int] = {}
         self._moved = asyncio.Event()
 
     async def wait_synced(self) -> None:
@@ -152,40 +158,48 @@ class Feeds:
 
     async def _follow(self, name: str) -> None:
         """Feed one collection for ever."""
+        while True:
+            with self._bulkhead("watches", name):
+                await self._follow_once(name)
+                continue
+            await asyncio.sleep(_ABSENT_RETRY_S)
+
+    async def _follow_once(self, name: str) -> None:
         namespace, labels = self._agents if name == "leases" else ("", "")
         path = self._resources[name].path(namespace=namespace)
-        while True:
-            try:
-                events = watch(
-                    self._client, path, label_selector=labels, most_wait_s=1.0, paged=True
-                )
-                found: set[str] = set()
-                async with aclosing(events):
-                    async for event in events:
-                        if event.kind == "PAGE":
-                            found = set() if event.first else found
-                            found |= await self._take_page(name, event.object["items"])
-                        elif event.kind == "LISTED":
-                            self._deliver(_listed(name, found, event.object))
-                            self._synced[name].set()
-                        else:
-                            self._deliver(_changed(name, event))
-                        if name == "pods":
-                            self._pods_moved(event.object)
-            except errors.KubeError as error:
-                # 404: no such collection (the CRD is not installed). Others: a missing right.
-                expected = error.status == 404 and name in _MAY_BE_ABSENT
-                tell = logger.debug if expected else logger.warning
-                tell("cannot watch %s, trying again: %s", name, error)
-                absent = error.status == 404 or name in _OPTIONAL
-                if absent:
-                    self._synced[name].set()
-                await asyncio.sleep(_ABSENT_RETRY_S if absent else 1.0)
+        try:
+            events = watch(
+                self._client, path, label_selector=labels, waits_s=(0.1, 1.0), paged=True
+            )
+            found: set[str] = set()
+            async with aclosing(events):
+                async for event in events:
+                    if event.kind == "PAGE":
+                        found = set() if event.first else found
+                        found |= await self._take_page(name, event.object["items"])
+                    elif event.kind == "LISTED":
+                        self._deliver(_listed(name, found, event.object))
+                        self._synced[name].set()
+                    else:
+                        self._note_version(name, event.object)
+                        self._deliver(_changed(name, event))
+                    if name == "pods":
+                        self._pods_moved(event.object)
+        except errors.KubeError as error:
+            # 404: no such collection (the CRD is not installed). Others: a missing right.
+            expected = error.status == 404 and name in _MAY_BE_ABSENT
+            tell = logger.debug if expected else logger.warning
+            tell("cannot watch %s, trying again: %s", name, error)
+            absent = error.status == 404 or name in _OPTIONAL
+            if absent:
+                self._synced[name].set()
+            await asyncio.sleep(_ABSENT_RETRY_S if absent else 1.0)
 
     async def _take_page(self, name: str, items: list[Any]) -> set[str]:
         """Take the items in, a portion at a time; the keys."""
         found = set()
         for number, item in enumerate(items):
+            self._note_version(name, item)
             self._deliver(_seen(name, item))
             found.add(key_of(name, item.get("metadata") or {}))
             items[number] = None
@@ -260,6 +274,11 @@ class Feeds:
         self._pods_at = max(self._pods_at, objects.version_of(obj.get("metadata") or {}))
         self._moved.set()
 
+    def _note_version(self, collection: str, obj: Mapping[str, Any]) -> None:
+        if collection == "reports":
+            metadata = obj.get("metadata") or {}
+            self._reports[key_of(collection, metadata)] = objects.version_of(metadata)
+
     async def resync_node(self, name: str) -> None:
         """Read one node's report and pods afresh.
 
@@ -272,7 +291,9 @@ class Feeds:
             if error.status != 404:
                 raise
         else:
-            self._deliver(Seen("reports", report))
+            # The watch may have overtaken the answer.
+            if objects.version_of(report.get("metadata") or {}) >= self._reports.get(name, 0):
+                self._deliver(Seen("reports", report))
         selector = {"fieldSelector": f"spec.nodeName={name}"}
         async for page in pages(self._client, PODS.path(), selector):
             await self._take_page("pods", page.items)

@@ -24,6 +24,7 @@ from rte.scheduler.kueue.messages import (
     Written,
 )
 from rte.scheduler.loop.messages import Seen, Tick, Turn
+from rte.scheduler.shell.questions import find_out
 from rte.telemetry.effects import Said
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ class KueueDriver:
         """Answer what was asked; meanwhile others get their turns."""
         asked, self._asked = self._asked, None
         if asked is not None:
-            found = await asyncio.to_thread(asked.question.find_out)
-            self.feed(Solved(asked.key, found))
+            self.feed(Solved(asked.key, await find_out(asyncio.to_thread, asked.question)))
 
     async def _judge(self, effect: Judge) -> None:
         namespace, _, name = effect.key.partition("/")

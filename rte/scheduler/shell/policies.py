@@ -1,29 +1,87 @@
-"""The operator's file with the rules of processing groups."""
+"""The operator's files: the rules of processing groups, and what each profile prefers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import yaml
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rte import errors
-from rte.placement.groups.document import RequestError
+from rte.placement.groups.document import Place, RequestError
 from rte.placement.groups.policies import Policies, read_policies
+from rte.reader import budget, yamltext
+from rte.scheduler.framework.profile import Scoring
+from rte.scheduler.plugins.registry import WEIGHED
+from rte.scheduler.plugins.scoring_strategy import STRATEGIES, ScoringStrategy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
+
+T = TypeVar("T")
+
+#: Beyond it a preference is no preference any more; kube-scheduler's own are 1 to 3.
+MAX_WEIGHT = 100
 
 
 def load_policies(path: Path | None) -> Policies:
-    """The rules; the defaults where no file is given.
+    """The rules of processing groups; the defaults where no file is given.
 
     Raises:
         errors.UsageError: the file cannot be read, or has a fault.
     """
-    if path is None:
-        return Policies()
+    return _load("--groups-policy", path, read_policies) if path else Policies()
+
+
+def load_scoring(path: Path | None, names: Collection[str] = ()) -> dict[str, Scoring]:
+    """``spec.schedulerName`` -> what its pods prefer; none where no file is given.
+
+    Args:
+        path: of the file.
+        names: profiles that there are; none: any.
+
+    Raises:
+        errors.UsageError: the file cannot be read, or has a fault.
+    """
+    return _load("--scores", path, lambda it: read_scoring(it, names)) if path else {}
+
+
+def read_scoring(document: Any, names: Collection[str] = ()) -> dict[str, Scoring]:
+    """Read the content of that file (None: an empty one).
+
+    Raises:
+        RequestError: the first fault found.
+    """
+    root = _Setting("", {} if document is None else document)
+    profiles = (each for key, each in root.items(("profiles",)) if key == "profiles")
+    return {name: it.scoring() for each in profiles for name, it in each.items(names)}
+
+
+class _Setting(Place):
+    """A value of the file with scores."""
+
+    def items(self, known: Collection[str]) -> Iterator[tuple[str, _Setting]]:
+        """Keys and values; ``known``: the keys that there are, none: any."""
+        if not isinstance(self.value, dict):
+            self.fail("type", "must be an object")
+        for key in self.value:
+            if known and key not in known:
+                self.at(key).fail("unknown-field", f"is not known; known are {', '.join(known)}")
+            yield key, self.at(key)
+
+    def scoring(self) -> Scoring:
+        given = dict(self.items(("scoringStrategy", "weights")))
+        weights, strategy = {}, ""
+        if "scoringStrategy" in given:
+            strategy = given["scoringStrategy"].one_of(STRATEGIES)
+        if "weights" in given:
+            for name, weight in given["weights"].items(WEIGHED):
+                if name == ScoringStrategy.name and not strategy:
+                    weight.fail("missing", "needs a scoringStrategy")
+                weights[name] = float(weight.whole(0, MAX_WEIGHT))
+        return Scoring(strategy=strategy, weights=weights)
+
+
+def _load(flag: str, path: Path, read: Callable[[Any], T]) -> T:
     try:
-        return read_policies(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, RequestError) as error:
-        why = " ".join(str(error).split())
-        raise errors.UsageError(f"--groups-policy {path}: {why}") from error
+        return read(yamltext.load(path.read_bytes(), "rules", budget.FILE))
+    except (OSError, errors.MalformedError, RequestError) as error:
+        raise errors.UsageError(f"{flag} {path}: {error}") from error

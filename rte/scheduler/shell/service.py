@@ -29,7 +29,8 @@ from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.kueue import COLLECTIONS as KUEUE
 from rte.scheduler.shell.kueue import KueueDriver
 from rte.scheduler.shell.leader import Always, Leader
-from rte.scheduler.shell.policies import load_policies
+from rte.scheduler.shell.policies import load_policies, load_scoring
+from rte.scheduler.shell.questions import find_out
 from rte.scheduler.shell.together import Together
 from rte.scheduler.shell.writer import Writer
 from rte.telemetry.cases import CaseBook
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         Telling,
     )
     from rte.scheduler.settings import SchedulerSettings
+    from rte.telemetry.quarantine import Bulkhead
 
 T = TypeVar("T")
 
@@ -75,7 +77,7 @@ _LOOK_S = 1.0
 
 #: Outcomes after which the writes of a decision are taken back. A pod that somebody else has bound
 #: may use what was written; a replica that is not active writes nothing.
-_UNDONE = frozenset({Outcome.REFUSED, Outcome.GONE})
+_UNDONE = frozenset({Outcome.REFUSED, Outcome.FAILED, Outcome.GONE})
 
 #: Between counts of the shapes that were named.
 _SHAPES_S = 10.0
@@ -85,6 +87,9 @@ _NODES_READ = 50
 
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
+
+#: Pods that cannot be listed before this replica begins are listed again after this.
+_RELIST_S = 0.2
 
 
 class Scheduler:
@@ -124,6 +129,7 @@ class Scheduler:
                 device_share=settings.device_share,
                 policies=load_policies(settings.groups_policy),
                 pool=settings.nodes,
+                scoring=load_scoring(settings.scores, settings.profiles),
             ),
             preempts=settings.preemption,
             reserve_after=settings.reserve_after,
@@ -153,13 +159,16 @@ class Scheduler:
                 **({"koordinator-devices": KOORDINATOR_DEVICES} if settings.device_share else {}),
                 **(KUEUE if settings.kueue_controller_name else {}),
             },
+            bulkhead=self._bulkhead,
         )
-        self.reporter = Reporter(client, settings.scheduler_name, clock, self._together.over)
+        self.reporter = Reporter(
+            client, settings.scheduler_name, clock, self._together.over, self._bulkhead
+        )
         self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
             self.leader = Leader(
-                client,
+                client.apart(1),
                 name=settings.lease,
                 namespace=settings.lease_namespace,
                 lease_s=settings.lease_seconds,
@@ -243,9 +252,25 @@ class Scheduler:
         return running
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Run something beside the decisions (it must not raise)."""
+        """Run something beside the decisions."""
         if self._tasks is not None:
-            self._tasks.create_task(work)
+            self._tasks.create_task(self._aside(work))
+
+    async def _aside(
+        self, work: Coroutine[None, None, None], otherwise: Event | None = None
+    ) -> None:
+        """The work, behind a bulkhead; the machine is told ``otherwise`` where it raises."""
+        with self._bulkhead("tasks", getattr(work, "__qualname__", "")) as bulkhead:
+            await work
+        if bulkhead.fault is not None and otherwise is not None:
+            self.feed(otherwise)
+
+    def _bulkhead(self, kind: str, key: str) -> Bulkhead:
+        return self.machine.quarantine.guard(kind, key, self._clock())
+
+    def _begin(self, work: Coroutine[None, None, None], otherwise: Event) -> None:
+        if self._tasks is not None:
+            self._tasks.create_task(self._aside(work, otherwise))
 
     # --- the loop ---
 
@@ -254,7 +279,8 @@ class Scheduler:
             await self._wake.wait()
             self._wake.clear()
             for follow in self.followers:
-                follow()
+                with self._bulkhead("followers", getattr(follow, "__qualname__", "")):
+                    follow()
             turn_ends = time.perf_counter() + _TURN_S
             while self.is_active() and self.machine.has_work():
                 if self._together.under_way:
@@ -275,7 +301,7 @@ class Scheduler:
 
     async def _solve(self, effect: Solve, began: float) -> None:
         """What a decision that began then has asked is found out in a thread."""
-        found = await self._in_thread(effect.question.find_out)
+        found = await find_out(self._in_thread, effect.question)
         self._step(messages.Solved(effect.number, found), began)
         self._wake.set()
 
@@ -288,7 +314,7 @@ class Scheduler:
         """A step of a decision that began then."""
         effects = self.machine.handle(event, self._clock())
         took = time.perf_counter() - began
-        if self.machine.is_in_the_middle:
+        if self.machine.went_on:
             self._began = began
         for effect in effects:
             match effect:
@@ -325,24 +351,30 @@ class Scheduler:
                     task = self._binds[effect.pod.uid] = self._start(self._bind(effect))
                     binds.append(task)
                 case messages.TakeBack():
-                    self.spawn(self._take_back(effect))
-                case messages.Evict() | messages.Move() | messages.Release():
+                    self._begin(self._take_back(effect), messages.TakenBack(effect.pod.uid))
+                case messages.Evict():
+                    failed = messages.Evicted(effect.pod.uid, (), complete=False)
+                    self._begin(self._evict(effect), failed)
+                case messages.Move():
+                    self._begin(self._evict(effect), messages.Moved(effect.uid, done=False))
+                case messages.Release():
                     self.spawn(self._evict(effect))
                 case messages.PlanMoves():
-                    self.spawn(self._plan_moves(effect))
+                    self._begin(self._plan_moves(effect), messages.Planned(effect.uid, None))
                 case messages.Read():
-                    self.spawn(self._reread(effect.node))
-                case messages.Compare():
-                    self._compare(effect)
+                    self._begin(self._reread(effect.node), messages.Reread(effect.node))
                 case messages.Solve():
                     pass  # see _step
                 case _:
-                    self._tell(effect)
+                    with self._bulkhead("effects", type(effect).__name__):
+                        self._tell(effect)
         self._together.add(binds)
         self._arm()
 
-    def _tell(self, effect: Telling) -> None:
+    def _tell(self, effect: Telling | Compare) -> None:
         match effect:
+            case messages.Compare():
+                self._compare(effect)
             case messages.Nominate():
                 self.reporter.nominate(effect.pod, effect.node)
             case messages.Unschedulable():
@@ -366,7 +398,10 @@ class Scheduler:
         return self._tasks.create_task(work)
 
     async def _bind(self, effect: Bind) -> Bound:
-        bound = await self._write_and_bind(effect)
+        # Where that raises, nobody knows what became of it: the watch tells, it is tried again.
+        bound = Bound(effect.pod.uid, Outcome.ABANDONED)
+        with self._bulkhead("tasks", effect.pod.key):
+            bound = await self._write_and_bind(effect)
         if self._binds.get(effect.pod.uid) is asyncio.current_task():
             del self._binds[effect.pod.uid]
         self.feed(bound)
@@ -404,8 +439,10 @@ class Scheduler:
     async def _look_at_kubelets(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            self._kubelets.look(self.cluster.nodes.values())
-            self._alignments.look(active=self.is_active())
+            with self._bulkhead("looks", "kubelets"):
+                self._kubelets.look(self.cluster.nodes.values())
+            with self._bulkhead("looks", "alignments"):
+                self._alignments.look(active=self.is_active())
 
     def _tell_across(self, pod: PodView, why: str) -> None:
         self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
@@ -413,12 +450,19 @@ class Scheduler:
     async def _measure_shapes(self) -> None:
         desk = FitDesk(self.cluster, self.cycle)
         while True:
-            while desk.catch_up(_NODES_READ):  # noqa: ASYNC110 - others get a turn
-                await asyncio.sleep(0)
-            pods = shapes.views(self._shapes, self.cluster.shapes)
-            fits = {name: await self._in_thread(desk.counting(pod)) for name, pod in pods.items()}
-            shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
+            with self._bulkhead("looks", "shapes"):
+                await self._measure_once(desk)
             await asyncio.sleep(_SHAPES_S)
+
+    async def _measure_once(self, desk: FitDesk) -> None:
+        while desk.catch_up(_NODES_READ):  # noqa: ASYNC110 - others get a turn
+            await asyncio.sleep(0)
+        pods = shapes.views(self._shapes, self.cluster.shapes)
+        fits = {
+            name: await self._in_thread(desk.counting(desk.member(pod)))
+            for name, pod in pods.items()
+        }
+        shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
 
     async def _evict(self, effect: Evict | Move | Release) -> None:
         match effect:
@@ -473,15 +517,18 @@ class Scheduler:
     async def _take_over(self) -> None:
         """Take in every bind of the replica before us, then begin."""
         while self.leader.may_bind():
-            try:
-                await self.feeds.relist()
-            except errors.KubeError as error:
-                logger.warning("cannot list pods before beginning: %s", error)
-                await asyncio.sleep(0.2)
-            else:
+            listed = False
+            with self._bulkhead("tasks", "take over"):
+                try:
+                    await self.feeds.relist()
+                    listed = True
+                except errors.KubeError as error:
+                    logger.warning("cannot list pods before beginning: %s", error)
+            if listed:
                 self.answering.met("active")
                 self.feed(messages.Leading(active=True))
                 return
+            await asyncio.sleep(_RELIST_S)
 
 
 async def _known(bound: Bound) -> Bound:

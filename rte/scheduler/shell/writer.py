@@ -35,6 +35,8 @@ TIMEOUT_S = 600.0
 #: Between requests that fail, and between looks at an object that somebody else has to change
 #: (watches tell of that at once; a look is for those that tell nothing).
 _FIRST_S, _MOST_S = 0.05, 1.0
+#: So often in a row the API server may fail to carry a step out.
+_TRIES = 6
 _FIRST_LOOK_S, _MOST_LOOK_S = 0.5, 10.0
 
 
@@ -117,7 +119,7 @@ class Writer:
         """One write, until it stands or any of its decision has failed."""
         target, found, answered = write.target, write.known, False
         until = self._clock() + TIMEOUT_S
-        looks, pauses = _doubling(_FIRST_LOOK_S, _MOST_LOOK_S), _doubling(_FIRST_S, _MOST_S)
+        looks, pauses = _doubling(_FIRST_LOOK_S, _MOST_LOOK_S), _Pauses()
         outcome = None
         try:
             while not failed.done():
@@ -143,7 +145,7 @@ class Writer:
         return _event(target, found) if answered else None
 
     async def _take_back(self, write: Write) -> Seen | Gone | None:
-        pauses = _doubling(_FIRST_S, _MOST_S)
+        pauses = _Pauses()
         try:
             found = await self._read(write.target)
             while (step := write.undo(found)) is not None:
@@ -164,18 +166,20 @@ class Writer:
             self._waiting.pop(key, None)
         return await self._read(target)
 
-    async def _step(
-        self, target: Target, step: Step, found: Found, pauses: Iterator[float]
-    ) -> Found:
+    async def _step(self, target: Target, step: Step, found: Found, pauses: _Pauses) -> Found:
         """The object after the step, or, where that has failed for now, as it is."""
         try:
             return await self._send(target, step, found)
         except errors.KubeError as error:
             # It has changed, is there already, is gone, or the request had no answer.
-            if not (retry.is_transient(error) or error.status in (404, 409)):
+            transient = retry.is_transient(error)
+            if not (transient or error.status in (404, 409)):
                 raise
             logger.warning("%s %s: %s; reading it", step.verb, target.key, error)
-            await asyncio.sleep(max(next(pauses), error.retry_after))
+            pauses.failures = pauses.failures + 1 if transient else 0
+            if pauses.failures >= _TRIES:
+                raise
+            await asyncio.sleep(max(next(pauses.seconds), error.retry_after))
         return await self._read(target)
 
     async def _read(self, target: Target) -> Found:
@@ -222,6 +226,14 @@ class Writer:
         if left <= 0:
             raise _NotActiveError("another replica decides now")
         return min(self._timeout_s, left)
+
+
+class _Pauses:
+    """Between the steps of one write; ``failures``: of the API server, in a row."""
+
+    def __init__(self) -> None:
+        self.seconds = _doubling(_FIRST_S, _MOST_S)
+        self.failures = 0
 
 
 def _event(target: Target, found: Found) -> Seen | Gone:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rte.model import bits
+from rte.model.words import counted
 from rte.sim.demo.cluster import GPU
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _summary(snapshot: Snapshot) -> Text:
     refused = f"{snapshot.refused} refused by a kubelet"
     return Text.assemble(
         ("rte demo", "bold"),
-        f"  {len(snapshot.nodes)} nodes  {snapshot.created} pods: ",
+        f"  {counted(len(snapshot.nodes), 'node')}  {counted(snapshot.created, 'pod')}: ",
         (f"{snapshot.count('Running')} running", "green"),
         ", ",
         (f"{snapshot.waiting} waiting", "yellow"),
@@ -125,7 +126,7 @@ def _beside_lines(snapshot: Snapshot) -> list[Text]:
     return [
         Text.assemble(
             ("plain Kubernetes", "bold"),
-            f"  {beside.created} pods: ",
+            f"  {counted(beside.created, 'pod')}: ",
             (f"{beside.running} running", "green"),
             ", ",
             (f"{beside.waiting} waiting", "yellow"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rte.accounting.holdings import EMBEDDED_MINOR
+from rte.accounting.liveness import EMBEDDED_MINOR
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,

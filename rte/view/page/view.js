@@ -523,7 +523,8 @@ $("try").querySelector("form").addEventListener("submit", async (event) => {
   const into = $("answer");
   into.replaceChildren(el("p", { className: "soft" }, "asking …"));
   try {
-    const answer = await ask("try", { method: "POST", body: $("manifest").value });
+    const headers = { "Content-Type": "application/yaml" };
+    const answer = await ask("try", { method: "POST", headers, body: $("manifest").value });
     const { fit, together } = answer;
     const hosts = Object.entries(fit.copies).sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
     into.replaceChildren(

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rte.accounting.devices import device_pools
 from rte.model.kubelet import (
     Allocatable,
@@ -138,3 +140,18 @@ def test_without_any_source_earlier_pools_are_kept() -> None:
     before = {GPU: pool(view({"a": 1}, ["a"]), capacity=1)}
     assert table(device_pools(KubeletView(), before, {})[GPU]) == {"a": (1, False)}
     assert device_pools(KubeletView(), {}, {}) == {}
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["by the Node", "by nobody"])
+def test_devices_that_are_cut_otherwise_again_and_again_are_not_remembered_for_ever(
+    told: bool,
+) -> None:
+    """MIG: the plugin lists others under the same name, and the kubelet goes on."""
+    known = None
+    for cut in range(50):
+        ids = {f"{cut}-{number}": 1 for number in range(1 + cut % 7)}
+        known = pool(view(ids, list(ids)), known, len(ids) if told else None)
+        assert known.healthy.bit_count() == len(ids)
+        assert len(known.ids) <= 7
+    assert known is not None
+    assert known.complete is told

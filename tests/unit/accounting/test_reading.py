@@ -30,6 +30,7 @@ from tests.unit.accounting.nodes import GIB, GPU, STATIC, Kubelet, container, gu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rte.model.machine import Machine
     from rte.model.node import NodeState
 
 CAPACITY = {GPU: 6}
@@ -316,6 +317,28 @@ def test_older_kubelets_are_told_by_the_status_of_the_pod() -> None:
     assert state_of(read(kubelet, view, pods)).admitted == {"uid-a"}
 
 
+@pytest.mark.parametrize(
+    ("version", "gates", "keeps"),
+    [
+        ("v1.32.9", {}, False),
+        ("v1.33.1", {}, True),
+        ("v1.34.2", {"InPlacePodVerticalScaling": False}, False),
+        ("v1.34.2", {"InPlacePodVerticalScaling": True}, True),
+        ("v1.37.1", {}, True),
+    ],
+)
+def test_a_marker_left_by_another_release_or_gate_is_not_this_kubelets(
+    version: str, gates: dict[str, bool], keeps: bool
+) -> None:
+    kubelet = Kubelet(replace(STATIC, feature_gates=gates))
+    kubelet.admit(guaranteed("new", container("c", 2)))
+    left_over = AllocatedPods({"uid-of-last-year": frozenset({"c"})})
+    view = replace(kubelet.view(), version=version, allocated=left_over)
+    reading = read(kubelet, view, kubelet.api())
+    assert [pod.name for pod in reading.pods] == ([] if keeps else ["new"])
+    assert state_of(reading).admitted == (frozenset() if keeps else {"uid-new"})
+
+
 def test_admitted_pods_that_are_gone_are_forgotten() -> None:
     """The kubelet does not rewrite the file when a pod ends."""
     kubelet = Kubelet()
@@ -569,6 +592,45 @@ def test_huge_pages_changed_since_the_kubelets_start_are_named() -> None:
 
 
 # One source alone, and managers without policy
+
+
+def with_pages(machine: Machine, pages: int) -> Machine:
+    zones = (replace(zone, hugepages={2 << 20: pages}) for zone in machine.zones)
+    return replace(machine, zones=tuple(zones))
+
+
+@pytest.mark.parametrize(
+    ("then", "told"), [(0, 0), (512, 512), (4096, 4096)], ids=["none", "some", "as now"]
+)
+def test_without_rows_the_node_tells_how_many_huge_pages_there_were_at_the_kubelets_start(
+    then: int, told: int
+) -> None:
+    """A zone counts with what it had in any case, whichever zone has got the new ones."""
+    kubelet = Kubelet(KubeletConfig())
+    now, zones = with_pages(kubelet.machine, 4096), len(kubelet.machine.zones)
+    capacity = {"hugepages-2Mi": (then + (zones - 1) * 4096 if told else 0) << 21}
+    view = replace(kubelet.view(), memory=None, epoch="1")
+    options = Options(node_capacity=capacity)
+    reading = accounting.build_reading("n", now, view, (), options)
+    assert [zone.hugepages for zone in state_of(reading).topology.zones] == [
+        {2 << 20: told}
+    ] * zones
+    changed = [line for line in reading.disagreements if "huge pages of zone" in line]
+    assert len(changed) == (0 if told == 4096 else zones)
+    # As the kubelet that is started next tells, so it is.
+    later = Options(previous=state_of(reading), node_capacity={"hugepages-2Mi": zones * 4096 << 21})
+    after = state_of(accounting.build_reading("n", now, view, (), later))
+    assert [zone.hugepages for zone in after.topology.zones] == [{2 << 20: 4096}] * zones
+
+
+def test_without_a_policy_too_the_kubelet_goes_by_the_cpus_of_its_start() -> None:
+    kubelet = Kubelet(KubeletConfig())
+    view = replace(kubelet.view(), cpu=None, memory=None, allocatable=None, epoch="1")
+    before = read(kubelet, view)
+    fewer = with_online(kubelet, kubelet.machine.online & ~0b10)
+    after = read(fewer, view, previous=state_of(before))
+    assert state_of(after).topology == state_of(before).topology
+    assert any("on-line CPUs are" in line for line in after.disagreements)
 
 
 def test_podresources_alone_is_a_source() -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from msgspec import structs
 
 from rte.accounting import kubelet_topology
 from rte.model import bits
 from rte.model.machine import CPU, Machine, Zone
+from rte.sysfs import read_machine
 from tests.unit.accounting import nodes
+
+FIXTURES = Path(__file__).parents[3] / "fixtures/sysfs"
 
 
 def machine(*cpus: CPU, zones: int = 1) -> Machine:
@@ -32,6 +36,21 @@ def cpu(number: int, core: int, **place: int) -> CPU:
 
 def cores(topology_of: Machine) -> list[int]:
     return [info.core for info in kubelet_topology(topology_of).cpus]
+
+
+def test_without_numa_packages_are_zones_and_books_keep_their_cores_apart() -> None:
+    """getCPUTopology and getCoresInfo of cadvisor on s390: no memory, no distances to others."""
+    place = FIXTURES / "24-s390-no-node"
+    topology = kubelet_topology(read_machine(place / "sys", place / "proc"))
+    assert (
+        {info.zone for info in topology.cpus} == {info.socket for info in topology.cpus} == {0, 1}
+    )
+    assert len({info.core for info in topology.cpus}) == 12
+    assert [(zone.id, zone.memory_bytes, zone.hugepages) for zone in topology.zones] == [
+        (0, 0, {}),
+        (1, 0, {}),
+    ]
+    assert topology.sockets == 2
 
 
 def test_a_core_is_named_by_its_lowest_cpu_and_unique_over_the_machine() -> None:

@@ -24,6 +24,7 @@ class FakeKubelet:
     listed: list[ListedPod] = field(default_factory=list)
     entries: dict[str, dict[str, int]] = field(default_factory=dict)
     admitted: list[str] = field(default_factory=list)
+    is_gone: bool = False
     up: bool = True
     lists: int = 0
     answers: int | None = None  #: so many more lists are answered; None: all
@@ -97,10 +98,15 @@ class FakeKubelet:
 
     # Podresources
 
+    def _check(self, method: str) -> None:
+        if self.is_gone:
+            raise errors.KubeletGoneError(f"podresources {method}: no answer")
+        if not self.up:
+            raise errors.KubeletError(f"podresources {method}: no answer")
+
     async def list(self) -> tuple[ListedPod, ...]:
         self.lists += 1
-        if not self.up:
-            raise errors.KubeletError("podresources List: no answer")
+        self._check("List")
         if self.answers is not None:
             if not self.answers:
                 raise errors.KubeletError("podresources List: no answer")
@@ -108,6 +114,5 @@ class FakeKubelet:
         return tuple(self.listed)
 
     async def allocatable(self) -> Allocatable | None:
-        if not self.up:
-            raise errors.KubeletError("podresources GetAllocatableResources: no answer")
+        self._check("GetAllocatableResources")
         return Allocatable(cpus=self.cpus & ~1)

@@ -43,6 +43,9 @@ def step(world: World) -> None:
         recover(world)
     else:
         disturb(world)
+    if world.has_told_of_itself and rng.random() < 0.05 * world.unrest:
+        world.report()
+        world.restart()
     world.take_up()
     world.tick()
 
@@ -64,8 +67,10 @@ def respond(world: World) -> None:
 def disturb(world: World) -> None:
     """Something that does not happen every day."""
     rng = world.rng
-    match rng.randrange(12):
+    match rng.randrange(15):
         case 0 | 9 | 10 | 11:
+            if rng.random() < 0.4:  # nobody can tell by the Node which of the two has reported
+                world.report()
             world.serve_some()
             world.restart()
             if rng.random() < 0.3:  # it fails at once, and is started again
@@ -76,7 +81,7 @@ def disturb(world: World) -> None:
                 world.serve_some()
                 world.restart()
         case 1:
-            world.kubelet.up = False
+            world.kubelet.up, world.kubelet.hangs = False, rng.random() < 0.5
         case 2:
             world.damaged = True
             world.change_files()
@@ -90,6 +95,13 @@ def disturb(world: World) -> None:
             world.tell(seen.PodsUnknown())
         case 7 if world.api:
             world.relist()
+        case 12 | 13 | 14 if world.api:
+            world.lose_a_mirror()
+        case 8:
+            if world.stored is not None and rng.random() < 0.5:
+                world.restore()
+            else:
+                world.backup = world.version, world.stored
         case _:
             world.tell(seen.Noticed(Change.POLL | Change.MACHINE, world.now))
 
@@ -172,7 +184,10 @@ def assert_exact(world: World) -> None:
     assert state.synced
     assert state.epoch == world.kubelet.epoch
     assert {uid: held["c"].cpus for uid, held in state.holdings.items()} == world.expected()
-    assert state.admitted == world.admitted & world.alive
+    unseen = world.alive - world.shown.keys() if world.api else set()
+    if world.kubelet.left_over is None:
+        unseen = set()  # else nobody tells of a static pod without a mirror
+    assert state.admitted == (world.admitted & world.alive) - unseen
     assert state.config.topology_policy == world.kubelet.policy
     assert state.config.source is ConfigSource.CONFIGZ
     assert state.kubelet_version == world.kubelet.version

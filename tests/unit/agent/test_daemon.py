@@ -18,11 +18,8 @@ import yaml
 
 from rte import errors, nrt
 from rte.agent import daemon
-from rte.agent.daemon import Tempo
-from rte.agent.observer.clocks import Clocks
-from rte.agent.publisher.machine import Pace
-from rte.agent.publisher.renewals import Rhythm
 from rte.agent.settings import AgentSettings, Sink, SinkKind
+from rte.agent.timings import Timings
 from rte.sim.apiserver import StatusError
 from rte.sim.kubelet import Kubelet, kubelet_document
 from rte.sysfs import read_machine
@@ -38,10 +35,15 @@ if TYPE_CHECKING:
 
 MACHINE = FIXTURES / "16-2s-hugepages"
 LEASES, NRTS = "leases", "noderesourcetopologies"
-TEMPO = Tempo(
-    clocks=Clocks(torn=0.005, check=0.02, source=0.02, resync=0.01, relearn=0.1),
-    pace=Pace(first_retry=0.01, last_retry=0.05),
-    rhythm=Rhythm(renew=0.05),
+TIMINGS = Timings(
+    torn=0.005,
+    check=0.02,
+    source=0.02,
+    readmission=0.01,
+    relearn=0.1,
+    first_retry=0.01,
+    last_retry=0.05,
+    renew=0.05,
     list_pods=0.05,
 )
 
@@ -69,13 +71,15 @@ class World:
         self.port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
-    async def agent(self, tempo: Tempo = TEMPO, **changes: Any) -> AsyncIterator[asyncio.Event]:
+    async def agent(
+        self, timings: Timings = TIMINGS, **changes: Any
+    ) -> AsyncIterator[asyncio.Event]:
         """An agent at work; it ends gracefully with the block."""
         stop = asyncio.Event()
         task = asyncio.create_task(
             daemon.serve(
                 replace(self.settings, **changes), {}, stop,
-                tempo=tempo, metrics=self.metrics, listening=self.port.set_result,
+                timings=timings, metrics=self.metrics, listening=self.port.set_result,
             )
         )  # fmt: skip
         try:
@@ -230,13 +234,13 @@ async def test_a_kubelet_restart_is_a_new_epoch_and_keeps_what_is_held(world: Wo
 async def test_a_state_that_cannot_be_written_for_long_ends_the_lease(
     world: World,
 ):
-    tempo = replace(TEMPO, rhythm=Rhythm(renew=0.05, duration=0.1))
+    timings = replace(TIMINGS, lease=0.1)
 
     def withheld() -> float:
         labels = {"result": "withheld"}
         return world.metrics.registry.get_sample_value("rte_lease_renewals_total", labels) or 0.0
 
-    async with world.agent(tempo):
+    async with world.agent(timings):
         await world.until(lambda state: state.synced)
         world.server.faults.fail_next(10**6, code=403, path="noderesourcetopologies")
         world.create_pod("a")
@@ -271,7 +275,7 @@ async def test_an_address_in_use_is_one_error_and_not_a_silent_default(world: Wo
                 replace(world.settings, metrics_listen=f"127.0.0.1:{port}"),
                 {},
                 asyncio.Event(),
-                tempo=TEMPO,
+                timings=TIMINGS,
             )
     assert isinstance(daemon._first(failed.value), errors.UsageError)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rte import placement
 from rte.agent.drift import DriftCheck
-from rte.agent.observer.pods import PodTable
+from rte.agent.observer.messages import PodGone, PodSeen, PodsListed
 from rte.model.node import Holding
 from rte.placement import drift
 from rte.telemetry.cases import CaseBook
@@ -40,18 +40,17 @@ class Watching:
     """A check on a node that starts empty."""
 
     def __init__(self, folder: Path) -> None:
-        self.table = PodTable()
-        self.table.replace([])
         self.metrics = AgentMetrics()
         self.folder = folder
-        self.check = DriftCheck("n0", self.table, self.metrics, CaseBook(folder))
+        self.check = DriftCheck("n0", self.metrics, CaseBook(folder))
+        self.newcomers = self.check.newcomers
         self.state = node()
         self.check.observe(self.state)
 
     def pod(self, uid: str, cpus: int = 2) -> Pod:
         """The API shows a new pod."""
-        self.table.update(pod_object(uid, cpus))
-        return self.table.newcomers[uid]
+        self.newcomers.told(PodSeen(pod_object(uid, cpus)))
+        return self.newcomers.pods[uid]
 
     def see(self, state: NodeState) -> None:
         self.state = state
@@ -89,7 +88,7 @@ def test_an_admission_as_predicted_is_compared_and_forgotten(watching: Watching)
     watching.see(admitted(watching.state, watching.pod("a")))
     assert watching.count("predictions") == 1
     assert watching.differences == 0
-    assert watching.table.newcomers == {}
+    assert watching.newcomers.pods == {}
     watching.see(watching.state)
     assert watching.count("predictions") == 1
 
@@ -130,7 +129,7 @@ def test_what_ended_between_two_readings_is_allowed_for(watching: Watching) -> N
 def test_a_pod_that_came_and_went_is_allowed_for(watching: Watching) -> None:
     brief, pod = watching.pod("brief"), watching.pod("pod")
     after = placement.remove(admitted(watching.state, brief, pod), "brief")
-    watching.table.update(pod_object("brief", phase="Succeeded", startTime="t"))
+    watching.newcomers.told(PodSeen(pod_object("brief", phase="Succeeded", startTime="t")))
     watching.see(after)
     assert watching.differences == 0
 
@@ -143,18 +142,24 @@ def test_a_refusal_that_was_not_to_be_is_a_difference(watching: Watching) -> Non
         "reason": "TopologyAffinityError",
         "message": "Pod was rejected: Resources cannot be allocated with Topology locality",
     }
-    watching.table.update(pod_object("a", **refused))
+    watching.newcomers.told(PodSeen(pod_object("a", **refused)))
     watching.see(watching.state)
     assert watching.count("prediction_differences", result="refused") == 1
-    assert watching.table.newcomers == watching.table.endings == {}
+    assert watching.newcomers.pods == watching.newcomers.endings == {}
 
 
 def test_a_refusal_as_predicted_is_none(watching: Watching) -> None:
     watching.pod("a", 9)
     watching.see(watching.state)
-    watching.table.update(
-        pod_object(
-            "a", 9, phase="Failed", reason="TopologyAffinityError", message="Pod was rejected: x"
+    watching.newcomers.told(
+        PodSeen(
+            pod_object(
+                "a",
+                9,
+                phase="Failed",
+                reason="TopologyAffinityError",
+                message="Pod was rejected: x",
+            )
         )
     )
     watching.see(watching.state)
@@ -165,10 +170,10 @@ def test_a_refusal_as_predicted_is_none(watching: Watching) -> None:
 def test_a_pod_that_ended_otherwise_is_not_compared(watching: Watching) -> None:
     watching.pod("a")
     watching.see(watching.state)
-    watching.table.remove(pod_object("a"))
+    watching.newcomers.told(PodGone(pod_object("a")))
     watching.see(watching.state)
     assert watching.count("predictions") == 0
-    assert watching.table.newcomers == watching.table.endings == {}
+    assert watching.newcomers.pods == watching.newcomers.endings == {}
 
 
 def test_nothing_is_compared_across_a_restart(watching: Watching) -> None:
@@ -199,3 +204,10 @@ def test_a_deletion_that_the_kubelet_sees_after_the_pod_is_no_difference(
     watching.see(after)
     assert watching.count("predictions") == 2
     assert watching.differences == 0
+
+
+def test_a_pod_that_a_new_list_lacks_is_over(watching: Watching) -> None:
+    watching.pod("a")
+    watching.newcomers.told(PodsListed(()))
+    watching.see(watching.state)
+    assert watching.newcomers.pods == watching.newcomers.endings == {}

@@ -56,6 +56,14 @@ async def following(directory: Path) -> AsyncIterator[Signals]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+def replace_file(path: Path, text: str) -> None:
+    """As the kubelet does."""
+    path.parent.mkdir(exist_ok=True)
+    new = path.with_name(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
 async def told(signals: Signals) -> Change:
     assert await signals.wait(5)
     return signals.take()[0]
@@ -68,7 +76,8 @@ async def test_without_watches_it_polls_and_says_so_once(
     Stingy.left = 0
     caplog.set_level("INFO")
     async with following(tmp_path) as signals:
-        for _ in range(5):
+        for number in range(5):
+            replace_file(tmp_path / "cpu_manager_state", str(number))
             assert Change.FILES in await told(signals)
         (line,) = [record.message for record in caplog.records]
         assert "max_user_watches" in line
@@ -76,17 +85,35 @@ async def test_without_watches_it_polls_and_says_so_once(
         Stingy.left = 10
         async with asyncio.timeout(30):
             while len(caplog.records) < 2:
-                await told(signals)
+                await asyncio.sleep(0.01)
         signals.take()  # what may have changed before the watch began
         assert not await signals.wait(0.1)
         (tmp_path / "cpu_manager_state").write_text("{}")
         assert await told(signals) == Change.FILES
 
 
+async def test_polling_tells_nothing_while_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(asyncinotify, "Inotify", Stingy)
+    Stingy.left = 0
+    file, socket = tmp_path / "cpu_manager_state", tmp_path / PLUGIN_DIR / "kubelet.sock"
+    replace_file(file, "1")
+    replace_file(socket, "")
+    for path in (file, socket):
+        os.utime(path, (1, 1))
+    async with following(tmp_path) as signals:
+        assert await told(signals) == Change.FILES | Change.SOCKET
+        assert not await signals.wait(0.2)
+        replace_file(socket, "")
+        assert await told(signals) == Change.SOCKET
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [
         ("cpu/online", "0-14\n"),
+        ("node/node1/meminfo", "Node 1 MemTotal:       99 kB\n"),
         ("node/node1/hugepages/hugepages-2048kB/nr_hugepages", "7\n"),
     ],
 )
@@ -151,5 +178,6 @@ async def test_one_directory_without_a_watch_is_enough_to_poll(
     monkeypatch.setattr(asyncinotify, "Inotify", Stingy)
     Stingy.left = 1
     async with following(tmp_path) as signals:
-        for _ in range(5):
+        for number in range(5):
+            replace_file(tmp_path / "device-plugins/kubelet_internal_checkpoint", str(number))
             assert await told(signals)

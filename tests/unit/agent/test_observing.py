@@ -16,16 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rte import nrt
+from rte.accounting.liveness import PodTable
 from rte.agent.follow import FileFollower, Signals
-from rte.agent.observer.clocks import Clocks
 from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import Change, NodeFacts, Observation
-from rte.agent.observer.pods import PodTable
 from rte.agent.observer.restart import Restart
 from rte.agent.observing import Observing
 from rte.agent.settings import AgentSettings
 from rte.agent.sources import Sources
+from rte.agent.timings import Timings
 from rte.kubelet import PLUGIN_DIR
+from rte.kubelet.reading import kubelet_epoch
 from rte.model.kubelet import ListedContainer, ListedPod
 from rte.model.node import ConfigSource, KubeletConfig, NodeState
 from rte.sysfs import read_machine
@@ -40,16 +41,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MACHINE = FIXTURES / "16-2s-hugepages"
-CLOCKS = Clocks(
-    admission=0.05, torn=0.005, torn_most=0.02, settled=0.1, check=0.02, source=0.02, resync=0.01,
-    relearn=0.05, relearn_most=0.05,
+TIMINGS = Timings(
+    admission=0.05, torn=0.005, torn_most=0.02, settled=0.1, check=0.02, source=0.02,
+    readmission=0.01, relearn=0.05, relearn_most=0.05,
 )  # fmt: skip
 
 
 class Rig:
     """An observer on a fake kubelet, with all that it handed on."""
 
-    def __init__(self, root: Path, *, api: bool = True, clocks: Clocks = CLOCKS) -> None:
+    def __init__(self, root: Path, *, api: bool = True, timings: Timings = TIMINGS) -> None:
         machine = read_machine(MACHINE / "sys", MACHINE / "proc")
         self.config = KubeletConfig(
             cpu_policy="static", reserved_cpus=1, source=ConfigSource.CONFIGZ
@@ -70,19 +71,22 @@ class Rig:
         )
         self.learns = 0
         self.facts = NodeFacts(uid="u", version="v1.35.4")
+        self.reported: NodeState | None = None
         self.learnt = asyncio.Event()
         self.learnt.set()
         self.trusted_until = -math.inf
+        sources = Sources(
+            machine=lambda: machine,
+            learner=self._learn,
+            state_dir=root,
+            plugin_dir=root / PLUGIN_DIR,
+            podresources=self.kubelet,
+            socket=self.kubelet.socket,
+        )
+        scope, faults = self.settings.scope(pods=api), sources.quarantine
         self.observing = Observing(
-            Observer(self.settings.scope(pods=api), clocks, pods=self.table),
-            Sources(
-                machine=lambda: machine,
-                learner=self._learn,
-                state_dir=root,
-                plugin_dir=root / PLUGIN_DIR,
-                podresources=self.kubelet,
-                socket=self.kubelet.socket,
-            ),
+            Observer(scope, timings, pods=self.table, quarantine=faults),
+            sources,
             self.signals,
             self,
             metrics=self.metrics,
@@ -101,10 +105,12 @@ class Rig:
         self.config = replace(self.config, source=source, topology_policy=policy)
         self.kubelet.write_devices(f"example.com/{policy}")
 
-    async def _learn(self, _memory: int, _patient: bool) -> tuple[KubeletConfig, NodeFacts]:
+    async def _learn(
+        self, _memory: int, _patient: bool
+    ) -> tuple[KubeletConfig, NodeFacts, NodeState | None]:
         await self.learnt.wait()
         self.learns += 1
-        return self.config, self.facts
+        return self.config, self.facts, self.reported
 
     def offer(self, observation: Observation) -> None:
         state = nrt.decode(observation.object).state
@@ -159,11 +165,17 @@ async def running(rig: Rig) -> AsyncIterator[Rig]:
             raise result
 
 
+def up_for_long(rig: Rig) -> None:
+    """Its kubelet was not started a moment ago."""
+    began = time.time() - 30
+    os.utime(rig.kubelet.socket, (began, began))
+
+
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     made = Rig(tmp_path / "kubelet")
     made.kubelet.start()
-    os.utime(made.kubelet.socket, (1, 1))  # it has been up for long
+    up_for_long(made)
     async with running(made):
         await made.until(lambda state: state.synced)
         yield made
@@ -183,9 +195,9 @@ async def test_an_admission_is_one_observation_of_the_whole(rig: Rig):
 
 
 async def test_podresources_are_compared_once_nothing_changes_any_more(tmp_path: Path):
-    made = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, check=1.0, check_most=60.0))
+    made = Rig(tmp_path / "kubelet", timings=replace(TIMINGS, check=1.0, check_most=60.0))
     made.kubelet.start()
-    os.utime(made.kubelet.socket, (1, 1))
+    up_for_long(made)
     async with running(made) as rig:
         await rig.until(lambda state: state.synced)
         rig.start_pod("a", 0b110)
@@ -201,9 +213,9 @@ async def test_podresources_are_compared_once_nothing_changes_any_more(tmp_path:
 
 
 async def test_podresources_are_compared_in_the_end_however_much_changes(tmp_path: Path):
-    made = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, check=0.1, check_most=0.3))
+    made = Rig(tmp_path / "kubelet", timings=replace(TIMINGS, check=0.1, check_most=0.3))
     made.kubelet.start()
-    os.utime(made.kubelet.socket, (1, 1))
+    up_for_long(made)
     async with running(made) as rig:
         await rig.until(lambda state: state.synced)
         lists = rig.kubelet.lists
@@ -293,6 +305,26 @@ async def test_without_the_api_podresources_tells_of_endings(tmp_path: Path):
         rig.signals.add(Change.POLL)
         state = await rig.until(lambda state: "a" not in state.holdings)
         assert state.shared == rig.kubelet.cpus
+
+
+async def test_what_the_kubelet_read_at_its_start_survives_a_restart_of_the_agent(tmp_path: Path):
+    """Huge pages were made after it, of which the Node has some, and nobody else tells where."""
+    rig = Rig(tmp_path / "kubelet")
+    rig.kubelet.start()
+    async with running(rig):
+        now = (await rig.until(lambda state: state.synced)).topology
+    pages = {2 << 20: 3, 1 << 30: 0}
+    at_start = replace(now, zones=tuple(replace(zone, hugepages=pages) for zone in now.zones))
+    rig = Rig(tmp_path / "another")
+    rig.kubelet.start()
+    capacity = {"hugepages-2Mi": 2 * 3 << 21, "hugepages-1Gi": 0}
+    rig.facts = replace(rig.facts, capacity=capacity)
+    epoch = kubelet_epoch(rig.kubelet.socket, None)
+    rig.reported = NodeState(
+        topology=at_start, config=rig.config, epoch=epoch, reserved=1, shared=rig.kubelet.cpus
+    )
+    async with running(rig):
+        assert (await rig.until(lambda state: state.synced)).topology == at_start
 
 
 async def test_a_kubelet_that_is_not_there_yet_is_waited_for(tmp_path: Path):
@@ -414,6 +446,28 @@ async def test_a_restarted_kubelet_that_answers_nothing_is_not_taken_for_the_for
     assert synced.epoch != state.epoch
 
 
+async def test_a_kubelet_that_does_not_run_is_not_synced_and_one_that_hangs_is_not_gone(rig: Rig):
+    rig.start_pod("a", 0b110)
+    before = await rig.until(lambda state: "a" in state.admitted)
+    seen = len(rig.seen)
+    rig.kubelet.up = False  # it hangs
+    rig.signals.add(Change.SOCKET)
+    async with asyncio.timeout(30):
+        while not rig.readiness.reasons:
+            await asyncio.sleep(0.002)
+    assert len(rig.seen) == seen
+    rig.kubelet.is_gone = True
+    assert await rig.until(lambda state: not state.synced) == replace(before, synced=False)
+    assert "synced: the kubelet does not run" in rig.readiness.reasons
+    rig.start_pod("b", 0b1000)  # files that are written meanwhile change nothing about that
+    assert not (await rig.until(lambda state: "b" in state.admitted)).synced
+    rig.kubelet.up, rig.kubelet.is_gone = True, False
+    assert (await rig.until(lambda state: state.synced)).epoch == before.epoch
+    async with asyncio.timeout(30):
+        while rig.readiness.reasons:
+            await asyncio.sleep(0.002)
+
+
 async def test_one_answer_of_a_restarted_kubelet_is_not_counted_twice(rig: Rig):
     rig.kubelet.start()
     rig.kubelet.answers = 1
@@ -430,7 +484,7 @@ async def test_one_answer_of_a_restarted_kubelet_is_not_counted_twice(rig: Rig):
 
 async def test_a_source_that_has_gone_silent_ends_the_trust(tmp_path: Path):
     """Files and API go on telling, and yet nobody knows what devices there are."""
-    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.1))
+    rig = Rig(tmp_path / "kubelet", timings=replace(TIMINGS, stale=0.1))
     rig.kubelet.start()
     async with running(rig):
         await rig.until(lambda state: state.synced)
@@ -448,7 +502,7 @@ async def test_a_source_that_has_gone_silent_ends_the_trust(tmp_path: Path):
 
 async def test_trust_ends_when_nothing_is_looked_at_any_more(tmp_path: Path):
     """No poll comes: a task hangs, or the process was stopped."""
-    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.1, poll=0.1))
+    rig = Rig(tmp_path / "kubelet", timings=replace(TIMINGS, stale=0.1, poll=0.1))
     rig.kubelet.start()
     async with running(rig):
         await rig.until(lambda state: state.synced)
@@ -502,7 +556,7 @@ async def test_a_lasting_problem_makes_the_node_not_ready_and_is_told_once(
 
 
 async def test_a_state_that_cannot_be_read_for_long_is_not_trusted(tmp_path: Path):
-    rig = Rig(tmp_path / "kubelet", clocks=replace(CLOCKS, stale=0.05))
+    rig = Rig(tmp_path / "kubelet", timings=replace(TIMINGS, stale=0.05))
     rig.kubelet.start()
     async with running(rig):
         await rig.until(lambda state: state.synced)
@@ -564,7 +618,7 @@ def test_garbage_in_a_state_file_neither_stops_the_observer_nor_is_published(
     async def scenario() -> None:
         rig = Rig(tmp_path_factory.mktemp("garbage") / "kubelet")
         rig.kubelet.start()
-        os.utime(rig.kubelet.socket, (1, 1))
+        up_for_long(rig)
         async with running(rig):
             await rig.until(lambda state: state.synced)
             (rig.kubelet.root / "cpu_manager_state").write_bytes(text)
@@ -610,7 +664,7 @@ def test_a_kubelet_that_never_takes_up_a_pod_is_synced_in_the_end():
 async def test_without_the_api_the_pods_from_before_the_restart_are_waited_for(tmp_path: Path):
     rig = Rig(tmp_path / "kubelet", api=False)
     rig.kubelet.start()
-    os.utime(rig.kubelet.socket, (1, 1))
+    up_for_long(rig)
     async with running(rig):
         await rig.until(lambda state: state.synced)
         rig.kubelet.admit("a", 0b110)
@@ -638,11 +692,33 @@ async def test_without_the_api_the_pods_from_before_the_restart_are_waited_for(t
 def test_a_report_from_before_the_start_is_the_former_kubelets():
     restart = Restart(120)
     assert not restart.is_before(1, 1000)  # no start is known
-    restart.notice("e", 1000, 990)
+    restart.notice("e", 1000, 990, made=990)
     assert restart.is_before(900, 1000)
     assert not restart.is_before(989, 1000)  # it reports before it makes its socket
     assert not restart.is_before(None, 1000)
     assert not restart.is_before(900, 1121)  # it never will
+
+
+def test_a_start_of_which_no_clock_tells_is_a_moment_ago_and_its_reports_are_its_own():
+    restart = Restart(120)
+    restart.notice("e", 1000, None)
+    assert not restart.is_settled(1000)
+    restart.check({"a"}, {"a"}, 1000)
+    assert not restart.synced
+    assert not restart.is_before(1, 1000)
+    assert restart.may_be_before(1)  # so the Node is read again later
+    assert restart.is_settled(1121)
+
+
+def test_a_kubelet_was_not_started_before_the_former_one_was_seen_last():
+    """The clock was set on by an hour since it made its socket."""
+    restart = Restart(120)
+    restart.notice("former", 1000, 400)
+    restart.notice("former", 5000, 400)
+    restart.notice("e", 5001, 1401)
+    restart.check({"a"}, {"a"}, 5001)
+    assert not restart.synced
+    assert not restart.is_settled(5001)
 
 
 async def test_the_version_of_the_former_kubelet_is_not_taken_for_the_new_ones(rig: Rig):

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rte.accounting import liveness
+from rte.accounting.liveness import PodTable
 from rte.agent.observer.answers import Answers
 from rte.agent.observer.failures import Failures
 from rte.agent.observer.known import Known
 from rte.agent.observer.learning import Learning
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.pods import PodTable
 from rte.agent.observer.published import Published
 from rte.agent.observer.restart import Restart
 from rte.agent.publisher.machine import Publisher
@@ -29,7 +30,7 @@ from tests.unit.agent.test_any_order import play
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Fault = tuple[type, str, Callable[..., Any]]
+    Fault = tuple[object, str, Callable[..., Any]]
 
 
 def of_the_present_epoch(handle: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,16 +71,22 @@ def without_silence(self: Failures, answers: Answers | None) -> float:
     return until
 
 
+def without_mirrors(self: PodTable, items: Any) -> None:
+    self._pods = {uid: replace(pod, is_mirror=False) for uid, pod in self._pods.items()}
+    _replace(self, items)
+
+
 def step_down(self: Learning, config: Any) -> Any:
     self.config = None
     return _take_config(self, config)
 
 
+_replace = PodTable.replace
 _files_read = Observer._files_read
 _trusted_until: Any = Failures.trusted_until
 _check = Restart.check
 _take_config = Learning._take_config
-_beat = Renewals.beat
+_probed = Renewals.probed
 
 FAULTS: dict[str, Fault] = {
     "a former kubelet's last answer counts for the new one": (
@@ -102,7 +109,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "one complete list is enough after a restart": (Restart, "check", content_with_one_list),
     "nothing is said of a restart until the new kubelet is known": (
-        Published, "distrust", lambda self, owner_uid, now: [],
+        Published, "distrust", lambda self, why, owner_uid, now: [],
     ),
     "a torn file is an empty one": (Observer, "_files_read", empty_where_torn),
     "what was read before the files were damaged is accounted for again and again": (
@@ -114,16 +121,28 @@ FAULTS: dict[str, Fault] = {
     "trust does not end": (Observer, "trusted_until", lambda self: math.inf),
     "trust does not end with failures": (Failures, "trusted_until", without_silence),
     "it is vouched for what the API server does not have": (
-        Renewals, "beat", lambda self, behind_since, now: _beat(self, None, now),
+        Renewals, "probed", lambda self, since, now, alive: _probed(self, None, now, alive=alive),
+    ),
+    "it is vouched for a kubelet that gives no sign of life": (
+        Renewals, "probed", lambda self, since, now, alive: _probed(self, since, now, alive=True),
+    ),
+    "a kubelet that does not run is as synced as it was": (
+        Known, "synced", property(lambda self: self.restart.synced),
     ),
     "what the API server lacks counts from the last state alone": (
         Publisher, "behind_since", from_the_last_state,
     ),
     "what others do to the object goes unnoticed": (
-        Publisher, "_noticed", lambda self, obj, version, now: None,
+        Publisher, "_noticed", lambda self, event, now: None,
     ),
     "a Node that was made anew does not own the object": (
         Observer, "_own", lambda self, uid, now: None,
+    ),
+    "a mirror that a new list lacks takes its static pod with it": (
+        PodTable, "replace", without_mirrors,
+    ),
+    "what another release has left says who is admitted": (
+        liveness, "keeps_allocated", lambda version, gates: True,
     ),
     "pods that ended while nobody watched are still there": (
         PodTable, "doubtful", lambda self, now: frozenset(),
@@ -133,14 +152,12 @@ FAULTS: dict[str, Fault] = {
 
 #: Lives in which a rare one shows, tried first.
 SHOWS: dict[str, tuple[int, bool]] = {
-    "a former kubelet's late answer counts for the new one": (13, True),
-    "what a former kubelet was configured to do counts for the new one": (19, False),
-    "what was read before the files were damaged is accounted for again and again": (112, False),
-    "an answer about other files tells who is active": (100, False),
-    "a former kubelet's last answer counts for the new one": (7, True),
-    "one complete list is enough after a restart": (11, False),
-    "a torn file is an empty one": (10, True),
-    "pods that ended while nobody watched are still there": (14, True),
+    "a former kubelet's late answer counts for the new one": (2, False),
+    "what a former kubelet was configured to do counts for the new one": (26, True),
+    "an answer about other files tells who is active": (22, False),
+    "a kubelet that does not run is as synced as it was": (10, True),
+    "a mirror that a new list lacks takes its static pod with it": (17, True),
+    "pods that ended while nobody watched are still there": (7, True),
 }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from rte.accounting import liveness
+from rte.accounting.liveness import PodTable
 from rte.agent.follow import Signals
 from rte.agent.follow_pods import follow_pods
-from rte.agent.observer import pods
 from rte.agent.observer.messages import Change, PodSeen, PodsListed, PodsUnknown
-from rte.agent.observer.pods import PodTable
 from rte.telemetry.metrics import AgentMetrics
 
 if TYPE_CHECKING:
@@ -118,12 +118,22 @@ def test_a_mirror_deleted_by_hand_does_not_end_its_static_pod():
     assert states(table) == {"static-uid": False}
 
 
+def test_a_mirror_that_a_new_list_lacks_does_not_end_its_static_pod_either():
+    table = PodTable(grace_s=2)
+    table.replace([pod("mirror-uid", mirror="static-uid")])
+    table.replace([])
+    assert table.retain(frozenset({"static-uid"}), 0) == 2
+    assert states(table) == {}
+    assert table.doubtful(1) == frozenset()
+    assert table.doubtful(2) == {"static-uid"}  # podresources tells
+
+
 def test_a_pod_is_admitted_once_the_kubelet_reports_on_it_and_has_not_refused_it():
     waiting = pod("a", phase="Pending")
     waiting["status"].pop("startTime")
-    assert not pods.parse(waiting).admitted
-    assert pods.parse(pod("a", phase="Pending")).admitted
-    assert not pods.parse(pod("a", phase="Failed")).admitted
+    assert not liveness.node_pod(waiting).admitted
+    assert liveness.node_pod(pod("a", phase="Pending")).admitted
+    assert not liveness.node_pod(pod("a", phase="Failed")).admitted
 
 
 async def _until(condition: Any) -> None:

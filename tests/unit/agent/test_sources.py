@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rte import errors
+from rte.agent import sources as sources_module
 from rte.agent.observer import messages
 from rte.agent.observer.messages import NodeFacts
 from rte.agent.sources import Sources
@@ -14,17 +17,17 @@ from rte.model.node import KubeletConfig
 from tests.unit.agent.world import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 
 def learnt_while(path: Path, happens: Callable[[], None]) -> Sources:
     """Sources that are asked for configuration and Node while something happens."""
 
-    async def learn(memory_bytes: int, patient: bool) -> tuple[KubeletConfig, NodeFacts]:
+    async def learn(memory_bytes: int, patient: bool) -> tuple[KubeletConfig, NodeFacts, None]:
         assert (memory_bytes, patient) == (1 << 30, True)
         happens()
-        return KubeletConfig(), NodeFacts(heard=time.time() - 60)
+        return KubeletConfig(), NodeFacts(heard=time.time() - 60), None
 
     return Sources(machine=machine, learner=learn, socket=path)
 
@@ -54,7 +57,65 @@ async def test_moments_are_told_on_the_clock_of_events(tmp_path: Path) -> None:
     socket.touch()
     before = time.monotonic()
     sources = learnt_while(socket, lambda: None)
-    learnt = await sources.learn(messages.Learn(kubelet_epoch(socket, None), 1 << 30, patient=True))
-    assert learnt.heard == pytest.approx(before - 60, abs=30)
     read = sources.read_files(messages.ReadFiles(None))
     assert read.started == pytest.approx(before, abs=30)
+    assert read.made == pytest.approx(time.time(), abs=30)
+
+
+@pytest.mark.parametrize("moment", [lambda: time.time() + 3600, lambda: 1.0], ids=["back", "on"])
+async def test_a_moment_of_a_clock_that_was_set_since_tells_nothing(
+    tmp_path: Path, moment: Callable[[], float]
+) -> None:
+    """To come, or before the machine was started."""
+    socket = tmp_path / "kubelet.sock"
+    socket.touch()
+    os.utime(socket, (moment(), moment()))
+    read = learnt_while(socket, lambda: None).read_files(messages.ReadFiles(None))
+    assert (read.started, read.made) == (None, None)
+
+
+class Kubelet:
+    """Its podresources API, for one question."""
+
+    def __init__(self, answer: Callable[[], Awaitable[None]]) -> None:
+        self._answer = answer
+
+    async def list(self) -> tuple[()]:
+        raise AssertionError("a sign of life is to be cheap")
+
+    async def allocatable(self) -> None:
+        await self._answer()
+
+
+async def of_a_stopped_process() -> None:
+    await asyncio.Event().wait()
+
+
+async def of_a_dead_one() -> None:
+    raise errors.KubeletGoneError("nobody listens")
+
+
+async def of_one_with_strange_cpus() -> None:
+    raise errors.ParseError("podresources CPU", -1)
+
+
+async def of_one_that_runs() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "alive"),
+    [
+        (of_one_that_runs, True),
+        (of_one_with_strange_cpus, True),
+        (of_a_dead_one, False),
+        (of_a_stopped_process, False),
+    ],
+)
+async def test_any_answer_is_a_sign_of_life_and_none_within_seconds_is_not(
+    answer: Callable[[], Awaitable[None]], alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources_module, "_LIFE_S", 0.05)
+    sources = Sources(machine=machine, learner=None, podresources=Kubelet(answer))
+    pulse = await sources.probe()
+    assert (pulse.problem is None) is alive

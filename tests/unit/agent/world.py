@@ -19,7 +19,6 @@ from rte.agent.observer.machine import Observer
 from rte.agent.observer.messages import Change, NodeFacts
 from rte.agent.publisher import messages as told
 from rte.agent.publisher.machine import Publisher
-from rte.agent.publisher.renewals import Rhythm
 from rte.model.kubelet import (
     Allocatable,
     AllocatedPods,
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
     from rte.model.machine import Machine
     from rte.model.node import NodeState
+
+#: Without it a kubelet of 1.34 does not tell whom it has admitted.
+GATE = "InPlacePodVerticalScaling"
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
@@ -70,6 +72,8 @@ class Kubelet:
         reported: it has told the API of itself.
         is_hasty: it was started so soon after the former one's last report that the API cannot
             show whose report it is.
+        up: it answers; else it ``hangs``, or does not run.
+        left_over: it does not tell whom it admits; this is what the one before it has told.
     """
 
     number: int
@@ -82,6 +86,8 @@ class Kubelet:
     reported: bool = False
     is_hasty: bool = False
     up: bool = True
+    hangs: bool = False
+    left_over: frozenset[str] | None = None
 
     @property
     def epoch(self) -> str:
@@ -119,6 +125,7 @@ class World:
         self.serial = 0
         self.history: list[Truth] = []
         self.oldest = 0
+        self.static: set[str] = set()
         self.shown: dict[str, dict[str, Any]] = {}
         self.untold: list[Any] = []
         self.unnoticed = Change.NOTHING
@@ -126,7 +133,8 @@ class World:
         self.stored: dict[str, Any] | None = None
         self.version = 1
         self.watched: list[told.Watched] = []
-        self.api_is_up = True
+        self.backup: tuple[int, dict[str, Any] | None] = (1, None)
+        self.api_is_up, self.has_published = True, False
         self.is_friendly = False
         self.last_answer: dict[str, float] = {}
         self.silent_since: dict[str, float] = {}
@@ -134,12 +142,14 @@ class World:
         self.offers: list[tuple[float, Any]] = []
         self.behind_since: float | None = None
         self.known_epoch = ""
+        self.felt_at = -math.inf
+        self.known_gone = False
         self.renewals = self.synced_reports = 0
         scope = Scope(
             node_name="n0", pods=api, publish=nrt.Options(), accounting=accounting.Options()
         )
         self.observer = Observer(scope)
-        self.publisher = Publisher(rhythm=Rhythm())
+        self.publisher = Publisher(has_lease=True)
         self.reads: list[Pending] = []
         self.requests: list[Pending] = []
         self.trusted = -math.inf
@@ -161,15 +171,20 @@ class World:
         reading = self.observer.reading
         if reading is not None and reading.state is not None and reading.state.synced:
             assert reading.state.epoch == self.known_epoch, "the kubelet is another one by now"
+            assert not self.known_gone, "the kubelet does not run"
         if self.observer.trusted_until() != self.trusted:
             self.trusted = self.observer.trusted_until()
             self.tell_publisher(told.Trusted(self.trusted))
 
     def tell_publisher(self, event: Any) -> None:
         """The publisher is told; what it wants is taken note of."""
+        if isinstance(event, told.Watched) and event.listed and self.offers:
+            has = [_said(obj) if obj else None for obj in (event.object, self.stored)]
+            if self.offers[-1][1] not in has:
+                self.behind_since = self.behind_since or self.now
         for effect in self.publisher.handle(event, self.now):
             match effect:
-                case told.Get() | told.AskOwner() | told.Write():
+                case told.Get() | told.AskOwner() | told.Write() | told.Probe():
                     self.requests.append(Pending(effect, ""))
                 case told.Renew():
                     self.check_renewal()
@@ -212,13 +227,16 @@ class World:
     def _is_true(self, state: NodeState, truth: Truth) -> bool:
         """What the files said once, less pods that have ended."""
         held = {uid: containers["c"].cpus for uid, containers in state.holdings.items()}
-        missing = (truth.entries.keys() - held.keys()) | (truth.admitted - state.admitted)
+        missing = set(truth.entries.keys() - held.keys())
+        is_told = self.kubelets[state.epoch].left_over is None  # else the API tells, and later
+        if is_told:
+            missing |= truth.admitted - state.admitted
         union = 0
         for cpus in held.values():
             union |= cpus
         return (
             all(truth.entries.get(uid) == cpus for uid, cpus in held.items())
-            and state.admitted <= truth.admitted
+            and (state.admitted <= truth.admitted or not is_told)
             and not missing & self.alive
             and state.shared == machine().online & ~union
         )
@@ -226,6 +244,7 @@ class World:
     def check_renewal(self) -> None:
         """The Lease is renewed only while the kubelet that is reported of has just answered."""
         self.renewals += 1
+        assert self.now - self.felt_at < 5, "the kubelet has given no sign of life"
         assert self.now - self.last_answer.get(self.known_epoch, -math.inf) < 1.2 * 60 + 30
         for what, since in self.silent_since.items():
             assert self.now - since < 31, f"{what} have failed for so long"
@@ -234,7 +253,7 @@ class World:
         state = self.observer.reading and self.observer.reading.state
         assert state is not None
         assert state.epoch == self.known_epoch
-        assert self.version > 1, "nothing was published yet"
+        assert self.has_published, "nothing was published yet"
 
     def note_offer(self, obj: dict[str, Any]) -> None:
         """The API server is to have this."""
@@ -280,9 +299,14 @@ class World:
                 default=default,
                 entries={uid: {"c": cpus} for uid, cpus in entries.items()},
             ),
-            allocated=AllocatedPods({uid: frozenset({"c"}) for uid in self.admitted}),
+            allocated=AllocatedPods(dict.fromkeys(self.told_admitted(), frozenset({"c"}))),
             signatures=((self.serial, 0, 0), None, (self.serial, 1, 0), None),
         )
+
+    def told_admitted(self) -> frozenset[str]:
+        """UIDs in the file that tells who was admitted."""
+        left_over = self.kubelet.left_over
+        return frozenset(self.admitted) if left_over is None else left_over
 
     def change_files(self) -> None:
         """Something was written; inotify will tell."""
@@ -310,6 +334,8 @@ class World:
             self.remember()
             self.half = (uid, mask, 1)
             self.alive.add(uid)
+            if self.rng.random() < 0.5:
+                self.static.add(uid)
             self.show(uid, "Pending")
         else:
             uid, mask, stage = self.half
@@ -326,6 +352,11 @@ class World:
         self.change_files()
 
     @property
+    def has_told_of_itself(self) -> bool:
+        """Whether an answer about the kubelet's configuration is on its way to the agent."""
+        return any(isinstance(pending.answer, seen.Learnt) for pending in self.reads)
+
+    @property
     def _is_back(self) -> bool:
         return self.admitted & self.alive <= self.kubelet.listed
 
@@ -340,16 +371,29 @@ class World:
         if self.rng.random() < 0.5:
             self.show(uid, "Succeeded")
         else:
-            gone = self.shown.pop(uid)
-            self.untold.append(seen.PodGone(gone))
+            gone = self.shown.pop(uid, None)
+            if gone is not None:
+                self.untold.append(seen.PodGone(gone))
 
     def show(self, uid: str, phase: str) -> None:
         """The API shows a pod."""
-        obj = pod(uid, phase=phase)
+        obj = pod(uid, phase=phase, mirror=uid if uid in self.static else "")
+        if uid in self.static:
+            obj["metadata"]["uid"] = f"mirror-{uid}"
         if phase == "Pending":
             obj["status"].pop("startTime")
         self.shown[uid] = obj
         self.untold.append(seen.PodSeen(obj))
+
+    def lose_a_mirror(self) -> None:
+        """Somebody deletes the mirror of a static pod that runs; maybe while nobody watches."""
+        shown = sorted(self.static & self.alive & self.admitted & self.shown.keys())
+        if shown:
+            gone = self.shown.pop(self.rng.choice(shown))
+            if self.rng.random() < 0.5:
+                self.untold.append(seen.PodGone(gone))
+            else:
+                self.relist()
 
     def restart(self) -> None:
         """Another kubelet, maybe configured otherwise; an admission under way is cut off."""
@@ -361,12 +405,14 @@ class World:
             self.show(uid, "Failed")
         self.damaged = False
         number = self.kubelet.number + 1
+        is_old = self.rng.random() < 0.2
         self.kubelet = Kubelet(
             number,
             self.now,
             self.rng.choice(POLICIES),
-            f"v1.{35 + number % 3}.0",
+            "v1.34.0" if is_old else f"v1.{35 + number % 3}.0",
             is_hasty=self.now - self.node_heard <= 10,
+            left_over=self.told_admitted() if is_old else None,
         )
         self.kubelets[self.kubelet.epoch] = self.kubelet
         self.unnoticed |= Change.SOCKET
@@ -409,6 +455,18 @@ class World:
             self.stored = {**self.stored, "metadata": metadata, **part}
         self.watched.append(told.Watched(self.stored, str(self.version)))
 
+    def restore(self) -> None:
+        """The API server's store is what it was a while ago, its versions too.
+
+        What it lacks since then counts from the moment at which the agent can know.
+        """
+        self.version, self.stored = self.backup
+        del self.offers[:-1]
+        self.behind_since = None
+        self.watched.clear()
+        version = self.stored["metadata"]["resourceVersion"] if self.stored else str(self.version)
+        self.watched.append(told.Watched(self.stored, version, listed=True))
+
     # --- what is read ----------------------------------------------------------------------------
 
     def serve(self, pending: Pending) -> None:
@@ -421,9 +479,9 @@ class World:
                 began = self.kubelet.began
                 if self.damaged or self.rng.random() < 0.02:
                     error = errors.ParseError("cpu_manager_state", "{")
-                    pending.answer = seen.FilesRead(None, epoch, began, error)
+                    pending.answer = seen.FilesRead(None, epoch, began, error, made=began)
                 else:
-                    pending.answer = seen.FilesRead(self.files(), epoch, began)
+                    pending.answer = seen.FilesRead(self.files(), epoch, began, made=began)
             case seen.Ask():
                 pending.answer = self._ask(pending.epoch)
             case seen.Learn():
@@ -436,8 +494,10 @@ class World:
                 self.serve(pending)
 
     def _ask(self, before: str) -> seen.Answered:
-        if before != self.kubelet.epoch or not self.kubelet.up or self.rng.random() < 0.05:
+        if before != self.kubelet.epoch or self.rng.random() < 0.05:
             return seen.Answered(before, None, problem=errors.KubeletError("no answer"))
+        if not self.kubelet.up:
+            return seen.Answered(before, None, problem=self.no_answer())
         if self.damaged:
             return seen.Answered(before, None, problem=errors.ParseError("cpu_manager_state", "{"))
         kubelet = self.kubelet
@@ -471,6 +531,7 @@ class World:
             cpu_policy="static",
             reserved_cpus=1,
             topology_policy=kubelet.policy,
+            feature_gates={} if kubelet.left_over is None else {GATE: False},
             source=ConfigSource.CONFIGZ,
         )
         if effect.patient and not kubelet.up:
@@ -479,8 +540,8 @@ class World:
             # It may not be asked: its file, of which nobody knows whether it is in force.
             policy = self.rng.choice(POLICIES)
             config = replace(config, topology_policy=policy, source=ConfigSource.USUAL_FILE)
-        node = NodeFacts(uid=self.node_uid, version=self.node_version)
-        return seen.Learnt(effect.epoch, config, node, self.node_heard)
+        node = NodeFacts(uid=self.node_uid, version=self.node_version, heard=self.node_heard)
+        return seen.Learnt(effect.epoch, config, node)
 
     def deliver(self, pending: Pending) -> None:
         """The observer learns the answer."""
@@ -490,11 +551,14 @@ class World:
             case seen.FilesRead():
                 if answer.epoch != self.known_epoch:
                     self.silent_since.clear()
+                    self.known_gone = False
                 self.known_epoch = answer.epoch
                 self._note_silence("files", answer.problem)
             case seen.Answered(epoch=epoch) if epoch == self.known_epoch:
                 if answer.view is not None:
                     self.last_answer[epoch] = self.now
+                    self.known_gone = False
+                self.known_gone |= isinstance(answer.problem, errors.KubeletGoneError)
                 # Its problem may be the files around it.
                 is_theirs = isinstance(answer.problem, errors.ParseError)
                 self._note_silence("files" if is_theirs else "answers", answer.problem)
@@ -516,6 +580,9 @@ class World:
         """The API server takes a request, or does not; an answer may be lost."""
         self.requests.remove(pending)
         effect = pending.effect
+        if isinstance(effect, told.Probe):
+            self.probe()
+            return
         is_lost = self.rng.random() < 0.05
         if not self.api_is_up or self.rng.random() < 0.05:
             status = self.rng.choice((0, 403, 409, 422, 429, 500))
@@ -534,6 +601,27 @@ class World:
             case told.Write():
                 self._write(effect, is_lost=is_lost)
 
+    def probe(self) -> None:
+        """The kubelet gives a sign of life, or does not."""
+        problem = None if self.kubelet.up else self.no_answer()
+        if problem is None:
+            self.felt_at = self.now
+        self.deliver_pulse(seen.Pulse(self.kubelet.epoch, problem))
+        self.tell_publisher(told.Probed(problem is None))
+
+    def deliver_pulse(self, pulse: seen.Pulse) -> None:
+        """The observer learns of it."""
+        if pulse.epoch == self.known_epoch:
+            self.known_gone |= isinstance(pulse.problem, errors.KubeletGoneError)
+            if pulse.problem is not None:
+                self._note_silence("answers", pulse.problem)
+        self.tell(pulse)
+
+    def no_answer(self) -> errors.KubeletError:
+        """Of a kubelet that hangs, or that does not run."""
+        kind = errors.KubeletError if self.kubelet.hangs else errors.KubeletGoneError
+        return kind("no answer")
+
     def _refuse(self, effect: Any, status: int) -> None:
         error = errors.KubeError("refused", status=status)
         answer = told.Renewed(error) if isinstance(effect, told.Renew) else told.Refused(error)
@@ -551,6 +639,7 @@ class World:
             self.version += 1
             metadata = {**write.body["metadata"], "resourceVersion": str(self.version)}
             self.stored = {**write.body, "metadata": metadata}
+            self.has_published = True
             self.note_stored()
             self.watched.append(told.Watched(self.stored, str(self.version)))
             if is_lost:

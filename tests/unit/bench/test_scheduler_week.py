@@ -8,7 +8,7 @@ from tests.depth import scaled
 #: Tables that speak of nodes, collections and classes, or of pods that have ended lately, for whom
 #: a timer still runs.
 OF_NODES = {
-    "cluster.nodes", "cluster.rows", "cluster._changed", "cluster.namespaces",
+    "cluster.nodes", "cluster.rows", "cluster._changed", "cluster.namespaces", "feeds._reports",
     "feeds._resources", "feeds._synced", "intake._gone", "intake._known", "intake._reports",
     "intake._set", "binding._names", "machine._names", "machine._watched", "matches._namespaces",
     "nodes.gone", "timers._heap",

@@ -60,7 +60,7 @@ def explain(tmp_path: Path, items: list[dict], capsys, *flags: str) -> tuple[int
 @pytest.mark.parametrize(
     ("devices", "code", "words"),
     [
-        (["near"], 0, ["1 aligned, 0 across, 0 unknown", "ml/p", "near: node-0"]),
+        (["near"], 0, ["1 aligned, 0 across, 0 unknown", "ml/p", "near: zone 0"]),
         (
             ["near", "far"],
             1,

@@ -6,6 +6,8 @@ import contextlib
 import io
 import os
 import re
+import signal
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -238,10 +240,32 @@ def test_files_that_are_no_yaml(command, text, tmp_path):
             "unknown argument --sysfs-rot=/sys, did you mean --sysfs-root?",
         ),
         (["fit", "--xyzzy"], "the following arguments are required: -f/--file"),
-        ([], "COMMAND"),
+        (["--"], "COMMAND"),
     ],
 )
 def test_the_nearest_name_is_told(words, told):
+    code, err = check(words)
+    assert code == 2
+    assert told in err
+
+
+def test_alone_it_shows_its_commands():
+    code, out, err = typed([])
+    assert (code, err) == (0, "")
+    assert all(command in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "--node-name", "Bad_Name!"], "--node-name: expected the name of a Node"),
+        (["run", "--node-name", "a" * 254], "--node-name: expected the name of a Node"),
+        (["demo", "--port", "80000"], "--port 80000: give 1 to 65535"),
+        (["demo", "--port", "-1"], "--port -1: give 1 to 65535"),
+        (["topology", "2x4,memory=4"], "give a unit, for example memory=4Gi"),
+    ],
+)
+def test_impossible_values_are_refused_with_what_is_possible(words, told):
     code, err = check(words)
     assert code == 2
     assert told in err
@@ -276,3 +300,18 @@ def test_settings_of_a_command_have_all_three_ways(command):
     assert options
     for option in options:
         assert f"--{option.name}" in FLAGS[command]
+
+
+def test_the_first_process_of_a_container_ends_when_asked_before_it_has_begun(monkeypatch) -> None:
+    own, before = os.getpid(), signal.getsignal(signal.SIGTERM)
+    asked = SimpleNamespace(
+        configure=lambda parser: None, run=lambda args: os.kill(own, signal.SIGTERM)
+    )
+    monkeypatch.setattr(cli, "_module", lambda name: asked)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["run"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM

@@ -38,13 +38,39 @@ def test_node_totals_stand_beside_the_zones_that_refuse(write, cluster, capsys):
 def test_another_schedulers_pod_is_told(write, cluster, capsys, monkeypatch):
     pod = write("pod.yaml", [pod_yaml("new", 3)])
     assert (
-        "schedulerName is default-scheduler, not rte-scheduler"
+        "where rte serves its schedulerName, default-scheduler (--also-for)"
         in (explained(capsys, "-f", pod, "--from", cluster)[1])
     )
     mine = write("mine.yaml", [pod_yaml("new", 3, schedulerName="rte-scheduler")])
     assert "schedulerName" not in explained(capsys, "-f", mine, "--from", cluster)[1]
+    served = ("--also-for", "default-scheduler")
+    assert "schedulerName" not in explained(capsys, "-f", pod, "--from", cluster, *served)[1]
     monkeypatch.setenv("RTE_SCHEDULER_NAME", "default-scheduler")
     assert "schedulerName" not in explained(capsys, "-f", pod, "--from", cluster)[1]
+
+
+def test_nodes_that_say_the_same_are_told_once(write, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 20)])
+    code, out = explained(capsys, "-f", pod, "--machine", "2x16*3", "--machine", "2x32")
+    assert code == 0
+    assert "* 2x32: fits (c0 in zone 0)" in out
+    assert "- 2x16-0, 2x16-1, 2x16-2: TopologyAffinityError" in out
+    assert out.count("zones, for container c0") == 1
+    assert out.endswith("* the best node, + fits, - does not fit\n")
+
+
+def test_zones_that_say_the_same_are_told_once(write, capsys):
+    pod = write("pod.yaml", [pod_yaml("new", 20)])
+    code, out = explained(capsys, "-f", pod, "--machine", "4x16")
+    assert code == 1
+    assert "      zone 0: cpu 15 free of 20 wanted (5 short); memory" in out
+    assert "      zones 1-3: cpu 16 free of 20 wanted (4 short); memory" in out
+
+
+def test_a_running_pod_is_told_what_it_has(write, capsys):
+    cluster = write("cluster.yaml", node_objects("n", (7,)))
+    _, out = explained(capsys, "n-0", "--from", cluster)
+    assert "  c0 is in zone 0: CPUs 1-3,8-11\n" in out
 
 
 def test_no_node_fits_a_pod_that_goes_nowhere(write, cluster, capsys):
@@ -119,3 +145,17 @@ def test_replicas_that_are_no_number_are_refused(count, write, capsys):
 def test_a_schedulers_address_that_is_no_url_is_told(capsys):
     assert main(["explain", "p", "--scheduler", "localhost:10260"]) == 2
     assert "expected a URL" in capsys.readouterr().err
+
+
+def test_each_rules_score_stands_beside_the_nodes_that_take_the_pod(write, cluster, capsys):
+    """``a-full`` has 3 CPUs left in one zone, ``b-half`` has a zone that nobody uses."""
+    pod = write("pod.yaml", [pod_yaml("new", 5)])
+    _, out = explained(capsys, "-f", pod, "--from", cluster, "-o", "json")
+    best, other = json.loads(out)["nodes"]
+    assert (best["node"], list(best["scores"])) == ("b-half", ["ZoneRoom"])
+    assert not other["fits"]
+    assert other["scores"] == {}
+    assert (
+        f"scores: ZoneRoom {best['scores']['ZoneRoom']:.0f}"
+        in (explained(capsys, "-f", pod, "--from", cluster)[1])
+    )

@@ -47,10 +47,10 @@ def test_what_a_pod_would_get_is_told_group_by_group(rack: Rack, write, capsys) 
     assert code == 0
     assert "fits 1 of 1 nodes; best: a" in out
     (line,) = (each for each in out.splitlines() if "g0" in each)
-    assert line.strip().startswith("g0 in node-0: rx ")
+    assert line.strip().startswith("g0 in zone 0: rx ")
     assert "workers" in line
     assert "rx 40 tx 20 Gb/s" in line
-    assert "misc in node-0: CPUs " in out
+    assert "misc in zone 0: CPUs " in out
 
 
 def test_what_a_node_has_left_and_who_stands_in_the_way_is_told(rack: Rack, write, capsys) -> None:
@@ -60,7 +60,7 @@ def test_what_a_node_has_left_and_who_stands_in_the_way_is_told(rack: Rack, writ
 
     assert code == 1
     assert "- a: processing groups: cpus" in out
-    assert "free in node-0: 0 cores (0 CPUs); GPU Tesla V100-SXM2-16GB (2); pages of 1Gi: 16" in out
+    assert "free in zone 0: 0 cores (0 CPUs); GPU Tesla V100-SXM2-16GB (2); pages of 1Gi: 16" in out
     assert "would fit without: default/p1, default/p2" in out
 
 
@@ -120,8 +120,8 @@ def test_everything_that_is_given_is_told() -> None:
         (
             "g: feeders 2; rx 18; tx 3; helpers 5; GPU of unknown model (0000:19:00.0); "
             "NIC without a name (0000:1a:00.0, back-up 0000:1a:00.1) rx 10 tx 5.5 Gb/s; "
-            "pages of 1Gi in node-0: 1"
+            "pages of 1Gi in zone 0: 1"
         ),
-        "misc in node-1: CPUs 9-10",
-        "pages of 2Mi in node-1: 4",
+        "misc in zone 1: CPUs 9-10",
+        "pages of 2Mi in zone 1: 4",
     ]

@@ -28,6 +28,17 @@ def test_copies_are_counted_node_by_node(write, cluster, capsys):
     assert "full: 2 (node totals allow 2)" in out
 
 
+@pytest.mark.parametrize("kinds", [("Pod",), ("NodeResourceTopology",)])
+def test_files_without_a_node_are_refused(write, capsys, kinds):
+    items = [*node_objects("a"), pod_yaml("b", 1)]
+    file = write("some.yaml", [item for item in items if item["kind"] in kinds])
+    pod = write("pod.yaml", [pod_yaml("new", 1)])
+    assert main(["fit", "-f", pod, "--from", file]) == 2
+    err = capsys.readouterr().err
+    assert f"{file}: no Node in it" in err
+    assert ("a report alone is a --machine" in err) is (kinds == ("NodeResourceTopology",))
+
+
 def test_what_is_missing_is_told(write, cluster, capsys):
     pod = write("pod.yaml", [pod_yaml("new", 5)])
     code, answer = fits(capsys, "-f", pod, "--from", cluster)
@@ -39,7 +50,7 @@ def test_what_is_missing_is_told(write, cluster, capsys):
         "reason": "TopologyAffinityError",
     }
     assert main(["fit", "-f", pod, "--from", cluster]) == 0
-    assert "node-0 of full is short of 2 CPUs (TopologyAffinityError)" in capsys.readouterr().out
+    assert "zone 0 of full is short of 2 CPUs (TopologyAffinityError)" in capsys.readouterr().out
 
 
 def test_nothing_fits_is_exit_code_1(write, cluster, capsys):

@@ -120,7 +120,7 @@ def test_where_a_file_would_go_is_told_without_a_cluster(tmp_path: Path, capsys)
     assert cli.main(command) == 0
     out, err = capsys.readouterr()
     assert "+ n: fits" in out
-    assert "mod-0 in node-0: feeders " in out
+    assert "mod-0 in zone 0: feeders " in out
     assert "NIC ens1 (ens1) rx 10 tx 5 Gb/s" in out
     assert "node without is left out" in err
     assert cli.main([*command, "--node-groups", "other"]) == 1

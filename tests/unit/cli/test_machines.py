@@ -107,7 +107,7 @@ def test_huge_pages_are_summed_over_zones_and_devices_are_known(write, capsys) -
     assert cli.main(["simulate", "-f", write("pods.yaml", pods), *machine]) == 0
     out = capsys.readouterr().out
     assert "6 of 6 pods placed" in out
-    assert out.count("@node-0") == out.count("@node-1") == 3
+    assert out.count(" in zone 0") == out.count(" in zone 1") == 3
 
 
 @pytest.mark.parametrize(

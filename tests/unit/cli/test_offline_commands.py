@@ -17,9 +17,9 @@ def test_explain_says_where_a_pod_fits_and_what_is_short_elsewhere(write, capsys
     assert main(["explain", "-f", pod, "--from", cluster]) == 0
     out = capsys.readouterr().out
     assert "default/new fits 1 of 2 nodes; best: half" in out
-    assert "* half: fits (c0 in node-1)" in out
+    assert "* half: fits (c0 in zone 1)" in out
     assert "- full: TopologyAffinityError" in out
-    assert "node-1: cpu 3 free of 5 wanted (2 short)" in out
+    assert "zones 0-1: cpu 3 free of 5 wanted (2 short)" in out
     assert "would fit without: default/full-0" in out
 
 
@@ -48,7 +48,10 @@ def test_explain_knows_the_claims_and_volumes_of_the_files(write, capsys):
     here = {"key": "metadata.name", "operator": "In", "values": ["b"]}
     storage = [
         {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
             "spec": {"volumeName": "pv", "accessModes": ["ReadWriteOnce"]},
             "status": {"phase": "Bound"},
         },
@@ -147,7 +150,7 @@ def test_simulate_draws_who_holds_what(write, capsys):
     assert main(["simulate", "-f", files]) == 0
     out = capsys.readouterr().out
     assert "1 of 1 pods placed by NextFit" in out
-    assert "default/p -> a  c0@node-0" in out
+    assert "default/p -> a  c0 in zone 0" in out
     assert "A default/a-0, B default/p" in out
 
 

@@ -12,6 +12,7 @@ import pytest
 from rte import cli
 from rte.sysfs import pci_names
 from tests.checkpoints import sealed
+from tests.machines import Shape, generate
 from tests.unit.cli.objects import node_objects
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "sysfs"
@@ -33,6 +34,11 @@ def no_list_of_pci_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def topology(capsys: pytest.CaptureFixture[str], name: str, *flags: str) -> str:
     assert cli.main(["topology", *roots(name), *flags]) == 0
+    return capsys.readouterr().out
+
+
+def topology_of(capsys: pytest.CaptureFixture[str], machine: str) -> str:
+    assert cli.main(["topology", machine]) == 0
     return capsys.readouterr().out
 
 
@@ -104,6 +110,28 @@ def test_text_shows_what_processing_groups_go_by(capsys: pytest.CaptureFixture[s
 def test_text_tells_kinds_of_cores_apart(capsys: pytest.CaptureFixture[str]) -> None:
     text = topology(capsys, "8-desktop-hybrid")
     assert "2 performance cores of 2 threads 0+6 1+7; 4 efficiency cores 2-5" in text
+
+
+def test_low_power_cores_are_a_kind_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    told = topology(capsys, "16-laptop-three-kinds")
+    assert "6 performance cores 0-5; 8 efficiency cores 6-13; 2 low-power cores 14-15" in told
+
+
+def test_a_core_whose_threads_have_two_caches_is_told_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """POWER10: eight threads, of which every other one has the same L3 cache."""
+    shape = Shape(cores=2, threads=8, adjacent=True)
+    generate(shape, tmp_path / "m")
+    for cpu in range(16):
+        cache = tmp_path / f"m/sys/devices/system/cpu/cpu{cpu}/cache/index3"
+        first = cpu // 8 * 8 + cpu % 2
+        (cache / "shared_cpu_list").write_text(",".join(str(first + 2 * n) for n in range(4)))
+        (cache / "id").write_text(str(first))
+    told = topology_of(capsys, str(tmp_path / "m"))
+    assert "L3 0 and L3 1: 1 core of 8 threads 0+1+2+3+4+5+6+7\n" in told
+    assert "L3 8 and L3 9: 1 core of 8 threads 8+9+10+11+12+13+14+15\n" in told
+    assert told.count("threads") == 2
 
 
 def test_a_named_kubelet_shows_who_holds_what(

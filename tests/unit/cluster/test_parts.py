@@ -22,7 +22,7 @@ GIB = 1 << 30
 
 
 def test_a_described_shape_is_that_machine(tmp_path: Path) -> None:
-    text = "4x8,sockets=2,memory=32Gi,memory-only=1,hugepages-2Mi=16,l3=2"
+    text = "4x8,sockets=2,memory=32Gi,memory-zones=1,hugepages-2Mi=16,l3=2"
     folder = shapes.materialise(text, tmp_path)
     machine = read_machine(folder / "sys", folder / "proc")
     assert [zone.cpus.bit_count() for zone in machine.zones] == [8, 8, 8, 8, 0]

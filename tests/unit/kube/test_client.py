@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from rte import errors
 from rte.kube.client import Client
@@ -43,6 +45,34 @@ async def test_verbs_make_read_change_and_delete(client: Client):
         await client.get(NODES.path("n0"))
     assert (refused.value.status, refused.value.reason) == (404, "NotFound")
     assert "\n" not in str(refused.value)
+
+
+async def test_nothing_occupies_the_connections_of_a_client_apart():
+    go_on, stuck_there = asyncio.Event(), 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal stuck_there
+        if request.path == "/stuck":
+            stuck_there += 1
+            await go_on.wait()
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    async with (
+        TestServer(app) as server,
+        Client(Credentials(server=f"http://127.0.0.1:{server.port}")) as client,
+    ):
+        apart = client.apart(1)
+        stuck = [asyncio.create_task(client.get("/stuck")) for _ in range(100)]
+        async with asyncio.timeout(10):
+            while stuck_there < 64:
+                await asyncio.sleep(0.01)
+            await apart.get("/free")
+        go_on.set()
+        await asyncio.gather(*stuck)
+    with pytest.raises(RuntimeError, match="closed"):
+        await apart.get("/free")
 
 
 async def test_a_patch_that_names_an_old_version_is_a_conflict(client: Client):
@@ -188,3 +218,32 @@ async def test_why_a_certificate_does_not_count_is_told_in_words(tmp_path: Path)
     told = await told_by(url, trusting[authority])
     assert told.startswith(f"{not_valid}IP address mismatch")
     await runner.cleanup()
+
+
+async def test_an_object_that_its_author_has_poisoned_hides_no_other() -> None:
+    """``opaque.parameters`` of a claim are stored as their author has written them."""
+    deep = "[" * 3000 + "]" * 3000
+    items = [
+        f'{{"metadata":{{"name":"{name}"}},"opaque":{opaque}}}'
+        for name, opaque in (("a", deep), ("b", '"\\ud800"'), ("c", "7"))
+    ]
+
+    async def answer(request: web.Request) -> web.Response:
+        if "watch" in request.query:
+            text = "".join(f'{{"type":"ADDED","object":{item}}}\n' for item in items)
+        else:
+            text = f'{{"items":[{",".join(items)}]}}'
+        return web.Response(text=text, content_type="application/json")
+
+    runner, url = await _serve(answer)
+    try:
+        async with Client(Credentials(server=url)) as client:
+            listed = (await client.get("/claims"))["items"]
+            watched = client.stream("/claims", {"watch": "1"}, silence_s=5)
+            seen = [event["object"] async for event in watched]
+    finally:
+        await runner.cleanup()
+    assert [item["metadata"]["name"] for item in listed] == ["a", "b", "c"]
+    assert listed[1:] == seen[1:]
+    assert [event["metadata"] for event in seen] == [item["metadata"] for item in listed]
+    assert (listed[1]["opaque"], listed[2]["opaque"]) == ("\ufffd", 7)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import ssl
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import errors
 from rte.kube import credentials
+from rte.kube.client import Client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +24,14 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate and its key."""
-    folder = tmp_path_factory.mktemp("pem")
+    return certify(tmp_path_factory.mktemp("pem"), "test")
+
+
+def certify(folder: Path, name: str) -> Path:
+    """Make a self-signed certificate of that name, and its key."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=test", "-days", "1",
+         "-nodes", "-subj", f"/CN={name}", "-days", "1",
          "-keyout", str(folder / "key.pem"), "-out", str(folder / "crt.pem")],
         check=True, capture_output=True,
     )  # fmt: skip
@@ -185,6 +192,23 @@ def test_garbage_in_a_kubeconfig_is_a_kube_error_or_credentials(
         assert "\n" not in str(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "it is empty (give --kubeconfig FILE)"),
+        ("3", "expected a mapping"),
+        ("{current-context: x}", "it has no context named 'x'"),
+        ("{current-context: x, contexts: [{name: x, context: }]}", "it names no cluster"),
+    ],
+)
+def test_a_kubeconfig_that_says_nothing_is_told_in_words(tmp_path: Path, text: str, told: str):
+    file = tmp_path / "config"
+    file.write_text(text)
+    with pytest.raises(errors.KubeError) as caught:
+        credentials.from_kubeconfig(file)
+    assert told in str(caught.value)
+
+
 def test_nowhere_to_connect_to_says_what_to_give(tmp_path: Path):
     with pytest.raises(errors.KubeError, match="--kubeconfig"):
         credentials.load(None, {"HOME": str(tmp_path)})
@@ -196,3 +220,44 @@ async def test_kubeconfig_from_the_environment(tmp_path: Path):
     file = kubeconfig(tmp_path, {"token": "t"})
     access = credentials.load(None, {"KUBECONFIG": f"{file}:/other", "HOME": "/nowhere"})
     assert await access.authorization() == "Bearer t"
+
+
+async def test_a_client_certificate_that_was_renewed_is_shown_by_the_next_request(tmp_path: Path):
+    folders = {name: tmp_path / name for name in ("server", "january", "february")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        certify(folder, name)
+    files = {"client-certificate": "crt.pem", "client-key": "key.pem"}
+
+    async def who(request: web.Request) -> web.Response:
+        shown = request.transport.get_extra_info("ssl_object").getpeercert()
+        return web.json_response(shown["subject"][0][0][1])
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(folders["server"] / "crt.pem", folders["server"] / "key.pem")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    for name in ("january", "february"):
+        tls.load_verify_locations(folders[name] / "crt.pem")
+    app = web.Application()
+    app.router.add_get("/", who)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    server = f"https://127.0.0.1:{runner.addresses[0][1]}"
+
+    def put(part: str, name: str) -> None:
+        (tmp_path / "new").write_bytes((folders[name] / part).read_bytes())
+        (tmp_path / "new").replace(tmp_path / part)
+
+    for part in ("crt.pem", "key.pem"):
+        put(part, "january")
+    access = credentials.load(
+        kubeconfig(tmp_path, files, **{"server": server, "insecure-skip-tls-verify": True}), {}
+    )
+    async with Client(access) as client:
+        assert await client.get("/") == "january"
+        put("crt.pem", "february")
+        assert await client.get("/") == "january"  # its key is still to come
+        put("key.pem", "february")
+        assert await client.get("/") == "february"
+    await runner.cleanup()

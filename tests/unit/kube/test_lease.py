@@ -92,3 +92,32 @@ async def test_without_having_been_held_there_is_nothing_to_release(
     await heartbeat.release()
     with pytest.raises(errors.KubeError):
         await client.get(PATH)
+
+
+async def test_of_two_agents_that_overlap_the_one_that_ends_leaves_the_lease_to_the_other(
+    client: Client, heartbeat: Heartbeat
+):
+    newer = Heartbeat(client, "n0", "rte-system", "me")
+    await heartbeat.renew()
+    await newer.renew()
+    await heartbeat.release()
+    spec = (await client.get(PATH))["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("me", 40)
+
+
+async def test_a_lease_that_another_gave_back_is_whole_again_with_the_next_renewal(
+    client: Client, heartbeat: Heartbeat
+):
+    await heartbeat.renew()
+    await client.patch(PATH, {"spec": {"holderIdentity": None, "leaseDurationSeconds": 1}})
+    await heartbeat.renew()
+    spec = (await client.get(PATH))["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("me", 40)
+
+
+async def test_a_lease_that_went_before_it_is_given_back_is_no_failure(
+    client: Client, heartbeat: Heartbeat
+):
+    await heartbeat.renew()
+    await client.delete(PATH)
+    await heartbeat.release()

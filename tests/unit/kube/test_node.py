@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,13 +15,10 @@ from rte.kube.client import Client
 from rte.kube.credentials import Credentials, tls_context
 from rte.kube.node import kubelet_address, read_configz
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CONFIGZ = {"kubeletconfig": {"topologyManagerPolicy": "restricted"}}
 
 
-def node(port: int = 0, address: str = "127.0.0.1") -> dict[str, object]:
+def node(port: int = 0, address: str = "127.0.0.1") -> dict[str, Any]:
     status = {
         "addresses": [
             {"type": "Hostname", "address": "n0"},
@@ -37,9 +35,20 @@ def test_the_kubelets_address_is_the_internal_one():
     assert kubelet_address(node()) == ""
 
 
+def test_of_several_internal_addresses_the_kubelets_own_is_the_first():
+    listed = node(10250, "10.0.0.5")
+    data_network = {"type": "InternalIP", "address": "192.168.77.5"}
+    listed["status"]["addresses"].append(data_network)
+    assert kubelet_address(listed) == "https://10.0.0.5:10250"
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """As a kubelet makes it for itself: it names the node and no address."""
+    return make_certificate(tmp_path)
+
+
+def make_certificate(tmp_path: Path) -> Path:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
          "-nodes", "-subj", "/CN=n0", "-addext", "subjectAltName=DNS:n0", "-days", "1",
@@ -97,3 +106,21 @@ async def test_without_an_address_the_api_server_passes_the_question_on():
         assert await read_configz(client, node()) == CONFIGZ
     await runner.cleanup()
     assert seen == ["/api/v1/nodes/n0/proxy/configz None"]
+
+
+async def test_a_certificate_that_was_made_anew_since_it_was_mounted_alone_is_named(
+    certificate: Path, tmp_path: Path
+):
+    """The mount of one file stays with the file that was there."""
+    seen: list[str] = []
+    (tmp_path / "former").mkdir()
+    former = make_certificate(tmp_path / "former")
+    runner, port = await serve(certificate, seen)
+    access = Credentials(server="https://127.0.0.1:1", tls=tls_context(), token=lambda: "t")
+    with former.open("rb") as mounted:
+        former.unlink()
+        path = Path(f"/proc/self/fd/{mounted.fileno()}")
+        async with Client(access) as client:
+            with pytest.raises(errors.KubeError, match="was made anew since: restart"):
+                await read_configz(client, node(port), kubelet_certificate=path)
+    await runner.cleanup()

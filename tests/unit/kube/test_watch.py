@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class Follower:
     """Runs a watch beside the test and hands out its events."""
 
-    def __init__(self, client: Client, **options: str) -> None:
+    def __init__(self, client: Client, **options: Any) -> None:
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self.task = asyncio.create_task(self._run(client, options))
 
-    async def _run(self, client: Client, options: dict[str, str]) -> None:
-        events = watch(client, NODES.path(), first_wait_s=0.01, most_wait_s=0.02, **options)
+    async def _run(self, client: Client, options: dict[str, Any]) -> None:
+        events = watch(client, NODES.path(), waits_s=(0.01, 0.02), **options)
         async with aclosing(events):
             async for event in events:
                 self._queue.put_nowait(event)
@@ -110,4 +110,29 @@ async def test_field_selectors_limit_what_is_seen(client: Client):
     await client.create(NODES.path(), node("a"))
     await client.create(NODES.path(), node("b"))
     assert await follower.next() == ("ADDED", "b")
+    follower.task.cancel()
+
+
+async def test_a_server_restored_from_a_backup_is_listed_again_whatever_its_versions(
+    client: Client, server: Server, follower: Follower
+):
+    assert await follower.next() == ("LISTED", "")
+    for name in ("a", "b"):
+        await client.create(NODES.path(), node(name))
+        assert await follower.next() == ("ADDED", name)
+    (watched,) = server.api.store.watches()
+    old = {**node("a"), "metadata": {"name": "a", "resourceVersion": "1"}}
+    watched._push("MODIFIED", old)
+    assert await follower.next() == ("LISTED", "a,b")
+
+
+async def test_a_watch_that_a_proxy_keeps_open_without_its_server_is_given_up(
+    client: Client, server: Server
+):
+    follower = Follower(client, silence_s=0.3)
+    assert await follower.next() == ("LISTED", "")
+    for watched in server.api.store.watches():
+        watched.offer = lambda change: None  # type: ignore[method-assign]
+    await client.create(NODES.path(), node("a"))
+    assert await follower.next() == ("ADDED", "a")
     follower.task.cancel()

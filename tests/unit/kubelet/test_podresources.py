@@ -334,3 +334,17 @@ def test_garbage_is_a_sound_value_or_one_clear_line(kind: Any, data: st.DataObje
         KINDS[kind](podresources.decode(kind, bytes(text)))
     except errors.ParseError as error:
         assert "\n" not in str(error)
+
+
+async def test_a_connection_that_is_closed_is_told_at_once_and_the_next_question_says_why(
+    socket: Path,
+) -> None:
+    async with podresources.PodResources(str(socket)) as client:
+        closed = asyncio.create_task(client.wait_closed())
+        async with serve(socket, {"List": pb.ListPodResourcesResponse()}):
+            assert await client.list() == ()
+            await asyncio.sleep(0.1)
+            assert not closed.done()
+        await asyncio.wait_for(closed, 5)
+        with pytest.raises(errors.KubeletGoneError):
+            await client.list()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,16 @@ from rte.agent.settings import AgentSettings
 from rte.cli import main
 from rte.kube.resources import LEASES, NODES, NRTS, PODS
 from rte.nrt import writer
+from rte.placement.groups import allocation
 from rte.scheduler.settings import SchedulerSettings
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("agent", "admission", "crd", "default", "monitoring")
+#: What ``namespace:`` of an overlay must not move.
+APART = "apart/agent"
+FOLDERS = (
+    "agent", "admission", "crd", "default", "monitoring", "nri", "scheduler", APART,
+    "apart/scheduler", "elsewhere", "elsewhere/mine",
+)  # fmt: skip
 NAMESPACE = "rte-system"
 
 
@@ -57,8 +64,8 @@ def rights() -> set[tuple[str, str, str]]:
     """(group, resource, verb) that the agent is granted."""
     return {
         (group, resource, verb)
-        for kind in ("ClusterRole", "Role")
-        for rule in find(kind)["rules"]
+        for kind, folder in (("ClusterRole", "agent"), ("Role", APART))
+        for rule in find(kind, folder)["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -67,7 +74,7 @@ def rights() -> set[tuple[str, str, str]]:
 
 def test_the_rights_are_exactly_those_that_the_code_uses():
     used = {
-        # kubesink: get, create and update; follow: list and watch
+        # kubestore: get, create and update; follow: list and watch
         *((NRTS.group, NRTS.plural, verb) for verb in ("get", "create", "update", "list", "watch")),
         (NODES.group, NODES.plural, "get"),  # daemon._get_node
         (NODES.group, f"{NODES.plural}/configz", "get"),  # kube.node.read_configz
@@ -79,7 +86,7 @@ def test_the_rights_are_exactly_those_that_the_code_uses():
 
 def test_no_right_is_a_wildcard_and_leases_are_those_of_one_namespace():
     assert not any("*" in part for right in rights() for part in right)
-    assert find("Role")["metadata"]["namespace"] == AgentSettings().lease_namespace
+    assert find("Role", APART)["metadata"]["namespace"] == AgentSettings().lease_namespace
     cluster_wide = {
         resource for rule in find("ClusterRole")["rules"] for resource in rule["resources"]
     }
@@ -89,8 +96,8 @@ def test_no_right_is_a_wildcard_and_leases_are_those_of_one_namespace():
 def test_the_bindings_name_the_daemonsets_account(pod_spec: dict[str, Any]):
     account = find("ServiceAccount")["metadata"]["name"]
     assert pod_spec["serviceAccountName"] == account
-    for kind in ("ClusterRoleBinding", "RoleBinding"):
-        (subject,) = find(kind)["subjects"]
+    for kind, folder in (("ClusterRoleBinding", "agent"), ("RoleBinding", APART)):
+        (subject,) = find(kind, folder)["subjects"]
         assert (subject["name"], subject["namespace"]) == (account, NAMESPACE)
 
 
@@ -169,8 +176,12 @@ def test_the_arguments_are_flags_of_rte_run(
 
 def test_the_policy_guards_the_agents_account_and_what_it_writes(pod_spec: dict[str, Any]):
     spec = find("ValidatingAdmissionPolicy", "admission")["spec"]
+    expression = spec["matchConditions"][0]["expression"]
+    pattern = re.search("matches\\('(.*)'\\)", expression)
+    assert pattern
     account = f"system:serviceaccount:{NAMESPACE}:{pod_spec['serviceAccountName']}"
-    assert account in spec["matchConditions"][0]["expression"]
+    assert re.fullmatch(pattern[1], account)
+    assert not re.fullmatch(pattern[1], f"{account}-2")
     guarded = {
         (rule["apiGroups"][0], rule["resources"][0]): set(rule["operations"])
         for rule in spec["matchConstraints"]["resourceRules"]
@@ -181,6 +192,49 @@ def test_the_policy_guards_the_agents_account_and_what_it_writes(pod_spec: dict[
     }
     binding = find("ValidatingAdmissionPolicyBinding", "admission")["spec"]
     assert binding["validationActions"] == ["Deny"]
+
+
+def test_the_policy_of_grants_is_about_every_way_to_write_a_pod_and_asks_for_the_schedulers_right():
+    """Pods, their status and bindings; and no name of a namespace or account, so pools agree."""
+    spec = find("ValidatingAdmissionPolicy", "apart/scheduler")["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["pods", "pods/*", "bindings"]
+    assert set(rule["operations"]) == {"CREATE", "UPDATE"}
+    assert "matchConditions" not in spec
+    variables = {each["name"]: each["expression"] for each in spec["variables"]}
+    assert allocation.ANNOTATION in variables["written"]
+    assert f"'{allocation.CONDITION}'" in variables["recorded"]
+    group, resource, verb = re.findall(r"'([^']*)'", variables["isScheduler"])
+    rules = find("ClusterRole", "scheduler", "rte-scheduler")["rules"]
+    assert {"apiGroups": [group], "resources": [resource], "verbs": [verb]} in rules
+    assert find("ValidatingAdmissionPolicyBinding", "apart/scheduler")["spec"] == {
+        "policyName": "rte-scheduler-writes",
+        "validationActions": ["Deny"],
+    }
+
+
+def test_the_runtimes_plugin_may_read_pods_and_nothing_else():
+    (rule,) = find("ClusterRole", "nri")["rules"]
+    assert rule == {"apiGroups": [PODS.group], "resources": [PODS.plural], "verbs": ["get"]}
+    account = find("DaemonSet", "nri")["spec"]["template"]["spec"]["serviceAccountName"]
+    (subject,) = find("ClusterRoleBinding", "nri")["subjects"]
+    assert subject["name"] == find("ServiceAccount", "nri")["metadata"]["name"] == account
+
+
+def test_what_lies_apart_is_all_that_an_overlay_leaves_where_it_is():
+    """One component deletes it, so that the rest may move; the overlay adds it again."""
+    patches = documents("movable", "kustomization.yaml")[0]["patches"]
+    left_out = {
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace"))
+        for each in (yaml.safe_load(patch["patch"]) for patch in patches)
+    }
+    apart = {
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace"))
+        for folder in (APART, "apart/scheduler")
+        for each in documents(folder)
+        if each["kind"] != "Kustomization"
+    }
+    assert left_out == apart
 
 
 def test_the_crd_serves_both_versions_and_stores_the_newer():

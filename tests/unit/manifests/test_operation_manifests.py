@@ -38,8 +38,12 @@ def test_a_network_policy_opens_the_ports_that_are_there_and_no_other(name: str)
     assert spec["policyTypes"] == ["Ingress"]
     opened = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
     assert opened == ports(name)
-    # Scrapers are anywhere; kube-scheduler is on the network of a node, which no selector names.
-    assert not any("from" in rule for rule in spec["ingress"])
+    # kube-scheduler is on the network of a node, which no selector names.
+    prometheus = {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+    for rule in spec["ingress"]:
+        (port,) = rule["ports"]
+        anybody = port["port"] == "extender"
+        assert rule.get("from") == (None if anybody else [{"namespaceSelector": prometheus}])
 
 
 def test_a_drain_takes_one_of_the_schedulers_replicas_which_lie_apart() -> None:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from rte import errors
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeState, Topology
-from rte.nrt import node_state
+from rte.nrt import node_state, runs
 from tests.depth import scaled
 
 from .states import busy_reading, regular_topology, states
@@ -232,10 +232,10 @@ def test_a_damaged_annotation_is_a_state_or_a_parse_error(data: st.DataObject) -
     ],
 )
 def test_columns_are_written_as_runs(values: tuple[int, ...], text: str) -> None:
-    assert node_state._encode_runs(values) == text
-    assert node_state._decode_runs(text) == values
+    assert runs.encode(values) == text
+    assert runs.decode(text) == values
 
 
 @given(st.lists(st.integers(-3, 70000), max_size=40).map(tuple))
 def test_any_column_survives_its_runs(values: tuple[int, ...]) -> None:
-    assert node_state._decode_runs(node_state._encode_runs(values)) == values
+    assert runs.decode(runs.encode(values)) == values

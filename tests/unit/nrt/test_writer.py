@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import orjson
 import pytest
 from hypothesis import given
+from msgspec import structs
 
-from rte import nrt
+from rte import errors, nrt
 from rte.model.machine import CPU, Machine, PCIZones, Zone
 from rte.model.node import DevicePool, Holding, KubeletConfig, NodeReading, NodeState, PodRef
-from rte.nrt import fingerprint, koordinator, numaplacement
+from rte.nrt import fingerprint, koordinator, node_state, numaplacement
 
 from .states import GIB, busy_reading, machine_of, regular_topology, states
 
@@ -49,6 +51,18 @@ BARE = NodeReading(
         ),
     ),
 )
+
+
+def test_kinds_of_cores_are_attributes_of_machines_that_have_several() -> None:
+    kinds = ("performance", "performance", "efficiency", "low-power")
+    cpus = tuple(
+        structs.replace(cpu, kind=kind) for cpu, kind in zip(BARE.machine.cpus, kinds, strict=True)
+    )
+    told = attributes(nrt.encode(replace(BARE, machine=replace(BARE.machine, cpus=cpus))))
+    assert told["performanceCPUs"] == "0-1"
+    assert told["efficiencyCPUs"] == "2"
+    assert "lowPowerCPUs" not in told, "its only CPU is off-line"
+    assert not {"performanceCPUs", "efficiencyCPUs"} & attributes(nrt.encode(BARE)).keys()
 
 
 def test_a_bare_machine_is_all_available_under_policy_none() -> None:
@@ -258,6 +272,65 @@ def test_pod_allocations_go_first_when_the_object_grows_too_large() -> None:
     assert koordinator.CPU_TOPOLOGY in encoded.object["metadata"]["annotations"]
     assert annotation_bytes(encoded.object) <= 200 * 1024
     assert nrt.decode(encoded.object).state is not None
+
+
+def with_devices(reading: NodeReading, *, resources: int) -> NodeReading:
+    """Each pod holds one device of each of so many resources with names of 63 letters."""
+    assert reading.state is not None
+    pods = sorted(reading.state.holdings)
+    zones = len(reading.state.topology.zones)
+    pool = DevicePool(
+        ids=tuple(f"dev-{number:05d}" for number in range(len(pods))),
+        zones=tuple(1 << number % zones for number in range(len(pods))),
+        healthy=(1 << len(pods)) - 1,
+    )
+    names = [f"example.com/{'r' * 60}{number:03d}" for number in range(resources)]
+    holdings = {
+        uid: {
+            name: structs.replace(held, devices=dict.fromkeys(names, 1 << number))
+            for name, held in reading.state.holdings[uid].items()
+        }
+        for number, uid in enumerate(pods)
+    }
+    state = replace(reading.state, devices=dict.fromkeys(names, pool), holdings=holdings)
+    return replace(reading, state=state)
+
+
+def test_long_names_of_resources_are_written_once_where_space_is_short() -> None:
+    reading = with_devices(busy_reading(384, 8, 250), resources=20)
+    encoded = nrt.build(reading, nrt.Options())
+    annotations = encoded.object["metadata"]["annotations"]
+
+    assert annotation_bytes(encoded.object) <= 200 * 1024
+    assert nrt.NODE_STATE_ANNOTATION not in encoded.dropped
+    decoded = nrt.decode(encoded.object).state
+    assert decoded is not None
+    assert decoded.devices.keys() == reading.state.devices.keys()
+    held = [name for pod in decoded.holdings.values() for it in pod.values() for name in it.devices]
+    assert len(held) == 250 * 20
+    assert nrt.build(reading, nrt.Options()) == encoded
+    # A release that does not know the list finds no such resource: it refuses.
+    document = json.loads(annotations[nrt.NODE_STATE_ANNOTATION])
+    del document["names"]
+    with pytest.raises(errors.ParseError, match="no such device resource"):
+        node_state.decode(json.dumps(document))
+
+
+def test_names_stay_in_place_where_there_is_space() -> None:
+    """Releases without the list of names read that."""
+    reading = with_devices(busy_reading(64, 2, 20), resources=3)
+    short = node_state.encode(reading.state, short=True)
+    assert node_state.decode(short) == node_state.decode(node_state.encode(reading.state))
+    text = nrt.encode(reading)["metadata"]["annotations"][nrt.NODE_STATE_ANNOTATION]
+    assert text == node_state.encode(reading.state)
+    assert "names" not in json.loads(text)
+
+
+def test_what_does_not_fit_alone_takes_nothing_else_with_it() -> None:
+    reading = with_devices(busy_reading(384, 8, 250), resources=20)
+    encoded = nrt.build(reading, nrt.Options(max_annotation_bytes=90 * 1024))
+    assert encoded.dropped == (nrt.NODE_STATE_ANNOTATION,)
+    assert koordinator.POD_CPU_ALLOCS in encoded.object["metadata"]["annotations"]
 
 
 def test_prediction_loses_its_annotation_last_and_the_zones_stay() -> None:

@@ -27,15 +27,18 @@ def topology(
     offline: str = "",
     hugepages: dict[int, int] | None = None,
     cores_per_cache: int = 0,
+    memory_zones: int = 0,
 ) -> Topology:
-    """``zones`` per socket and ``cores`` per zone; siblings are as far apart as there are cores."""
+    """``zones`` per socket and ``cores`` per zone; siblings are as far apart as there are cores.
+    Behind them come so many zones without CPUs.
+    """
     total = sockets * zones * cores
     gone = bits.parse_list(offline)
     online = [cpu for cpu in range(total * threads) if not gone >> cpu & 1]
     first = {}
     for cpu in online:
         first.setdefault(cpu % total, cpu)
-    count = sockets * zones
+    count = sockets * zones + memory_zones
     return Topology(
         cpus=tuple(
             CPUInfo(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import placement
 from rte.model.node import CPUInfo, DevicePool, KubeletConfig, NodeState, Topology, ZoneInfo
+from rte.placement.groups import allocation
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node, objects
 from rte.scheduler.loop.cycle import Cycle
@@ -95,6 +96,11 @@ def node_object(
     }
 
 
+def recorded(text: str) -> list[dict[str, str]]:
+    """Conditions of a pod whose bind has recorded this allocation."""
+    return [{"type": allocation.CONDITION, "status": "True", "message": text}]
+
+
 def moment(number: int = 0) -> str:
     """That many seconds of a long day; by default now: pods are created one a second."""
     return (
@@ -141,8 +147,9 @@ class World:
     """A cluster that tests feed by hand; ``kubelet`` plays the node's part."""
 
     def __init__(self, **options: Any) -> None:
-        self.cluster = Cluster(options.get("pool"))
-        self.cycle = Cycle(self.cluster, Options(**options))
+        chosen = Options(**options)
+        self.cluster = Cluster(chosen.pool, images=chosen.reads_images)
+        self.cycle = Cycle(self.cluster, chosen)
         self.kubelets: dict[str, NodeState] = {}
 
     def node(self, name: str, reported: NodeState | None = None, **options: Any) -> None:
@@ -154,7 +161,8 @@ class World:
         allocatable = {"cpu": str(cpus), "memory": f"{gib}Gi", **options.pop("allocatable", {})}
         for pool_name, pool in (reported.devices if reported else {}).items():
             allocatable[pool_name] = str(pool.healthy.bit_count())
-        self.cluster.set_node(objects.read_node(node_object(name, allocatable, **options)))
+        obj = node_object(name, allocatable, **options)
+        self.cluster.set_node(objects.read_node(obj, images=self.cluster.shapes.images))
         if reported is not None:
             self.kubelets[name] = reported
             self.report(name)

@@ -9,11 +9,12 @@ from rte import nrt, placement
 from rte.model.machine import CPU, Zone
 from rte.model.machine import Machine as Hardware
 from rte.model.node import NodeReading, NodeState
+from rte.placement.groups import allocation
 from rte.scheduler.framework.writes import Step
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.machine import Machine
 from rte.scheduler.loop.messages import Bound, Outcome
-from tests.unit.scheduler.build import GIB, moment, node_object, pod_object, state
+from tests.unit.scheduler.build import GIB, moment, node_object, pod_object, recorded, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -237,6 +238,8 @@ class Desk:
             self._answer(Bound(uid, Outcome.BOUND))
         metadata = obj["metadata"]
         annotations = {**(metadata.get("annotations") or {}), **effect.annotations}
+        text = effect.annotations.get(allocation.ANNOTATION, "")
+        status = {**(obj.get("status") or {}), **({"conditions": recorded(text)} if text else {})}
         self.put(
             "pods",
             uid,
@@ -244,6 +247,7 @@ class Desk:
                 **obj,
                 "metadata": {**metadata, "annotations": annotations},
                 "spec": {**obj["spec"], "nodeName": effect.node},
+                "status": status,
             },
         )
 

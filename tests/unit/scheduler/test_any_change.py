@@ -8,11 +8,13 @@ rest, and what still waits is asked of all nodes afresh.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rte.scheduler.framework.writes import Step, Target, Wait
+from rte.scheduler.loop import messages
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins.default_preemption import Plan
 from rte.scheduler.shell.feeds import COLLECTIONS
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop import messages
 
 CHANGES = 25
 
@@ -37,8 +38,12 @@ _COLLECTIONS = {resource.plural: name for name, resource in reversed(COLLECTIONS
 class Region(Desk):
     """A desk whose objects are those of a random world; provisioners and kubelets do their part."""
 
-    def __init__(self, seed: int, *, zoned: int = 0) -> None:
+    def __init__(self, seed: int, *, zoned: int = 0, mortal: bool = False) -> None:
         super().__init__()
+        self.mortal = mortal
+        self.dead: set[str] = set()
+        self.renewals = 0
+        self.fails = False
         self.chooser = random.Random(seed)
         self.evicted: list[str] = []
         self.number = 0
@@ -51,17 +56,35 @@ class Region(Desk):
             self.begin_to_end("uid-" + path.rpartition("/")[2])
         for name in self.zoned:
             self._give_zones(name)
+            self.renew(name)
 
     def _give_zones(self, name: str) -> None:
         """The node has a kubelet, which meets its pods, and an agent."""
         policy = self.chooser.choice(("single-numa-node", "restricted", "best-effort"))
         self.kubelets[name] = state(policy=policy, scope=self.chooser.choice(("container", "pod")))
+        if self.mortal and self.chooser.random() < 0.5:
+            # Its managers give nothing out: whether its agent lives makes no difference.
+            self.kubelets[name] = state(
+                policy="none", cpu_policy="none", memory_policy="None", reserved_memory={}
+            )
         amounts = {"cpu": "15", "memory": "31Gi", "pods": "110"}
         self.patch("nodes", name, {"status": {"allocatable": amounts}})
         for uid in self.keys("pods", lambda pod: pod["spec"].get("nodeName") == name):
             if self.objects["pods", uid]["status"]["phase"] == "Running":
                 self.admit(uid)
         self.report(name)
+
+    def renew(self, name: str) -> None:
+        """The agent of the node lives."""
+        if self.mortal and name not in self.dead:
+            self.renewals += 1
+            renewed = {"holderIdentity": "agent", "renewTime": f"{self.renewals}"}
+            self.put("leases", name, {"metadata": {"name": name}, "spec": renewed})
+
+    def pass_time(self, seconds: float) -> None:
+        for name in self.zoned:
+            self.renew(name)
+        super().pass_time(seconds)
 
     def add(self, path: str, item: dict[str, Any], status: dict[str, Any] | None = None) -> None:
         """As the API server would store it."""
@@ -105,6 +128,14 @@ class Region(Desk):
 
     # --- what others do ---
 
+    def bind(self, effect: messages.Bind, *, answer: bool = True) -> None:
+        if not self.fails:
+            super().bind(effect, answer=answer)
+            return
+        self.fails = False
+        self._undo(effect.writes)
+        self._answer(messages.Bound(effect.pod.uid, messages.Outcome.REFUSED, message="no"))
+
     def _write(self, effect: messages.Bind) -> str:
         for write in effect.writes:
             while (step := write.next(self._found(write.target) or write.known)) is not None:
@@ -131,7 +162,12 @@ class Region(Desk):
             csi = {"driver": "slow.example.com", "volumeHandle": name}
             self.put("volumes", name, {"metadata": {"name": name}, "spec": {"csi": csi}})
         bound = {"spec": {**claim["spec"], "volumeName": name}, "status": {"phase": "Bound"}}
-        self.put("claims", target.key, {**claim, **bound})
+        annotations = {
+            **claim["metadata"].get("annotations", {}),
+            "pv.kubernetes.io/bind-completed": "yes",
+        }
+        metadata = {**claim["metadata"], "annotations": annotations}
+        self.put("claims", target.key, {**claim, **bound, "metadata": metadata})
 
     def evict(self, effect: messages.Evict) -> None:
         self.evicted += [victim.uid for victim in effect.victims]
@@ -301,6 +337,27 @@ def a_claim_is_bound(region: Region) -> None:
         region._provide(Target("claims", name, namespace))
 
 
+def a_volume_is_released(region: Region) -> None:
+    key = _some(region, "volumes", lambda volume: volume["spec"].get("claimRef"))
+    if key:
+        change = {"spec": {"claimRef": None}, "status": {"phase": "Available"}}
+        region.patch("volumes", key, change)
+
+
+def a_class_is_the_default_one_or_not(region: Region) -> None:
+    key = _some(region, "classes")
+    if key:
+        told = region.chooser.choice(("true", "false"))
+        name = "storageclass.kubernetes.io/is-default-class"
+        region.patch("classes", key, {"metadata": {"annotations": {name: told}}})
+
+
+def a_driver_does_not_tell_its_capacity(region: Region) -> None:
+    key = _some(region, "drivers")
+    if key:
+        region.patch("drivers", key, {"spec": {"storageCapacity": region.chooser.random() < 0.5}})
+
+
 def a_volume_comes_or_goes(region: Region) -> None:
     name = f"free-{region.chooser.randrange(5)}"
     if ("volumes", name) in region.objects:
@@ -349,6 +406,45 @@ def a_device_claim_is_released(region: Region) -> None:
         region.put("device-claims", key, {**region.objects["device-claims", key], "status": {}})
 
 
+def a_device_claim_comes_or_goes(region: Region) -> None:
+    name = f"claim-{region.chooser.randrange(8)}"
+    key = f"default/{name}"
+    if ("device-claims", key) in region.objects and region.chooser.random() < 0.5:
+        region.delete("device-claims", key)
+    elif ("device-claims", key) not in region.objects:
+        some = _some(region, "device-claims")
+        if some:
+            made = region.objects["device-claims", some]
+            metadata = {**made["metadata"], "name": name, "uid": f"uid-{name}-{region.version}"}
+            region.put("device-claims", key, {**made, "metadata": metadata, "status": {}})
+
+
+def the_next_bind_fails(region: Region) -> None:
+    region.fails = True
+
+
+def an_agent_dies(region: Region) -> None:
+    if region.mortal:
+        region.dead.add(region.chooser.choice(region.zoned))
+        for _ in range(12):
+            region.pass_time(5.0)
+
+
+def an_agent_lives(region: Region) -> None:
+    if region.dead:
+        name = region.chooser.choice(sorted(region.dead))
+        region.dead.discard(name)
+        region.renew(name)
+
+
+def a_kubelet_admits_its_pods_again(region: Region) -> None:
+    if region.mortal:
+        name = region.chooser.choice(region.zoned)
+        known = region.kubelets[name]
+        region.kubelets[name] = replace(known, synced=not known.synced)
+        region.report(name)
+
+
 def a_budget_allows_one_more(region: Region) -> None:
     key = _some(region, "budgets")
     if key:
@@ -367,13 +463,16 @@ CHANGING = (
     there_is_more_storage, a_namespace_gets_other_labels, a_slice_changes,
     the_scheduler_restarts,
     a_device_class_comes_or_goes, a_device_claim_is_released, a_budget_allows_one_more,
+    a_volume_is_released, a_class_is_the_default_one_or_not, a_driver_does_not_tell_its_capacity,
+    a_device_claim_comes_or_goes, the_next_bind_fails, an_agent_dies, an_agent_lives,
+    a_kubelet_admits_its_pods_again,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("zoned", [0, 6])
+@pytest.mark.parametrize(("zoned", "mortal"), [(0, False), (6, False), (6, True)])
 @pytest.mark.parametrize("seed", range(scaled(30)))
-def test_nobody_sleeps_on_while_a_node_takes_him(seed: int, zoned: int) -> None:
-    region = Region(seed, zoned=zoned)
+def test_nobody_sleeps_on_while_a_node_takes_him(seed: int, zoned: int, mortal: bool) -> None:
+    region = Region(seed, zoned=zoned, mortal=mortal)
     for _ in range(60):
         region.create()
     region.settle()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.placement.groups import allocation
 from rte.scheduler.loop.messages import Outcome
 from rte.scheduler.shell.binder import WIDTH, Binder
 from rte.scheduler.shell.leader import Leader
@@ -16,14 +18,25 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """Notes requests; binds fail as often as asked."""
+    """Notes requests; they fail as often as asked."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.timeouts: list[float] = []
+        self.sent: list[tuple[str, Any]] = []
 
-    async def request(self, method: str, path: str, *, body: Any, timeout_s: float) -> Any:
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any,
+        timeout_s: float,
+        content_type: str = "",
+        params: Any = None,
+    ) -> Any:
         self.timeouts.append(timeout_s)
+        self.sent.append((f"{method} {path.rpartition('/')[2]}", body))
         self.failures -= 1
         if self.failures >= 0:
             raise errors.KubeError("no answer")
@@ -48,12 +61,12 @@ class Slow(Api):
         self.reads = 0
         self.let = asyncio.Event()
 
-    async def request(self, method: str, path: str, *, body: Any, timeout_s: float) -> Any:
+    async def request(self, method: str, path: str, **options: Any) -> Any:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await self.let.wait()
         self.under_way -= 1
-        return await super().request(method, path, body=body, timeout_s=timeout_s)
+        return await super().request(method, path, **options)
 
     async def get(self, path: str, **_: str) -> Any:
         self.reads += 1
@@ -91,6 +104,35 @@ async def test_a_bind_is_not_waited_for_longer_than_the_lease_lasts() -> None:
     assert api.timeouts == [1.0, 0.4]
 
 
+async def test_an_allocation_is_recorded_in_the_status_before_the_bind() -> None:
+    """Each request is sent again until it has an answer, the first one first."""
+    api, pod = Api(failures=1), World().pod(name="p")
+    bound = await binder_of(api).bind(pod, "n", {allocation.ANNOTATION: "text"})
+
+    assert bound.outcome is Outcome.BOUND
+    assert [what for what, _ in api.sent] == ["PATCH status", "PATCH status", "POST binding"]
+    (condition,) = api.sent[1][1]["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == (allocation.CONDITION, "True")
+    assert condition["message"] == "text"
+    assert api.sent[1][1]["metadata"] == {"uid": pod.uid}
+    assert api.sent[2][1]["metadata"]["annotations"] == {allocation.ANNOTATION: "text"}
+
+
+async def test_what_a_watch_has_shown_as_recorded_is_recorded_again() -> None:
+    """It may be older than what an earlier decision has recorded."""
+    pod, api = replace(World().pod(name="p"), recorded="text"), Api()
+    await binder_of(api).bind(pod, "n", {allocation.ANNOTATION: "text"})
+    assert [what for what, _ in api.sent] == ["PATCH status", "POST binding"]
+
+
+async def test_a_bind_without_groups_takes_back_what_was_recorded() -> None:
+    pod, api = replace(World().pod(name="p"), recorded="text"), Api()
+    await binder_of(api).bind(pod, "n")
+    assert [what for what, _ in api.sent] == ["PATCH status", "POST binding"]
+    (condition,) = api.sent[0][1]["status"]["conditions"]
+    assert (condition["status"], condition["message"]) == ("False", "")
+
+
 async def test_without_a_lease_nothing_is_sent() -> None:
     api = Api()
     binder = binder_of(api, lambda: 0.0)
@@ -111,3 +153,44 @@ def test_what_is_left_of_a_lease_is_nothing_when_it_is_too_little_to_begin() -> 
     now = 11.6
     assert leader.left_s() == 0.0
     assert not leader.may_bind()
+
+
+class Failing(Api):
+    """An admission webhook of binds is down: each is answered 500."""
+
+    async def request(self, method: str, path: str, **options: Any) -> Any:
+        await super().request(method, path, **options)
+        raise errors.KubeError("failed calling webhook", status=500)
+
+
+async def test_a_bind_that_fails_is_given_up_after_a_few_tries() -> None:
+    api = Failing()
+    bound = await binder_of(api).bind(World().pod(name="p"), "n")
+    assert bound.outcome is Outcome.FAILED
+    assert bound.message == "failed calling webhook (6 tries)"
+    assert len(api.sent) == 6
+
+
+class Late(Api):
+    """No request is answered, and the last one is carried out when its deadline is near."""
+
+    def __init__(self) -> None:
+        super().__init__(failures=100)
+        self.bound_from = float("inf")
+        self.limits: list[str] = []
+
+    async def request(self, method: str, path: str, **options: Any) -> Any:
+        self.limits.append(options["params"]["timeout"])
+        self.bound_from = asyncio.get_running_loop().time() + 0.9 * options["timeout_s"]
+        return await super().request(method, path, **options)
+
+    async def get(self, path: str, **_: str) -> Any:
+        bound = asyncio.get_running_loop().time() >= self.bound_from
+        return {"metadata": {"uid": "uid-p"}, "spec": {"nodeName": "n"} if bound else {}}
+
+
+async def test_a_bind_without_an_answer_is_given_up_only_when_it_cannot_come_true() -> None:
+    api = Late()
+    bound = await binder_of(api).bind(World().pod(name="p"), "n")
+    assert bound.outcome is Outcome.BOUND
+    assert api.limits == ["1.000s"] * 6

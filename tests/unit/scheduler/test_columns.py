@@ -106,7 +106,7 @@ _TERMS = st.builds(
 
 
 def _pod(namespace, labels, *, deleting, terms=()):
-    shape = SimpleNamespace(company=Company(anti_affinity=terms))
+    shape = SimpleNamespace(company=Company(anti_affinity=terms), claims=())
     return SimpleNamespace(
         namespace=namespace, labels=labels, deleting=deleting, owner="", shape=shape
     )
@@ -155,7 +155,24 @@ def test_a_pod_is_told_of_all_terms_of_placed_pods_that_match_it(terms, namespac
     pod = _pod(namespace, labels, deleting=False)
     found = [term for term, _ in index.refusing.matching(pod, {"y": {"a": "b"}})]
     assert len(found) == len(set(found))
-    assert set(found) == {t for t in terms if t.matches(pod, {"y": {"a": "b"}})}
+    # To terms of placed pods a namespace without an object has no labels.
+    assert set(found) == {t for t in terms if t.matches(pod, {"y": {"a": "b"}}, absent={})}
     index.count(owner, 3, -1)
     assert not index.refusing
     assert not index.refusing._buckets
+
+
+def test_keys_that_no_node_has_cost_one_column_together() -> None:
+    columns = Columns()
+    columns.grow(2)
+    columns.load(0, _node("n", {"a": "x"}, ()))
+    known = columns.labels("a")
+    assert columns.labels("b") is columns.labels("c") is not known
+    columns.load(1, _node("m", {"b": "y"}, ()))
+    assert list(columns.labels("b").of_row[:2]) == [0, 1]
+    columns.load(1, _node("m", {}, ()))
+    assert columns.labels("b") is columns.labels("c")
+    columns.load(0, None)
+    assert columns.labels("a") is columns.labels("c")
+    columns.grow(1000)
+    assert len(columns.labels("a").of_row) == columns.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,13 +12,15 @@ from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
 
 from rte import errors
+from rte.model import quantity
 from rte.placement.joint.gang import place_together
-from rte.scheduler.front import fit
+from rte.scheduler.front import answers, fit
 from rte.scheduler.loop.gangs import desk as desks
 from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.report import shapes
 from rte.scheduler.report.metrics import SchedulerMetrics
-from tests.unit.scheduler.build import World, pod_object
+from rte.telemetry import health
+from tests.unit.scheduler.build import World, pod_object, state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +71,33 @@ async def test_a_gang_is_answered_as_a_whole() -> None:
     assert (await ask(world(1), {"pods": gang, "minCount": 2}))[1]["verdict"] == "fits"
 
 
+@pytest.mark.parametrize("cpu", ["4", "8E"])
+async def test_nodes_that_others_have_filled_beyond_64_bits_are_answered_about(cpu: str) -> None:
+    made = world(1)
+    for _ in range(3):
+        made.pod(cpu=["8E"] * 3, node_name="n0")
+    asked = pod_object(cpu=cpu)
+    status, told = await ask(made, asked)
+    assert status == 200
+    assert told["missing"]["short"]["cpu"] == quantity.MOST
+    assert (await ask(made, {"pods": [asked], "count": 3}))[1]["blame"] == "node totals"
+    explained = answers.explain_pod(made.cluster, made.cycle, made.pod(cpu=cpu)).as_json()
+    response = health.json_response(explained)
+    assert response.status == 200
+    assert explained["nodes"][0]["totals"]["cpu"][1] == -quantity.MOST
+
+
+async def test_a_report_without_memory_of_a_zone_concerns_its_node_alone() -> None:
+    made = world(2)
+    known = state()
+    made.node("n0", replace(known, memory={0: known.memory[0]}))
+    status, told = await ask(made, pod_object(cpu="4"))
+    assert status == 200
+    assert told["nodes"]["n1"] == 3
+    status, told = await ask(made, {"pods": [pod_object(cpu="4")], "count": 9})
+    assert status == 200
+
+
 async def test_nodes_without_an_exact_report_are_told() -> None:
     made = world(1)
     made.node("bare", bare=True)
@@ -102,12 +132,12 @@ def test_answers_follow_the_cluster() -> None:
     made = world()
     desk = FitDesk(made.cluster, made.cycle)
     pod = made.pod(cpu="8")
-    assert desk.counting(pod)().total == 2
+    assert desk.counting(desk.member(pod))().total == 2
     assert made.place(pod) == "n0"
     other = made.pod(cpu="8")
-    assert desk.counting(other)().total == 1
+    assert desk.counting(desk.member(other))().total == 1
     made.cluster.remove_node("n1")
-    assert desk.counting(other)().total == 0
+    assert desk.counting(desk.member(other))().total == 0
     made.report("n0", synced=False)
     assert desk.left_out() == 1
 
@@ -122,7 +152,7 @@ def test_named_shapes_are_measured(tmp_path: Path) -> None:
         metrics,
         made.cluster.nodes.values(),
         pods,
-        {name: desk.counting(pod)() for name, pod in pods.items()},
+        {name: desk.counting(desk.member(pod))() for name, pod in pods.items()},
     )
     value = metrics.registry.get_sample_value
     assert value("rte_fit_pods", {"shape": "large"}) == 1
@@ -156,7 +186,7 @@ async def test_long_questions_leave_the_loop_to_others(monkeypatch: pytest.Monke
         asyncio.run_coroutine_threadsafe(_set(running), loop).result(30)
         return place_together([], [])
 
-    monkeypatch.setattr(desks, "place_together", long)
+    monkeypatch.setattr(desks.gang, "place_together", long)
     status, _ = await ask(made, {"pods": [pod_object("a", "7")], "count": 1})
     assert status == 200
     assert running.is_set()

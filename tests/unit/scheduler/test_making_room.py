@@ -442,3 +442,38 @@ def test_an_eviction_that_failed_leaves_no_room_to_count_on() -> None:
     assert entry.leaving == {"uid-low"}
     desk.handle(Evicted(eviction.pod.uid, (), complete=False))
     assert entry.leaving == frozenset()
+
+
+def test_who_ends_on_the_nominated_node_for_other_reasons_is_not_waited_for() -> None:
+    """A new replica finds the nomination of the one before; the node is cordoned since."""
+    desk = desk_with("a", "b")
+    for name in "ab":
+        low = desk.pod(f"low-{name}", "6", node_name=name)
+        desk.admit(low)
+    desk.node("a", ONE_ZONE, unschedulable=True)
+    leaving = desk.objects["pods", "uid-low-a"]
+    metadata = {**leaving["metadata"], "deletionTimestamp": "2026-01-01T01:00:00Z"}
+    spec = {**leaving["spec"], "terminationGracePeriodSeconds": 3600}
+    desk.put("pods", "uid-low-a", {**leaving, "metadata": metadata, "spec": spec})
+    told = {"phase": "Pending", "nominatedNodeName": "a"}
+    desk.pod("high", "6", priority=10, status=told)
+    desk.pass_time(5.0)
+    assert desk.view("uid-low-b").deleting
+
+
+def test_whoever_may_gain_by_a_node_is_looked_at_however_many_come_before() -> None:
+    """More nodes than are asked again in some seconds, and ten who want one that is not there."""
+    desk = Desk()
+    for number in range(150):
+        desk.node(f"n{number}", bare=True)
+        desk.pod(f"high-{number}", "10", guaranteed=False, priority=100, node_name=f"n{number}")
+        desk.pod(f"low-{number}", "6", guaranteed=False, node_name=f"n{number}")
+    for number in range(30):
+        where = {"elsewhere": str(number)}
+        desk.pod(f"w{number}", "12", guaranteed=False, priority=10, nodeSelector=where)
+    last = desk.pod("last", "12", guaranteed=False, priority=10)
+    desk.pass_time(20.0)
+    assert not list(desk.told(messages.Evict))
+    desk.end("uid-high-7")
+    desk.pass_time(6.0)
+    assert [(each.pod.uid, each.node) for each in desk.told(messages.Evict)] == [(last, "n7")]

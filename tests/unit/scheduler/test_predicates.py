@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rte.scheduler.framework.plugin import Candidate
+from rte.scheduler.framework.status import SUCCESS
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins.default_preemption import Plan
 from tests.unit.scheduler.build import World, pod_object, state
+
+if TYPE_CHECKING:
+    from rte.scheduler.framework.objects import PodView
 
 SOME = {"guaranteed": False, "cpu": "100m"}
 
@@ -371,3 +376,60 @@ def test_replicas_that_need_no_zone_keep_apart_by_default() -> None:
         obj["metadata"]["ownerReferences"] = [owner]
         placed.append(str(world.place(world.pod(obj))))
     assert sorted(placed) == ["a", "a", "b", "b", "c", "c"]
+
+
+def scores(world: World, pod: PodView, rule: str) -> dict[str, float]:
+    """What a rule gives each node, in whole hundredths as kube-scheduler has them."""
+    found = [Candidate(entry, SUCCESS) for entry in world.cluster.nodes.values()]
+    given = world.cycle.scores(pod, found).get(rule, [0.0] * len(found))
+    weight = next(p.weight for p in world.cycle.profile.scores if p.name == rule)
+    return {one.node.name: each / weight for one, each in zip(found, given, strict=True)}
+
+
+def test_preferred_nodes_get_their_share_of_the_largest_weight() -> None:
+    world = World()
+    for name, labels in {"both": {"x": "", "y": ""}, "x": {"x": ""}, "y": {"y": ""}}.items():
+        world.node(name, bare=True, labels=labels)
+    liked = [
+        {"weight": w, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
+        for key, w in (("x", 10), ("y", 5))
+    ]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": liked}}
+    pod = world.pod(affinity=affinity, **SOME)
+    assert scores(world, pod, "NodeAffinity") == {"both": 100.0, "x": 66.0, "y": 33.0}
+
+
+def test_disliked_taints_cost_their_share_of_the_largest_number() -> None:
+    world = World()
+    for number in range(1, 4):
+        taints = [{"key": f"k{index}", "effect": "PreferNoSchedule"} for index in range(number)]
+        world.node(f"n{number}", bare=True, taints=taints)
+    found = scores(world, world.pod(**SOME), "TaintToleration")
+    assert found == {"n1": 67.0, "n2": 34.0, "n3": 0.0}
+
+
+def test_soft_spread_weighs_domains_by_their_number() -> None:
+    """podtopologyspread/scoring.go: pods there times log(domains + 2), and the skew less one."""
+    world = World()
+    for zone, pods in (("1", 2), ("2", 0), ("3", 1)):
+        world.node(f"n{zone}", bare=True, labels={"zone": zone})
+        for _ in range(pods):
+            world.pod(labels={"app": "x"}, node_name=f"n{zone}", **SOME)
+    world.node("none", bare=True)
+    rules = _spread(whenUnsatisfiable="ScheduleAnyway", maxSkew=2)
+    pod = world.pod(labels={"app": "x"}, topologySpreadConstraints=rules, **SOME)
+    # log(5) = 1.61: 4.2, 1 and 2.6, rounded; what lacks the label is last.
+    found = scores(world, pod, "PodTopologySpread")
+    assert found == {"n1": 25.0, "n2": 100.0, "n3": 50.0, "none": 0.0}
+
+
+def test_pods_without_requests_pile_up_nowhere() -> None:
+    world = World()
+    for name in "abcd":
+        world.node(name, bare=True)
+    places = []
+    for _ in range(8):
+        obj = pod_object(guaranteed=False)
+        obj["spec"]["containers"][0]["resources"] = {}
+        places.append(world.place(world.pod(obj)))
+    assert sorted(places) == [*"aabbccdd"]

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from rte.k8s.selectors import parse_selector
 from rte.scheduler.framework.budgets import Budget
 from rte.scheduler.loop import reservation
+from rte.scheduler.loop.messages import Post
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins import default_preemption as preemption
 from tests.unit.scheduler.build import World, machine, state
+from tests.unit.scheduler.desk import Desk
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Sequence
 
+    from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
 
 
@@ -147,7 +150,7 @@ def test_of_few_pods_the_set_that_disturbs_least_goes(chooser: random.Random) ->
     assert (plan is not None) == (needs_some and bool(enough))
     if plan is not None:
         assert plan.violations == _over(budgets, plan.victims)
-        assert plan.cost[:3] == min(enough)
+        assert plan.cost[0][:3] == min(enough)
 
 
 def _budget(app: str, allowed: int) -> Budget:
@@ -193,7 +196,10 @@ def test_who_waits_for_victims_on_their_way_out_evicts_no_more() -> None:
     pod = world.pod(cpu="6", priority=10)
     assert preemption.may_preempt(pod, world.cluster, "")
     world.cluster.nominate(pod.uid, "n")
-    world.cluster.set_pod(replace(victim, deleting=True, version=10**6), 0.0)
+    leaving = replace(victim, deleting=True, version=10**6)
+    world.cluster.set_pod(leaving, 0.0)
+    assert preemption.may_preempt(pod, world.cluster, "n"), "it ends for other reasons"
+    world.cluster.set_pod(replace(leaving, preempted=True), 0.0)
     assert not preemption.may_preempt(pod, world.cluster, "n")
     assert not preemption.may_preempt(
         world.pod(priority=10, preemptionPolicy="Never"), world.cluster, ""
@@ -213,6 +219,18 @@ def test_the_place_made_for_a_pod_is_not_taken_by_others() -> None:
     assert world.place(pod) == "n"
 
 
+def kept_for(world: World, pod: PodView) -> NodeEntry | None:
+    """The node that would be kept for the pod."""
+    assert reservation.is_wanted(world.cycle, pod)
+    steps = reservation.quickest(pod, world.cluster, world.cycle)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            entry: NodeEntry | None = end.value[0]
+            return entry
+
+
 def test_small_pods_cannot_starve_a_large_one_for_ever() -> None:
     """A stream of small pods keeps the zone busy; the reservation lets it drain."""
     world = World()
@@ -220,9 +238,9 @@ def test_small_pods_cannot_starve_a_large_one_for_ever() -> None:
     small = running(world, "n", 3, 3)
     large = world.pod(cpu="7")
     assert world.place(large) is None
-    assert reservation.choose([large], world.cluster, world.cycle, 0) == []
-    ((pod, entry),) = reservation.choose([large], world.cluster, world.cycle, 1)
-    world.cluster.nominate(pod.uid, entry.name, reserved=True)
+    entry = kept_for(world, large)
+    assert entry is not None
+    world.cluster.nominate(large.uid, entry.name, reserved=True)
     for ended in small:
         world.end(ended, "n")
         world.report("n")
@@ -236,7 +254,21 @@ def test_no_node_is_kept_for_what_can_never_fit_there() -> None:
     world = World()
     world.node("n", state(machine(zones=1)))
     huge = world.pod(cpu="8")
-    assert reservation.choose([huge], world.cluster, world.cycle, 1) == []
+    assert kept_for(world, huge) is None
+
+
+def test_a_node_is_kept_however_many_others_of_no_use_lack_less() -> None:
+    desk = Desk(preempts=False, reserve_after=60.0)
+    desk.node("a", labels={"pool": "a"})
+    for number in range(150):
+        desk.node(f"b{number}", labels={"pool": "b"})
+    for cpus in ("6", "5"):
+        job = desk.pod(f"job-{cpus}", cpus, node_name="a", restartPolicy="Never")
+        assert desk.admit(job) == ""
+    desk.pod("large", "7", nodeSelector={"pool": "a"}, restartPolicy="Never")
+    desk.pass_time(65.0)
+    kept = [each for each in desk.told(Post) if each.reason == "NodeReserved"]
+    assert [each.note for each in kept] == ["node a drains towards the pod"]
 
 
 def test_a_group_is_asked_again_only_of_nodes_that_changed() -> None:
@@ -335,3 +367,57 @@ def test_nobody_is_evicted_for_a_pod_that_something_else_keeps_away() -> None:
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     assert best(world, world.pod(cpu="6", priority=10, affinity=affinity)) is None
     assert best(world, world.pod(cpu="6", priority=10)) is not None
+
+
+def test_all_nodes_are_looked_at_until_enough_can_help() -> None:
+    """Those that look cheapest, by pods that do not matter, may not help at all."""
+    world = World()
+    for number in range(40):
+        world.node(f"n{number}", bare=True)
+        world.pod(name=f"small{number}", node_name=f"n{number}", guaranteed=False, cpu="100m")
+        world.pod(
+            name=f"large{number}",
+            node_name=f"n{number}",
+            guaranteed=False,
+            cpu="15",
+            priority=10_000,
+        )
+    world.node("good", bare=True)
+    world.pod(name="batch", node_name="good", guaranteed=False, cpu="15", priority=100)
+    pod = world.pod(guaranteed=False, cpu="8", priority=1000)
+    found = [p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.Plan)]
+    assert [plan.node for plan in found] == ["good"]
+
+
+def test_no_more_nodes_are_looked_at_when_none_could_do_with_less() -> None:
+    world = World()
+    for number in range(2 * preemption.ENOUGH):
+        world.node(f"n{number}", bare=True)
+        world.pod(name=f"low{number}", node_name=f"n{number}", guaranteed=False, cpu="15")
+    pod = world.pod(guaranteed=False, cpu="8", priority=1000)
+    found = [p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.Plan)]
+    assert len(found) == preemption.ENOUGH
+
+
+def test_of_many_pods_few_large_ones_go_instead_of_many_small_ones() -> None:
+    world = World()
+    world.node("n", bare=True, allocatable={"cpu": "16"})
+    for number in range(12):
+        cpu = "2" if number % 4 == 0 else "1"
+        world.pod(guaranteed=False, node_name="n", cpu=cpu, mem="1Mi")
+    plan = best(world, world.pod(guaranteed=False, cpu="6", priority=10))
+    assert plan is not None
+    assert len(plan.victims) == 3
+
+
+def test_the_best_of_many_nodes_is_good_enough() -> None:
+    """Their totals say that one victim would do, and their zones that it would not."""
+    world = World()
+    for number in range(preemption.MOST + 10):
+        name = f"n{number}"
+        world.node(name, state(machine(zones=1, cpus=8)))
+        running(world, name, 3, 3)
+        world.pod(guaranteed=False, cpu="1", node_name=name, priority=-1)
+    pod = world.pod(cpu="6", priority=10)
+    found = [p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.Plan)]
+    assert len(found) == preemption.MOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,3 +133,88 @@ def test_who_is_ending_already_is_waited_for() -> None:
     world.pod(name="low", labels={"app": "x"}, node_name="a", **SMALL)
     high = world.pod(priority=10, affinity=apart("l"), **SMALL)
     assert victims(world, high) == {"a": set()}
+
+
+def test_whom_the_pod_wants_to_be_with_stays() -> None:
+    world = world_of(a={"allocatable": {"cpu": "1"}})
+    world.pod(name="mate", labels={"app": "m"}, node_name="a", guaranteed=False, cpu="1")
+    high = world.pod(priority=10, affinity=beside("m"), guaranteed=False, cpu="1")
+    assert victims(world, high) == {}
+
+
+@pytest.mark.parametrize("others", [1, 12])
+def test_of_those_whom_the_pod_wants_to_be_with_all_but_one_may_go(others: int) -> None:
+    world = world_of(a={"allocatable": {"cpu": "3"}})
+    for number in range(2):
+        world.pod(name=f"m{number}", labels={"app": "m"}, node_name="a", guaranteed=False, cpu="1")
+    for number in range(others):
+        world.pod(name=f"o{number}", node_name="a", guaranteed=False, cpu="1m")
+    high = world.pod(priority=10, affinity=beside("m"), guaranteed=False, cpu="1900m")
+    (gone,) = victims(world, high).values()
+    assert len({"m0", "m1"} & gone) == 1
+
+
+def test_company_that_is_leaving_is_not_waited_for() -> None:
+    """When it has gone there is room, and nobody to be with any more."""
+    world = world_of(a={"allocatable": {"cpu": "1"}})
+    mate = world.pod(name="m", labels={"app": "m"}, node_name="a", guaranteed=False, cpu="1")
+    world.cluster.set_pod(replace(mate, deleting=True, version=10**6), 0.0)
+    high = world.pod(priority=10, affinity=beside("m"), guaranteed=False, cpu="1")
+    assert victims(world, high) == {}
+
+
+def test_a_term_that_is_written_twice_counts_as_one() -> None:
+    world = world_of(a={})
+    term = apart("h")["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    twice = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": 2 * term}}
+    world.pod(name="l", affinity=twice, node_name="a", **SMALL)
+    high = world.pod(priority=10, labels={"app": "h"}, **SMALL)
+    assert victims(world, high) == {"a": {"l"}}
+
+
+def nominated(world: World, node: str, **options: Any) -> None:
+    world.cluster.nominate(world.pod(priority=20, **options, **SMALL).uid, node)
+
+
+def test_who_is_nominated_counts_for_the_rules_between_pods() -> None:
+    world = world_of(a={}, b={})
+    nominated(world, "a", labels={"app": "n"}, affinity=apart("x"))
+    assert world.place(world.pod(priority=10, affinity=apart("n"), **SMALL)) == "b"
+    assert world.place(world.pod(priority=10, labels={"app": "x"}, **SMALL)) == "b"
+
+
+def test_who_is_nominated_counts_for_spread() -> None:
+    world = world_of(a={"labels": {"zone": "1"}}, b={"labels": {"zone": "2"}})
+    nominated(world, "a", labels={"app": "s"})
+    rule = {"labels": {"app": "s"}, "topologySpreadConstraints": spread("s")}
+    assert world.place(world.pod(priority=10, **rule, **SMALL)) == "b"
+
+
+def test_who_is_nominated_is_no_company_yet() -> None:
+    world = world_of(a={})
+    nominated(world, "a", labels={"app": "m"})
+    assert world.place(world.pod(priority=10, affinity=beside("m"), **SMALL)) is None
+
+
+def test_of_another_who_is_to_come_both_must_find_room() -> None:
+    world = world_of(a={"allocatable": {"cpu": "2"}})
+    for name in ("l0", "l1"):
+        world.pod(name=name, node_name="a", guaranteed=False, cpu="500m")
+    first = world.pod(priority=20, guaranteed=False, cpu="1")
+    world.cluster.nominate(first.uid, "a")
+    high = world.pod(priority=10, guaranteed=False, cpu="1")
+    assert victims(world, high) == {"a": {"l0", "l1"}}
+
+
+def test_a_namespace_without_an_object_is_not_one_that_a_selector_chooses() -> None:
+    world = world_of(a={})
+    obj = pod_object("l", labels={"app": "l"}, node_name="a", **SMALL)
+    obj["metadata"]["namespace"] = "gone"
+    world.pod(obj)
+    unlabelled = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+    term = apart("l")
+    wanted = term["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    wanted[0]["namespaceSelector"] = unlabelled
+    assert world.place(world.pod(affinity=term, **SMALL)) == "a"
+    wanted[0]["namespaceSelector"] = {}
+    assert world.place(world.pod(affinity=term, **SMALL)) is None

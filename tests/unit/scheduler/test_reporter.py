@@ -11,6 +11,7 @@ import pytest
 
 from rte import errors
 from rte.scheduler.report.reporter import Reporter
+from rte.telemetry.quarantine import Quarantine
 from tests.unit.scheduler.build import World, pod_object
 
 if TYPE_CHECKING:
@@ -60,7 +61,14 @@ async def steps_aside() -> None:
 async def reporting(
     api: Any, first: Callable[[], Awaitable[None]] = steps_aside
 ) -> AsyncIterator[Reporter]:
-    reporter = Reporter(api, "rte-scheduler", asyncio.get_running_loop().time, first)
+    faults = Quarantine()
+    reporter = Reporter(
+        api,
+        "rte-scheduler",
+        asyncio.get_running_loop().time,
+        first,
+        lambda kind, key: faults.guard(kind, key, 0.0),
+    )
     task = asyncio.create_task(reporter.run())
     try:
         yield reporter

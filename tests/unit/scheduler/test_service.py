@@ -170,7 +170,8 @@ async def test_one_condition_and_one_event_say_why_a_pod_waits(town: Town) -> No
         await until(lambda: "FailedScheduling" in told(town))
     text = town.condition("wide")
     assert text.startswith("0/2 nodes are available: 2 TopologyAffinityError.")
-    assert "Of 4 NUMA zones 4 lack CPUs" in text
+    assert "The largest container asks for 12 CPUs in one zone; the largest free zone has 8" in text
+    assert text.endswith("Of 4 NUMA zones: 4 without enough CPUs.")
     assert told(town).count("FailedScheduling") == 1
 
 

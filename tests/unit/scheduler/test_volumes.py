@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from rte.scheduler.framework import csi
 from rte.scheduler.framework import storage as volumes
+from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.writes import Impossible, Reserved, Step, Wait
 from rte.scheduler.front import answers
 from rte.scheduler.loop.room.plans import plans
@@ -24,7 +26,10 @@ def claim(name: str, **more: Any) -> dict[str, Any]:
         **more.pop("spec", {}),
     }
     metadata = {"namespace": "default", "name": name, "uid": f"uid-{name}", **more.pop("meta", {})}
-    return {"metadata": metadata, "spec": spec, "status": more.pop("status", {"phase": "Pending"})}
+    status = more.pop("status", {"phase": "Pending"})
+    if status["phase"] == "Bound":
+        metadata.setdefault("annotations", {})["pv.kubernetes.io/bind-completed"] = "yes"
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def volume(name: str, node: str = "", size: str = "5Gi", **spec: Any) -> dict[str, Any]:
@@ -71,11 +76,11 @@ def add(world: World, *objects: dict[str, Any]) -> None:
             storage.classes[kind.name] = kind
         elif "capacity" in obj["spec"]:
             found = volumes.read_volume(obj)
-            storage.volumes[found.name] = found
+            storage.set_volume(found.name, found)
         else:
             wanted = volumes.read_claim(obj)
             storage.claims[wanted.key] = wanted
-    world.cluster.storage_changed()
+    world.cluster.told(ClusterEvent(Kind.STORAGE))
 
 
 def user(world: World, *claims: str, **more: Any) -> Any:
@@ -229,7 +234,9 @@ def test_a_driver_attaches_only_so_many_volumes_to_a_node(world: World) -> None:
         add(world, claim(f"c{number}", spec={"volumeName": f"v{number}"}, **bound))
     for name, most in (("a", 0), ("b", 2)):
         drivers = [{"name": "d.example.com", "allocatable": {"count": most}}]
-        world.cluster.storage.limits[name] = volumes.read_limits({"spec": {"drivers": drivers}})
+        world.cluster.storage.csi_nodes[name] = volumes.read_csi_node(
+            {"spec": {"drivers": drivers}}
+        )
     assert world.place(user(world, "c0")) == "b"
     assert world.place(user(world, "c1")) == "b"
     # One volume of two pods is attached once.
@@ -277,6 +284,104 @@ def test_an_unknown_claim_is_explained_and_not_stumbled_over(world: World) -> No
     assert status.reason == answer.problem
 
 
+IN_TREE = {
+    "awsElasticBlockStore": {"volumeID": "aws://zone-a/vol-1"},
+    "gcePersistentDisk": {"pdName": "d"},
+    "azureDisk": {"diskName": "d", "diskURI": "/disks/d"},
+    "cinder": {"volumeID": "v"},
+    "portworxVolume": {"volumeID": "v"},
+}
+
+
+@pytest.mark.parametrize("kind", IN_TREE)
+@pytest.mark.parametrize("inline", [True, False])
+def test_volumes_of_old_count_at_the_driver_that_serves_them_now(
+    world: World, kind: str, inline: bool
+) -> None:
+    source = {kind: IN_TREE[kind]}
+    (driver,) = {csi.attached(source).driver}
+    for name, most in (("a", 0), ("b", 1)):
+        drivers = [{"name": driver, "allocatable": {"count": most}}]
+        seen = volumes.read_csi_node({"spec": {"drivers": drivers}})
+        world.cluster.storage.csi_nodes[name] = seen
+    if inline:
+        obj = pod_object(guaranteed=False, cpu="1", volumes=[{"name": "v", **source}])
+        assert world.place(world.pod(obj)) == "b"
+        return
+    bound = {"spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
+    add(world, storage_class(), volume("v", **source), claim("c", **bound))
+    assert world.place(user(world, "c")) == "b"
+
+
+def test_zones_of_old_labels_are_those_of_todays_nodes(world: World) -> None:
+    bound = {"spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
+    old = {"failure-domain.beta.kubernetes.io/zone": "zone-b__zone-c"}
+    add(world, storage_class(), volume("v", labels=old), claim("c", **bound))
+    assert world.place(user(world, "c")) == "b"
+
+
+def test_the_zone_labels_of_a_free_volume_bind_nobody(world: World) -> None:
+    free = volume("v", labels={"topology.kubernetes.io/zone": "elsewhere"})
+    add(world, storage_class(), free, claim("c"))
+    assert world.place(user(world, "c")) in ("a", "b")
+
+
+@pytest.mark.parametrize("mode", ["WaitForFirstConsumer", "Immediate"])
+def test_a_claim_that_names_its_volume_is_the_volume_controllers_to_bind(
+    world: World, mode: str
+) -> None:
+    add(world, storage_class(volumeBindingMode=mode), volume("v"))
+    add(world, claim("c", spec={"volumeName": "v"}))
+    pod = user(world, "c")
+    assert world.why(pod) == {"pod has unbound immediate PersistentVolumeClaims": 2}
+
+
+def test_a_volume_of_an_earlier_claim_of_that_name_is_not_its_own(world: World) -> None:
+    earlier = {"namespace": "default", "name": "c", "uid": "uid-earlier"}
+    add(world, storage_class(), volume("old", "a", claimRef=earlier), volume("new", "b"))
+    add(world, claim("c"))
+    assert world.place(user(world, "c")) == "b"
+
+
+def test_the_volume_that_names_the_claim_is_taken_before_all_others(world: World) -> None:
+    named = volume("own", "a", size="9Gi", claimRef={"namespace": "default", "name": "c"})
+    add(world, storage_class(), named, volume("small", "a"), volume("free", "b"), claim("c"))
+    pod = user(world, "c")
+    assert world.why(pod) == {"": 1, "node(s) didn't find available persistent volumes to bind": 1}
+    reserved = world.cycle.profile.reserves[0].reserve(pod, world.cluster.nodes["a"])
+    assert reserved is not None
+    assert targets(reserved) == [("volumes", "own"), ("claims", "c")]
+    step = reserved.writes[0].next(named)
+    assert step.body["spec"]["claimRef"]["uid"] == "uid-c"
+    assert "metadata" not in step.body, "it was not the controller that chose it"
+
+
+def test_where_a_node_was_chosen_a_volume_is_made_and_none_is_taken(world: World) -> None:
+    chosen = {"annotations": {"volume.kubernetes.io/selected-node": "a"}}
+    add(world, storage_class(), volume("v"), claim("c", meta=chosen))
+    assert world.place(user(world, "c")) is None
+
+
+def test_a_node_looks_at_volumes_that_it_may_reach_alone(world: World) -> None:
+    add(world, volume("here", "a"), volume("there", "b"), volume("anywhere"))
+    info = world.cluster.nodes["a"].info
+    assert info is not None
+    near = [name for _, found in world.cluster.storage.free("local").near(info) for name in found]
+    assert sorted(near) == ["anywhere", "here"]
+    world.cluster.storage.set_volume("here", None)
+    near = [name for _, found in world.cluster.storage.free("local").near(info) for name in found]
+    assert near == ["anywhere"]
+
+
+def test_a_migrated_volume_is_where_its_drivers_label_says(world: World) -> None:
+    zone = {"topology.kubernetes.io/zone": "z"}
+    terms = csi.migrated_terms("kubernetes.io/aws-ebs", None, zone)
+    assert terms is not None
+    assert terms[0].matches("n", {"topology.ebs.csi.aws.com/zone": "z"})
+    assert not terms[0].matches("n", zone)
+    assert csi.migrated_terms("kubernetes.io/azure-disk", None, zone) is None
+
+
 def test_a_volume_names_its_claim_unless_it_names_another() -> None:
     wanted, free = volumes.read_claim(claim("c")), volumes.read_volume(volume("v"))
     write = TakenVolume(claim=wanted, volume=free)
@@ -295,7 +400,11 @@ def test_a_claim_waits_for_its_volume_until_the_provisioner_gives_up() -> None:
     assert isinstance(step, Step)
     marked = claim("c", meta={"resourceVersion": "2", **step.body["metadata"]})
     assert isinstance(write.next(marked), Wait)
-    assert write.next({**marked, "status": {"phase": "Bound"}}) is None
+    named = {**marked, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}}
+    assert isinstance(write.next(named), Wait)
+    done = {**marked["metadata"]["annotations"], "pv.kubernetes.io/bind-completed": "yes"}
+    completed = {**named, "metadata": {**named["metadata"], "annotations": done}}
+    assert write.next(completed) is None
     given_up = claim("c", meta={"resourceVersion": "3", "annotations": {}})
     assert write.next(given_up) == Impossible('no volume for persistentvolumeclaim "c" on n')
     another = claim("c", meta={"uid": "other"})

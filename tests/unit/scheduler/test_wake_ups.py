@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.scheduler.framework.events import ClusterEvent, Kind
+from rte.scheduler.loop import messages
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
 from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -214,7 +215,12 @@ def test_a_claim_that_appears_wakes_its_pod() -> None:
     volume = {"metadata": {"name": "pv"}, "spec": {}, "status": {"phase": "Bound"}}
     desk.put("volumes", "pv", volume)
     claim = {
-        "metadata": {"namespace": "default", "name": "c", "uid": "u"},
+        "metadata": {
+            "namespace": "default",
+            "name": "c",
+            "uid": "u",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
         "spec": {"volumeName": "pv"},
         "status": {"phase": "Bound"},
     }
@@ -282,3 +288,19 @@ def test_of_the_nodes_that_have_changed_those_without_room_are_passed_over(count
         None,
         {NodeResourcesFit.name, NodeResourceTopology.name},
     )
+
+
+def test_a_node_whose_managers_give_nothing_out_wakes_pods_though_its_agent_is_dead() -> None:
+    desk = Desk()
+    desk.node("static", state(machine(cpus=4)))
+    plain = {"cpu_policy": "none", "memory_policy": "None", "reserved_memory": {}}
+    desk.node("plain", state(policy="none", **plain))
+    lease = {"holderIdentity": "agent", "renewTime": "2026-01-01T00:00:00Z"}
+    desk.handle(messages.Seen("leases", {"metadata": {"name": "plain"}, "spec": lease}))
+    filler = desk.pod("filler", "12", node_name="plain", guaranteed=False)
+    desk.pass_time(60.0)
+    assert desk.machine.cluster.nodes["plain"].distrust()
+    waits = desk.pod("waits", "6")
+    assert desk.where(waits) == ""
+    desk.end(filler)
+    assert desk.where(waits) == "plain"

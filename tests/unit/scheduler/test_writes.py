@@ -255,3 +255,10 @@ def test_what_was_written_is_known_before_its_promise_ends() -> None:
     written = Seen("nodes", node_object("m", {"cpu": "1"}))
     desk.handle(Bound(uid, Outcome.BOUND, written=(written,)))
     assert known == [True]
+
+
+async def test_a_write_that_fails_is_given_up_after_a_few_tries(bench: Bench) -> None:
+    bench.town.server.faults.fail_next(100, code=500, method="PATCH")
+    carried = await bench.writer.carry_out([bench.taken("a")])
+    assert "500" in carried.why
+    assert bench.holder("a") is None

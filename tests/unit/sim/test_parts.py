@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rte import accounting, errors
+from rte import accounting, errors, placement
 from rte.k8s import requests
+from rte.kubelet import config as kubelet_config
 from rte.model import bits
 from rte.sim import machines
 from rte.sim.kubelet import plans, predicates
+from rte.sim.kubelet_document import kubelet_document
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rte.model.node import NodeState
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,53 @@ def test_a_machine_is_what_its_text_says(tmp_path: Path) -> None:
     assert topology.zones[0].hugepages[2 << 20] == 8
 
 
-@pytest.mark.parametrize("text", ["x", "2x", "0x4", "2x7,threads=2", "3x4,sockets=2", "2x4,a=1"])
+def test_zones_without_cpus_come_behind_those_with(tmp_path: Path) -> None:
+    made = machines.make("2x4,memory=8Gi,memory-zones=3x2Gi,hugepages-2Mi=4", tmp_path / "m")
+    assert made.warnings == ()
+    assert [zone.cpus.bit_count() for zone in made.zones] == [4, 4, 0, 0, 0]
+    assert [zone.memory_bytes >> 30 for zone in made.zones] == [8, 8, 2, 2, 2]
+    assert {zone.hugepages[2 << 20] for zone in made.zones} == {4}
+    assert made.zones[0].distances == {0: 10, 1: 21, 2: 17, 3: 17, 4: 17}
+    tray = machines.make("2x72,threads=1,memory-zones=32x0", tmp_path / "tray")
+    assert [zone.id for zone in tray.zones if zone.memory_bytes] == [0, 1]
+    assert len(tray.zones) == 34
+    assert machines.parse("2x4,memory=8Gi,memory-zones=2").memory_zones == (8 << 30,) * 2
+
+
+def test_a_kubelet_on_many_zones_is_one_that_starts_and_answers(tmp_path: Path) -> None:
+    def state_on(shape: str, policy: str) -> NodeState:
+        machine = machines.make(shape, tmp_path / shape)
+        document = kubelet_document(machine, policy=policy)
+        config = kubelet_config.effective(document, memory_bytes=machine.memory_bytes, where="")
+        topology = accounting.kubelet_topology(machine)
+        return placement.initial_state(topology, config, {}, "v1.37.1")
+
+    few, many = state_on("8x2", "restricted"), state_on("2x4,memory-zones=15", "restricted")
+    assert (few.config.memory_policy, few.config.topology_options) == ("Static", {})
+    assert many.config.topology_options == {"max-allowable-numa-nodes": "17"}
+    assert many.config.memory_policy == "None"
+    assert state_on("16x2", "none").config.memory_policy == "Static"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "2x",
+        "0x4",
+        "2x7,threads=2",
+        "3x4,sockets=2",
+        "2x4,a=1",
+        "2x4,memory-zones=",
+        "2x4,memory-zones=x2Gi",
+        "2x4,memory-zones=2x2Q",
+        "2x4,memory-zones=2x16",
+        "2x4,memory=0",
+        "2x4,memory-zones=-1",
+        "2x4,memory-zones=1023",
+        "999x9999",
+    ],
+)
 def test_other_text_is_no_machine(text: str) -> None:
-    with pytest.raises(errors.UsageError, match=text.split(",", maxsplit=1)[0]):
+    with pytest.raises(errors.UsageError, match=f"shape '{text}': "):
         machines.parse(text)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import errors
-from rte.telemetry.health import Readiness, parse_address
+from rte.telemetry.doors import parse_address
+from rte.telemetry.health import Readiness
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from rte.placement.dra.zones import ZONE_ATTRIBUTES
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.devices import read_claim
+from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.node import Report
 from rte.scheduler.loop.cycle import Cycle
 
@@ -132,7 +133,7 @@ def offer(world: World, node: str, zones: dict[str, int | None], *, slices: int 
     spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
     made = decode.resource_slice({"metadata": {"name": f"{node}-gpus"}, "spec": spec})
     world.cluster.devices.fleet.put_slice(made)
-    world.cluster.devices_changed()
+    world.cluster.told(ClusterEvent(Kind.DEVICE_SUPPLY))
 
 
 def claim(world: World, pod: str, node: str, *devices: str) -> None:
@@ -150,7 +151,7 @@ def claim(world: World, pod: str, node: str, *devices: str) -> None:
         "status": {"allocation": {"devices": {"results": results}}, "reservedFor": [user]},
     }  # fmt: skip
     world.cluster.devices.set_claim(read_claim(obj))
-    world.cluster.devices_changed()
+    world.cluster.told(ClusterEvent(Kind.DEVICE_SUPPLY))
 
 
 def wait(world: World, name: str, cpus: int, why: str) -> None:

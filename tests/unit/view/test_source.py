@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import time
+from itertools import pairwise
 
 import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from rte.scheduler.front.turns import Turns
 from rte.view import page
 from rte.view.routes import routes
 from rte.view.serve import serve
@@ -94,7 +97,7 @@ def source(world: World) -> Source:
 @pytest.fixture
 async def client(source: Source):
     app = web.Application()
-    app.router.add_routes(routes(source))
+    app.router.add_routes(routes(source, Turns()))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -176,6 +179,28 @@ async def test_a_manifest_that_is_none_is_told_in_one_line(client, text: str) ->
 async def test_what_is_no_text_or_too_long_is_refused(client) -> None:
     assert (await client.post("/view/try", data=b"\xff")).status == 400
     assert (await client.post("/view/try", data=io.BytesIO(b" " * (1 << 20) + b"x"))).status == 413
+
+
+ALIASES = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{each}: &{each} [{','.join([f'*{before}'] * 9)}]\n"
+    for before, each in pairwise("abcdefghi")
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(ALIASES + "spec: {containers: [{name: c, env: *i}]}\n", id="aliases"),
+        pytest.param(ALIASES + "metadata: {name: p, labels: *i}\nspec: {}\n", id="labels"),
+        pytest.param("spec: {}\nx: [" + "a," * 120_000 + "]\n", id="many"),
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
+async def test_a_manifest_that_stands_for_more_than_it_says_is_refused(client, text: str) -> None:
+    began = time.process_time()
+    answer = await client.post("/view/try", data=text.encode())
+    assert answer.status == 400
+    assert time.process_time() - began < 5
 
 
 async def test_changes_come_as_server_sent_events(client, world: World, source: Source) -> None:

@@ -25,13 +25,19 @@ if TYPE_CHECKING:
 
 #: ``CELSelectorExpressionMaxLength``.
 _MAX_LENGTH = 10 * 1024
+#: Longer ones are kept apart, and few of them: a program takes some 140 times its text.
+_LONG = 512
 #: Answers that are kept with a device; most clusters have fewer different selectors.
 _MAX_KEPT = 32
-#: ``has(device.driver)``, which is true, and before it literals of text, where it is none. The
-#: library knows the fields of ``device`` as variables, of which nothing can be asked.
+#: ``has(device.driver)``, which is true, and before it comments and literals of text, where it is
+#: none; each is passed once, complete or not (cel-spec, "Syntax"). The library knows the fields of
+#: ``device`` as variables, of which nothing can be asked.
 _FIELD_TEST = re.compile(
-    r'''("""[\s\S]*?"""|\'{3}[\s\S]*?\'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')'''
-    r"|\bhas\s*\(\s*device\s*\.\s*(?:driver|allowMultipleAllocations|attributes|capacity)\s*\)"
+    r"""(//[^\n]*+"""
+    r"""|"{3}(?:\\[\s\S]|"{1,2}(?!")|[^"\\])*+(?:"{3})?"""
+    r"""|'{3}(?:\\[\s\S]|'{1,2}(?!')|[^'\\])*+(?:'{3})?"""
+    r"""|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?)"""
+    r"""|\bhas\s*\(\s*device\s*\.\s*(?:driver|allowMultipleAllocations|attributes|capacity)\s*\)"""
 )
 #: What an attribute may be, by the check of a derived attribute.
 _DERIVED = ("bool", "int", "string", "dyn", "kubernetes.semver", "list")
@@ -138,8 +144,21 @@ class _Program:
         return result.plain_value()
 
 
-@lru_cache(maxsize=4096)
 def _compiled(expression: str) -> tuple[str, _Program] | str:
+    return (_kept_long if len(expression) > _LONG else _kept_short)(expression)
+
+
+@lru_cache(maxsize=512)
+def _kept_short(expression: str) -> tuple[str, _Program] | str:
+    return _compiled_anew(expression)
+
+
+@lru_cache(maxsize=32)
+def _kept_long(expression: str) -> tuple[str, _Program] | str:
+    return _compiled_anew(expression)
+
+
+def _compiled_anew(expression: str) -> tuple[str, _Program] | str:
     """The type that the expression yields and its program, or why it does not compile."""
     if len(expression.encode()) > _MAX_LENGTH:
         return f"longer than {_MAX_LENGTH} bytes"

@@ -33,7 +33,8 @@ class Rewriting:
 
     ``references`` are names (of variables) and overloads (of calls) that are new, by id; ``texts``
     may name a domain, ``checked`` are functions with texts that they have to understand; within
-    ``mixed`` calls literals may have elements of several types.
+    ``mixed`` calls literals may have elements of several types; ``loops`` are around what is being
+    rewritten; ``patterns`` is what regular expressions cost so far.
     """
 
     types: dict[int, bytes]
@@ -41,6 +42,8 @@ class Rewriting:
     texts: set[str] = field(default_factory=set)
     checked: set[tuple[str, str]] = field(default_factory=set)
     mixed: int = 0
+    loops: int = 0
+    patterns: int = 0
     ids: Iterator[int] = field(default_factory=lambda: count(_FIRST_ID))
 
     def call(self, function: str, overload: str, *arguments: bytes) -> bytes:

@@ -13,6 +13,8 @@ protobuf's wire format) and takes one in. In between two things are done to it h
 
 from __future__ import annotations
 
+import re
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from rte.placement.dra.cel import comparisons, values, wire
@@ -45,6 +47,10 @@ _CHECKED = ("duration", "timestamp", "matches")
 #: number (it puts lists together without copying them); the library would fill all memory.
 _GROWING = frozenset({"add_list", "string_format"})
 _MAX_GROWING = 10
+#: Regular expressions are compiled each time that they are asked, and ``x{1000}`` is a thousand x:
+#: their lengths written out, in all, and how often a loop may ask.
+_MAX_PATTERNS, _MAX_TIMES, _ROUNDS = 200_000, 1000, 1000
+_TIMES = re.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}", re.ASCII)
 #: Whose literal arguments may have elements of several types.
 _MIXED = "format"
 
@@ -119,7 +125,9 @@ def _expr(data: bytes, state: Rewriting) -> bytes:
         elif number == STRUCT:
             fields[place] = number, form, _struct(wire.content(value), state)
         elif number == COMPREHENSION:
+            state.loops += 1
             fields[place] = number, form, _within(wire.content(value), {2, 4, 5, 6, 7}, state)
+            state.loops -= 1
     return wire.write(fields)
 
 
@@ -149,6 +157,8 @@ def _call(expr: wire.Fields, data: bytes, state: Rewriting) -> bytes:
     originals = [wire.content(value) for _, _, value in wire.each(fields, 3)]
     if function in _CHECKED:
         state.checked.update((function, text) for one in originals if (text := _text(one)))
+    if function == "matches":
+        _count_pattern(_text(originals[-1]), state)
     if len(originals) == 1 and function in _LITERALS:
         literal = _literal(function, originals[0])
         if literal is not None:
@@ -181,6 +191,15 @@ def _call(expr: wire.Fields, data: bytes, state: Rewriting) -> bytes:
         case "@in":
             return comparisons.is_in(done, originals, arguments, state)
     return done
+
+
+def _count_pattern(text: str | None, state: Rewriting) -> None:
+    if text is None:
+        raise NotInKubernetesError("a regular expression that is not written out")
+    times = prod(max(1, *(int(each or 0) for each in found)) for found in _TIMES.findall(text))
+    state.patterns += (len(text) + 1) * min(times, _MAX_TIMES) * _ROUNDS**state.loops
+    if state.patterns > _MAX_PATTERNS:
+        raise NotInKubernetesError("regular expressions that take too long")
 
 
 def _literal(function: str, argument: bytes) -> bytes | None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: ``AllocationResultsMaxSize``: devices in one claim.
 MAX_DEVICES = 32
+#: Characters of the expressions of one claim. To compile them takes 5 us each, and the programs
+#: 140 times as much memory; claims that people write have some hundred.
+MAX_EXPRESSIONS = 16 * 1024
 
 
 class Expressions(Protocol):
@@ -150,13 +153,16 @@ class Selection:
             if devices.unknown:
                 fields = ", ".join(devices.unknown)
                 raise _refusal(Reason.UNSUPPORTED, claim, f"unknown fields: {fields}")
-            total = 0
+            total, length = 0, _length_of_expressions(devices.requests)
+            if length > MAX_EXPRESSIONS:
+                why = f"its expressions have {length} characters, of {MAX_EXPRESSIONS} at most"
+                raise _refusal(Reason.UNSUPPORTED, claim, why)
             for request in devices.requests:
                 ready = self._request(number, claim, request, classes)
                 total += min(alternative.count for alternative in ready.alternatives)
                 if total > MAX_DEVICES:
-                    text = f"needs more than {MAX_DEVICES} devices"
-                    raise _refusal(Reason.TOO_MANY, claim, text)
+                    why = f"needs more than {MAX_DEVICES} devices"
+                    raise _refusal(Reason.TOO_MANY, claim, why)
                 prepared.append(ready)
             for constraint in devices.constraints:
                 if not (constraint.match_attribute or constraint.distinct_attribute):
@@ -265,6 +271,21 @@ def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> boo
     if toleration.operator == "Exists":
         return True
     return toleration.operator in ("", "Equal") and toleration.value == value
+
+
+def _length_of_expressions(requests: Sequence[DeviceRequest]) -> int:
+    """Characters of all expressions that the claim's author has written."""
+    variants = [
+        variant
+        for request in requests
+        for variant in (*request.first_available, request.exactly)
+        if variant is not None
+    ]
+    return sum(
+        sum(len(one.cel.expression) for one in variant.selectors if one.cel is not None)
+        + sum(len(one.expression) for one in variant.derived_attributes)
+        for variant in variants
+    )
 
 
 def _refusal(reason: Reason, claim: ResourceClaim, text: str) -> Refusal:

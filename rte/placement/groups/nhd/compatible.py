@@ -6,11 +6,11 @@ NHD wrote it, so the pod's own specification stays as it was.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.nhd import triad
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from rte.placement.groups.nhd.triad import Triad
@@ -25,7 +25,7 @@ def file_of(request: str) -> Triad | None:
     Raises:
         RequestError: the file has a fault; the path begins with ``render.triad``.
     """
-    render = json.loads(request).get("render")
+    render = jsontext.exact(request, FIELD, dict).get("render")
     if not isinstance(render, dict) or FIELD not in render:
         return None
     where = f"render.{FIELD}"

@@ -43,6 +43,11 @@ class LabelledNode:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_nhds(labels: Mapping[str, str]) -> bool:
+    """Whether NHD places pods on the node, or has: its hook publishes the labels it cannot lack."""
+    return _SOCKETS in labels
+
+
 def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledNode:
     """Read the labels; the zone of a socket is its number, as NHD has it.
 

@@ -5,11 +5,11 @@ Source: Koordinator ``pkg/scheduler/plugins/deviceshare/device_cache.go``.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rte.model import quantity
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -184,7 +184,7 @@ def _partitions(
 def _read_table(text: str) -> Mapping[int, tuple[tuple[Partition, ...], ...]] | None:
     """The table of partitions; None for one that cannot be read, as Koordinator has it."""
     try:
-        table = json.loads(text)
+        table = jsontext.load(text, GPU_PARTITIONS)
         return {
             int(count): _by_score(
                 Partition(
@@ -199,7 +199,7 @@ def _read_table(text: str) -> Mapping[int, tuple[tuple[Partition, ...], ...]] | 
             )
             for count, partitions in table.items()
         }
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -5,12 +5,12 @@ Source: Koordinator ``pkg/scheduler/plugins/deviceshare/utils.go`` and ``deviceh
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rte import errors
 from rte.model import quantity
+from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,7 +126,7 @@ def read_device_request(
     joint = _annotation(annotations, JOINT_ALLOCATE, "DeviceJointAllocate")
     kinds = tuple(
         kind
-        for kind in joint.get("deviceTypes") or ()
+        for kind in _device_types(joint)
         if kind in amounts and not (kind in hints and hints[kind].strategy == APPLY_FOR_ALL)
     )
     return DeviceRequest(
@@ -196,18 +196,23 @@ def _annotation(annotations: Mapping[str, str], key: str, name: str) -> dict[str
     if text is None:
         return {}
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        ended = error.pos >= len(text.rstrip())
-        why = "unexpected end of JSON input" if ended else str(error)
+        value = jsontext.load(text, key)
+    except errors.MalformedError as error:
+        ended = "unexpected end" in error.why
+        why = "unexpected end of JSON input" if ended else error.why
         raise DeviceRequestError(f"invalid {name} annotation, err: {why}") from error
-    except RecursionError as error:
-        raise DeviceRequestError(f"invalid {name} annotation, err: nested too deeply") from error
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise DeviceRequestError(f"invalid {name} annotation, err: must be an object")
     return value
+
+
+def _device_types(joint: Mapping[str, Any]) -> list[str]:
+    wanted = joint.get("deviceTypes") or []
+    if not isinstance(wanted, list) or not all(isinstance(kind, str) for kind in wanted):
+        raise DeviceRequestError("invalid DeviceJointAllocate annotation, err: wrong type")
+    return wanted
 
 
 def _hint(told: Any) -> Hint:

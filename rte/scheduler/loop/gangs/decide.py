@@ -15,10 +15,10 @@ from rte.placement.joint.fit import FitTable
 from rte.placement.joint.gang import STEPS, Answer, Verdict, place_together
 from rte.placement.joint.node import Member
 from rte.scheduler.loop.cycle import Decision
-from rte.scheduler.loop.gangs.ground import allowance, members_of
+from rte.scheduler.loop.gangs.ground import allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
     from rte.placement.joint.fit import Missing
     from rte.placement.joint.node import Node
@@ -204,7 +204,7 @@ class Decider:
             if node is not None:
                 nodes.append(node)
                 for key, allows in tests.items():
-                    if allows(entry):
+                    if allows(entry, [entry.pods[uid] for uid in ended]):
                         allowed[key].append(entry.name)
         names = {key: frozenset(found) for key, found in allowed.items()}
         return Question(
@@ -229,9 +229,20 @@ class Decider:
         return Attempt(places=places, wanted=wanted, answer=answer)
 
     def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
-        """Whether one node takes all these pods; no, where that is hard to tell."""
-        members = members_of(self._cluster, self._cycle, pods)
+        """Whether one node takes all these pods, by zones and totals; no, where that is hard."""
+        members = [Member(pod=pod.shape.as_pod(pod.uid)) for pod in pods]
         return place_together([node], members, steps=_STEPS_ON_ONE).verdict is Verdict.FITS
+
+    def allows(self, pod: PodView, entry: NodeEntry, gone: Collection[PodView]) -> bool:
+        """Whether all other rules allow the node once these pods have ended."""
+        return allowance(self._cycle, pod)(entry, gone)
+
+    def joined(self, pods: Iterable[PodView]) -> Callable[[PodView], bool]:
+        """Whether some of these pods may need another one where they go."""
+        heads = {id(pod.shape): pod for pod in pods}.values()
+        arounds = [(pod, self._cycle.around(pod)) for pod in heads]
+        joins = self._cycle.profile.joins
+        return lambda other: any(joins(around, pod, other) for pod, around in arounds)
 
     def _where(
         self, answer: Answer, *, settles: bool = False

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.placement.joint import fit, gang
 from rte.placement.joint.fit import FitTable
-from rte.placement.joint.gang import place_together
 from rte.scheduler.cache.cluster import Backlog
 from rte.scheduler.loop.gangs.ground import member_of, node_of, problem_of
 
@@ -31,25 +31,26 @@ class FitDesk:
         self._nodes: dict[str, Node] = {}
         self._backlog = Backlog(cluster)
 
-    def counting(self, pod: PodView) -> Callable[[], Fit]:
+    def counting(self, member: Member, *, steps: int = fit.STEPS) -> Callable[[], Fit]:
         """How many copies fit, node by node; what is returned is the long part, which leaves the
         cluster alone.
-
-        Raises:
-            errors.UsageError: the pod can be placed nowhere, whatever the nodes.
         """
-        member = self.member(pod)
         self._refresh()
-        return partial(self._table.count, member)
+        return partial(self._table.count, member, steps=steps)
 
     def placing(
-        self, members: Sequence[Member], *, min_count: int | None = None, topology_key: str = ""
+        self,
+        members: Sequence[Member],
+        *,
+        min_count: int | None = None,
+        topology_key: str = "",
+        steps: int = gang.STEPS,
     ) -> Callable[[], Answer]:
         """Whether so many of the pods fit together; what is returned is the long part, as above."""
         self._refresh()
         nodes = sorted(self._nodes.values(), key=lambda node: node.name)
-        together = partial(place_together, min_count=min_count, topology_key=topology_key)
-        return partial(together, nodes, list(members))
+        together = partial(gang.place_together, min_count=min_count, topology_key=topology_key)
+        return partial(together, nodes, list(members), steps=steps)
 
     def left_out(self) -> int:
         """Nodes whose zones are not known exactly: they are not counted."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rte.placement.joint.gang import Verdict
-from rte.scheduler.framework.events import ANY, Kind
+from rte.scheduler.framework.events import ANY, Help, Kind
 from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider, ask, at_once
@@ -111,6 +111,8 @@ class Gangs:
         self._in_part: dict[GangKey, float] = {}
         self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
+        #: A pod of each kind, and the labels that tell them apart, until one of them changes.
+        self._by_kind: dict[GangKey, tuple[tuple[str, ...], Sequence[PodView]]] = {}
 
     def key(self, pod: PodView) -> bytes | None:
         """The key of the group in which the pod waits; None: it waits alone."""
@@ -125,6 +127,8 @@ class Gangs:
         key = pod.gang if (pod := after or before) else None
         if key is None:
             return []
+        for each in (key, *self._cluster.gangs.grouped):
+            self._by_kind.pop(each, None)
         if after is not None and self._waits(after) and (before is None or not self._waits(before)):
             self._rouse(key)
         return self._judge(key, now)
@@ -136,6 +140,7 @@ class Gangs:
         """
         changed, self._cluster.gangs.changed = self._cluster.gangs.changed, set()
         uids: set[str] = set()
+        self._by_kind.clear()
         for key in changed:
             self._rouse(key)
             uids |= {uid for uid in self._cluster.gangs.pods.get(key, ()) if uid in self._queue}
@@ -293,10 +298,10 @@ class Gangs:
             return []
         return (yield from self.room.refused(pod.gang, attempt.wanted, now))
 
-    def reserving(self, now: float) -> Asking[list[Effect]] | None:
-        """Nodes are reserved for a gang that has waited long; None: there is none."""
+    def reserve(self, now: float) -> Asking[list[Effect]]:
+        """Nodes are reserved for a gang that has waited long."""
         key = self.room.due(now)
-        return self.room.reserve(key, now) if key is not None else None
+        return [] if key is None else (yield from self.room.reserve(key, now))
 
     def _tallies(self, unit: Iterable[GangKey]) -> list[Tally] | str:
         """How the gangs of a unit stand; a text where they cannot be placed yet."""
@@ -330,25 +335,37 @@ class Gangs:
             # Nothing has happened that others should hear of.
             del cluster.events[mark:]
 
-    def helps(self, event: ClusterEvent, pod: PodView) -> bool | None:
-        """Whether an event can help the gang of the pod; None: look at all nodes."""
-        if self._is_hopeless(pod):
-            return False
-        waiting = {id(each.shape): each for each in self._partners(pod) if each.uid in self._queue}
-        if any(each.shape.company or each.shape.spread for each in waiting.values()):
-            return None
-        if event.kind in (Kind.POD_PLACED, Kind.NODE_GONE):
-            return False
-        if not event.node:
-            return None
+    def helps(self, event: ClusterEvent, pod: PodView) -> Help:
+        """What an event can do for the gang of the pod."""
+        kinds = self._kinds(pod)
+        help_ = max(self._cycle.helps_anywhere(event, each) for each in kinds)
+        if not help_ and self._may_take(event, kinds):
+            help_ = Help.ANY
+        return Help.NONE if help_ and self._is_hopeless(pod) else help_
+
+    def _may_take(self, event: ClusterEvent, kinds: Sequence[PodView]) -> bool:
+        """Whether the node of the event may take one of these pods now."""
         entry = self._cluster.nodes.get(event.node)
-        if entry is None or entry.info is None:
+        if event.kind in (Kind.POD_PLACED, Kind.NODE_GONE) or entry is None or entry.info is None:
             return False
-        if any(each.uid in entry.nominated for each in self._partners(pod)):
-            # Its pods stand in each other's way there, until they are placed together.
-            return None
-        fits = any(not self._cycle.check(entry, each).reason for each in waiting.values())
-        return None if fits else False
+        # Pods of a gang stand in each other's way there, until they are placed together.
+        unit = {each.gang for each in kinds}
+        nominated = any(item.pod.gang in unit for item in entry.nominated.values())
+        return nominated or any(not self._cycle.check(entry, each).reason for each in kinds)
+
+    def _kinds(self, pod: PodView) -> Sequence[PodView]:
+        """A pod of each kind that is placed together with that pod."""
+        if pod.gang is None:
+            return [pod]
+        seen = tuple(self._cluster.matches.refusing.labels)
+        known = self._by_kind.get(pod.gang)
+        if known is None or known[0] != seen:
+            kinds = {
+                (each.gang, id(each.shape), *map(each.labels.get, seen)): each
+                for each in self._partners(pod)
+            }
+            known = self._by_kind[pod.gang] = seen, list(kinds.values()) or [pod]
+        return known[1]
 
     def _is_hopeless(self, pod: PodView) -> bool:
         """Whether all nodes together lack the CPUs for a gang that was tried before, and nobody

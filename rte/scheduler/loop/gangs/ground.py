@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.placement.joint.node import Member, Node
+from rte.scheduler.framework.plugin import Change
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.status import Status
     from rte.scheduler.loop.cycle import Cycle
 
 
@@ -128,36 +128,29 @@ def allowed_nodes(cluster: Cluster, cycle: Cycle, pod: PodView) -> frozenset[str
     Rules between pods (affinity, spread, host ports) are those against the pods that run now.
     """
     allows = allowance(cycle, pod)
-    return frozenset(name for name, entry in cluster.nodes.items() if allows(entry))
+    return frozenset(name for name, entry in cluster.nodes.items() if allows(entry, ()))
 
 
-def allowance(cycle: Cycle, pod: PodView) -> Callable[[NodeEntry], bool]:
-    """Whether all rules but zones and totals allow a node that has not changed since."""
+def allowance(cycle: Cycle, pod: PodView) -> Callable[[NodeEntry, Collection[PodView]], bool]:
+    """Whether all rules but zones and totals allow a node that has not changed since.
+
+    It is told of pods that are looked at as if they had ended.
+    """
     if problem_of(cycle, pod):
-        return lambda _: False
-    around = cycle.around(pod)
-    return lambda entry: (
-        cycle.profile.allows(pod.shape, entry)
-        and _may_do(cycle.profile.refused_around(around, pod, entry))
-    )
+        return lambda *_: False
+    around, profile = cycle.around(pod), cycle.profile
 
+    def allows(entry: NodeEntry, gone: Collection[PodView]) -> bool:
+        there = around
+        if gone:
+            there = profile.changed(around, [Change(each, each.node, -1) for each in gone])
+            entry = entry.without(frozenset(each.uid for each in gone))
+        refusal = profile.refused_around(there, pod, entry)
+        return profile.allows(pod.shape, entry) and (not refusal.reason or refusal.second_best)
 
-def _may_do(refusal: Status) -> bool:
-    return not refusal.reason or refusal.second_best
+    return allows
 
 
 def member_of(cluster: Cluster, cycle: Cycle, pod: PodView) -> Member:
     """A pod that wants a place."""
     return Member(pod=pod.shape.as_pod(pod.kubelet_uid), nodes=allowed_nodes(cluster, cycle, pod))
-
-
-def members_of(cluster: Cluster, cycle: Cycle, pods: Iterable[PodView]) -> list[Member]:
-    """Pods that want places; those of one shape may go to the same nodes."""
-    known: dict[int, Member] = {}
-    found = []
-    for pod in pods:
-        first = known.get(id(pod.shape))
-        if first is None:
-            first = known[id(pod.shape)] = member_of(cluster, cycle, pod)
-        found.append(replace(first, pod=pod.shape.as_pod(pod.uid)))
-    return found

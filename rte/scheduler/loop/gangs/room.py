@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rte.scheduler.queue.queue import Queue
     from rte.scheduler.queue.waiting import Waiting
 
+    #: UIDs of the pods of a node that may go.
+    _Going = Callable[[NodeEntry], frozenset[str]]
+
 #: Seconds beyond its grace period that a victim may take to end.
 _LATE_S = 10.0
 #: Nobody is evicted for so long after victims that did not end.
@@ -116,7 +119,11 @@ class GangRoom:
             return []
         priority = min(pod.priority for pod in wanted.pods)
         effects: list[Effect] = [Measured("preemption_attempts")]
-        for going in (_leaving, self._unprotected(priority), self._lower(priority)):
+        ways: tuple[_Going, ...] = (self._unprotected(priority), self._lower(priority))
+        if any(pod.shape.company.affinity for pod in wanted.pods):
+            joined = self._decider.joined(wanted.pods)
+            ways = (*(_but_for(joined, way) for way in ways), *ways)
+        for going in (_leaving, *ways):
             question = yield from self._decider.question(wanted, vacate=going)
             answer = (yield from ask(question)).answer
             if not all(pod.uid in self._queue for pod in wanted.pods):
@@ -135,7 +142,7 @@ class GangRoom:
 
     # --- evictions -------------------------------------------------------------------------------
 
-    def _lower(self, priority: int) -> Callable[[NodeEntry], frozenset[str]]:
+    def _lower(self, priority: int) -> _Going:
         """Pods of lower priority, whose gangs may be broken up or go as a whole."""
 
         def going(entry: NodeEntry) -> frozenset[str]:
@@ -150,7 +157,7 @@ class GangRoom:
 
         return going
 
-    def _unprotected(self, priority: int) -> Callable[[NodeEntry], frozenset[str]]:
+    def _unprotected(self, priority: int) -> _Going:
         lower = self._lower(priority)
         budgets = [b for b in self._cluster.budgets.values() if b.left <= 0]
 
@@ -168,7 +175,7 @@ class GangRoom:
         key: GangKey,
         wanted: Wanted,
         answer: Answer,
-        going: Callable[[NodeEntry], frozenset[str]],
+        going: _Going,
         now: float,
     ) -> list[Effect]:
         victims: dict[str, PodView] = {}
@@ -184,6 +191,11 @@ class GangRoom:
             for uid in self._needed(entry, members, could_go):
                 for each in self._cluster.gangs.companions(entry.pods[uid]):
                     victims[each.uid] = each
+        gone = [self._cluster.pods.get(uid) for uid in leaving]
+        everybody = [*victims.values(), *(pod for pod in gone if pod is not None)]
+        if not all(self._decider.allows(*place, everybody) for place in self._places(answer)):
+            # Those who go were somebody's company.
+            return []
         uids = frozenset(victims) | leaving
         graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
         until = now + max(graces, default=0) + _LATE_S
@@ -196,6 +208,10 @@ class GangRoom:
         effects.append(Evict(wanted.pods[0], words.names([key]), tuple(victims.values())))
         return effects
 
+    def _places(self, answer: Answer) -> list[tuple[PodView, NodeEntry]]:
+        nodes, pods = self._cluster.nodes, self._cluster.pods
+        return [(pods[uid], nodes[name]) for uid, name in answer.places.items()]
+
     def _needed(
         self, entry: NodeEntry, members: Sequence[PodView], going: frozenset[str]
     ) -> frozenset[str]:
@@ -207,8 +223,15 @@ class GangRoom:
         return going
 
     def _takes(self, entry: NodeEntry, members: Sequence[PodView], going: frozenset[str]) -> bool:
-        node = self._ground.node(entry, members, going | entry.leaving)
-        return node is not None and self._decider.fits_on(node, members)
+        gone = going | entry.leaving
+        node = self._ground.node(entry, members, gone)
+        views = [entry.pods[uid] for uid in gone]
+        heads = {id(pod.shape): pod for pod in members}.values()
+        return (
+            node is not None
+            and all(self._decider.allows(pod, entry, views) for pod in heads)
+            and self._decider.fits_on(node, members)
+        )
 
     def evicted(self, key: GangKey, event: Evicted, now: float) -> float | None:
         """What became of evictions; the moment at which to try again, if they failed."""
@@ -323,6 +346,13 @@ class GangRoom:
             if record is not None:
                 record.nominated = None
             self._cluster.unnominate(uid)
+
+
+def _but_for(kept: Callable[[PodView], bool], going: _Going) -> _Going:
+    """Those who go, less whom somebody may want to be with."""
+    return lambda entry: frozenset(
+        uid for uid in going(entry) if uid in entry.leaving or not kept(entry.pods[uid])
+    )
 
 
 def _leaving(entry: NodeEntry) -> frozenset[str]:

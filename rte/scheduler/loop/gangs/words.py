@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.model.words import counted
 from rte.placement.joint.gang import Verdict
 from rte.placement.joint.wording import missing_words
 from rte.scheduler.loop.verdicts import explain
@@ -28,9 +29,8 @@ def names(unit: Iterable[GangKey]) -> str:
 def lacking(count: Tally) -> str:
     """Pods of the gang are missing."""
     there = len(count.waiting) + len(count.placed) + count.ended
-    pods = "pod" if count.lacking == 1 else "pods"
     return (
-        f"waits for {count.lacking} more {pods} of gang {names([count.gang.key])}: "
+        f"waits for {counted(count.lacking, 'more pod')} of gang {names([count.gang.key])}: "
         f"{there} of {count.gang.min_count} are there"
     )
 

@@ -152,6 +152,9 @@ class Descheduling:
         """A plan was made: its first move, if it still can be made."""
         self._asked = ""
         plan = event.plan
+        if plan is None:
+            self._rests[event.uid] = now + REST_S
+            return []
         effects: list[Effect] = [Measured("move_plans", labels=(str(plan.verdict),))]
         record = self._queue.records.get(event.uid)
         if record is None or self._queue.group_of(event.uid) is None:

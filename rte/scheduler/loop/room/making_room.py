@@ -6,6 +6,7 @@ changes and when its time is over, and ends when nothing speaks for it any more.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
+    from rte.scheduler.loop.gangs.decide import Asking
     from rte.scheduler.loop.messages import Effect, Evicted
     from rte.scheduler.plugins.default_preemption import Plan
+    from rte.scheduler.queue.group import Order
     from rte.scheduler.queue.queue import Queue
     from rte.scheduler.queue.waiting import Waiting
 
@@ -82,6 +85,7 @@ class MakingRoom:
         self._preempts = preempts
         self._reserve_after = reserve_after
         self._crowded_out: dict[str, None] = {}
+        self._asking: list[tuple[Order, str]] = []
         self._search: _Search | None = None
         self._unsettled: dict[str, set[str]] = {}
         self._openings = Openings(cluster, queue)
@@ -92,10 +96,42 @@ class MakingRoom:
         """The pod fits nowhere, and nothing that passes by itself is in the way."""
         if self._preempts and record.pod.preempts and not is_gang(record.key):
             self._crowded_out[record.pod.uid] = None
+            heapq.heappush(self._asking, (record.order, record.pod.uid))
 
     def is_idle(self) -> bool:
         """Whether no search is waiting or under way."""
         return self._search is None and not self._crowded_out and not self._openings
+
+    def order(self) -> Order | None:
+        """The place of the pod whose turn it is; None: nobody asks for room."""
+        record = self._whose()
+        return None if record is None else record.order
+
+    def _whose(self) -> Waiting | None:
+        return self._search.record if self._search is not None else self._first()
+
+    def whose(self) -> str:
+        """For whom the next step is, as far as that is known before."""
+        record = self._whose()
+        return record.pod.key if record is not None else ""
+
+    def abandon(self, until: float) -> str:
+        """The last step has raised: its pod evicts nobody until then; its UID."""
+        search, self._search = self._search, None
+        if search is None:
+            return ""
+        search.record.preempt_after = until
+        return search.record.pod.uid
+
+    def _first(self) -> Waiting | None:
+        """The most important of those who ask for room."""
+        while self._asking:
+            record = self._queue.records.get(self._asking[0][1])
+            if record is not None and record.pod.uid in self._crowded_out:
+                return record
+            heapq.heappop(self._asking)
+        self._crowded_out.clear()
+        return None
 
     def step(self, now: float) -> list[Effect]:
         """Look at one more node for the pod whose turn it is."""
@@ -148,16 +184,19 @@ class MakingRoom:
     def forget(self, uid: str) -> None:
         """The pod does not wait any more."""
         self._crowded_out.pop(uid, None)
+        if not self._crowded_out:
+            self._asking.clear()
         for name, waiting in list(self._unsettled.items()):
             waiting.discard(uid)
             if not waiting:
                 del self._unsettled[name]
 
     def _begin(self, now: float) -> list[Effect]:
-        uid = next(iter(self._crowded_out), "")
-        self._crowded_out.pop(uid, None)
-        record = self._queue.records.get(uid)
-        if record is None or not self._may(record, now):
+        record = self._first()
+        if record is None:
+            return []
+        del self._crowded_out[record.pod.uid]
+        if not self._may(record, now):
             return []
         avoid = frozenset(name for name, until in record.avoid.items() if until > now)
         found = plans.plans(self._cycle, self._cluster, record.pod, avoid)
@@ -292,7 +331,7 @@ class MakingRoom:
         if is_gang(record.key):
             # Its room is planned as a whole.
             return
-        leaving = entry.leaving
+        leaving = entry.preempted
         if not leaving:
             self.renominated(record, now)
             return
@@ -346,30 +385,36 @@ class MakingRoom:
 
     # --- reservations ----------------------------------------------------------------------------
 
-    def reserve(self, now: float) -> list[Effect]:
-        """Give nodes to those who have waited too long; to be called each second."""
+    def reserve(self, now: float) -> Asking[list[Effect]]:
+        """Give nodes to those who have waited too long; to be begun each second."""
         if not self._reserve_after:
             return []
         kept = sum(1 for r in self._queue if r.nominated is not None and r.nominated.reserved)
         room = reservation.most(self._cluster) - kept
-        due = [] if room <= 0 else self._due(now)
         effects: list[Effect] = []
-        due = due[:_MOST_LOOKED_AT]
-        for record in due:
+        for record in self._due(now)[:_MOST_LOOKED_AT] if room > 0 else ():
             # Whoever gets nothing now comes again after those who have not had a look yet.
-            record.lapsed = now
-        waiting = [record.pod for record in due]
-        for pod, entry in reservation.choose(waiting, self._cluster, self._cycle, room):
-            record = self._queue.records[pod.uid]
+            record.lapsed, pod = now, record.pod
+            if not reservation.is_wanted(self._cycle, pod):
+                continue
+            entry, record.drained = yield from reservation.quickest(
+                pod, self._cluster, self._cycle, record.drained
+            )
+            group = self._queue.group_of(pod.uid)
+            if entry is None or group is None or not group.sleeping or record.nominated:
+                continue
             missing = reservation.missing(pod, entry, self._cycle)
             until = now + reservation.PATIENCE * self._reserve_after
             self._promise(record, Nominated(entry.name, until, reserved=True, missing=missing))
-            kept += 1
+            record.drained = 0
             text = f"node {entry.name} is kept for {pod.key}, which has waited long"
             effects += [
                 Said("info", text),
                 Post(pod, "Normal", "NodeReserved", f"node {entry.name} drains towards the pod"),
             ]
+            kept += 1
+            if kept >= reservation.most(self._cluster):
+                break
         return [*effects, Measured("reservations", float(kept), how="set")]
 
     def _due(self, now: float) -> list[Waiting]:

@@ -48,6 +48,8 @@ class Openings:
         self._cluster, self._queue = cluster, queue
         self._freed: dict[str, None] = {}
         self._pairs: deque[tuple[str, str]] = deque()
+        #: Nodes for which some who may gain have not been looked at yet.
+        self._rest: dict[str, list[str]] = {}
         self._credit = 0
 
     def __len__(self) -> int:
@@ -63,14 +65,18 @@ class Openings:
         heads = self._heads()
         if not heads:
             self._freed.clear()
+            self._rest.clear()
         elif not self._pairs:
-            for name in list(islice(self._freed, _MOST_NODES)):
+            for name in list(islice(self._freed, _MOST_NODES - len(self._rest))):
                 del self._freed[name]
                 entry = self._cluster.nodes.get(name)
                 if entry is not None and entry.info is not None:
-                    self._pairs += [
-                        (uid, name) for uid in islice(_gaining(heads, entry), _MOST_PODS)
-                    ]
+                    self._rest[name] = list(_gaining(heads, entry))
+            for name in list(self._rest):
+                gaining = self._rest.pop(name)
+                self._pairs += [(uid, name) for uid in gaining[:_MOST_PODS]]
+                if len(gaining) > _MOST_PODS:
+                    self._rest[name] = gaining[_MOST_PODS:]
         nodes = len(self._cluster.nodes)
         self._credit = min(self._credit + _ASKED, max(_ASKED, nodes)) if heads else 0
         asking = heads[: self._credit // nodes] if nodes else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rte.scheduler.plugins import default_preemption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
@@ -35,11 +35,13 @@ def plans(
     """
     if cycle.problem(pod).reason:
         return
-    around = cycle.around(pod)
+    sequence, around = cluster.sequence, cycle.around(pod)
     able = []
     for number, entry in enumerate(list(cluster.nodes.values())):
         if number % 64 == 63:
             yield None
+        if sequence != cluster.sequence:
+            sequence, around = cluster.sequence, cycle.around(pod)
         if entry.info is None:
             continue
         status = cycle.check(entry, pod, around)
@@ -52,11 +54,32 @@ def plans(
             and _may_make_room(cycle, around, pod, entry)
         ):
             able.append(entry)
-    for entry in default_preemption.cheapest_first(pod, able):
-        if default_preemption.is_settled(entry):
-            yield plan_on(cycle, cluster, pod, entry, around=around)
-        else:
+    yield from _cheapest(cycle, cluster, pod, able)
+
+
+def _cheapest(
+    cycle: Cycle, cluster: Cluster, pod: PodView, able: Iterable[NodeEntry]
+) -> Iterator[Plan | NodeEntry | None]:
+    """Plans, node by node, until no other node could do with less and there is some choice."""
+    sequence, around = -1, cycle.around(pod)
+    best: Plan | None = None
+    found = 0
+    for least, entry in default_preemption.cheapest_first(pod, able):
+        enough = found >= default_preemption.ENOUGH
+        if enough and best is not None and best.cost[0] <= least:
+            return
+        if found >= default_preemption.MOST:
+            return
+        if sequence != cluster.sequence:
+            sequence, around = cluster.sequence, cycle.around(pod)
+        if not default_preemption.is_settled(entry):
             yield entry
+            continue
+        plan = plan_on(cycle, cluster, pod, entry, around=around)
+        if plan is not None:
+            found += 1
+            best = plan if best is None else min(best, plan, key=lambda plan: plan.cost)
+        yield plan
 
 
 def _may_make_room(cycle: Cycle, around: Around, pod: PodView, entry: NodeEntry) -> bool:

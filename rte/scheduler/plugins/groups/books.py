@@ -16,10 +16,13 @@ from rte.placement.groups.answers import Answers
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.live import Held, Holder, held_by
 from rte.placement.groups.nhd import adopt, compatible
+from rte.placement.groups.nhd.labels import is_nhds
 from rte.placement.groups.nhd.triadset import NHD_SCHEDULER
 from rte.placement.groups.parsing import check_pages, parse_request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rte.placement.groups.answers import Ground, Wish
     from rte.placement.groups.inventory import NodeFacts
     from rte.placement.groups.nhd.triad import Triad
@@ -98,7 +101,7 @@ class Books:
             return None
         labels = entry.info.labels
         held = held_by(
-            (holder(pod) for pod in entry.pods.values() if pod.annotations and pod.node),
+            (self.holder(pod, labels) for pod in entry.pods.values() if pod.node),
             published.inventory,
         )
         known = OnNode(
@@ -133,15 +136,27 @@ class Books:
             held=replace(known.held, allocations=allocations),
         )
 
+    def holds(self, pod: PodView, entry: NodeEntry) -> bool:
+        """Whether a pod holds, or held, anything of a node."""
+        known = self.on(entry)
+        if known is None or entry.info is None:
+            return False
+        holder = self.holder(pod, entry.info.labels)
+        return bool(held_by((holder,), known.ground.inventory).allocations)
 
-def holder(pod: PodView) -> Holder:
-    """What a pod says that it holds."""
-    return Holder(
-        uid=pod.uid,
-        node=pod.node,
-        record=pod.annotations.get(allocation.ANNOTATION, ""),
-        nhd=pod.annotations.get(adopt.ANNOTATION, "") if pod.scheduler == NHD_SCHEDULER else "",
-    )
+    def holder(self, pod: PodView, labels: Mapping[str, str]) -> Holder:
+        """What tells what a pod holds on a node with these labels."""
+        annotation = pod.annotations.get(allocation.ANNOTATION, "")
+        wish = self.valid(pod.shape) if annotation and not pod.recorded else None
+        by_nhd = pod.scheduler == NHD_SCHEDULER and is_nhds(labels)
+        return Holder(
+            uid=pod.uid,
+            node=pod.node,
+            recorded=pod.recorded,
+            annotation=annotation,
+            request=wish.request if wish else None,
+            nhd=pod.annotations.get(adopt.ANNOTATION, "") if by_nhd else "",
+        )
 
 
 def _request(text: str, shape: Shape) -> Request:

@@ -28,7 +28,6 @@ from rte.scheduler.framework.plugin import (
     PreFilter,
     Score,
 )
-from rte.scheduler.plugins.groups.books import holder
 from rte.scheduler.plugins.groups.settling import Settling
 from rte.scheduler.plugins.groups.totals import Totals
 from rte.telemetry.effects import Measured
@@ -120,7 +119,7 @@ class GroupsNode(NodeFilter, Clocked):
 
     def ended(self, pod: PodView, node: NodeEntry, now: float) -> None:
         """The node rests, if the pod held anything."""
-        if any(holder(pod)[2:]):
+        if self._books.holds(pod, node):
             self._disturb(pod, node, now)
 
     def second(self, now: float, snapshot: Snapshot) -> Passed:  # noqa: ARG002
@@ -158,7 +157,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """A pod that held nothing gives nothing back."""
-        return event.pod is None or bool(event.pod.annotations)
+        return event.pod is None or bool(event.pod.annotations or event.pod.recorded)
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """What the pod would get, or every resource that lacks."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-import yaml
-
+from rte import errors
+from rte.reader import budget, jsontext, yamltext
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import protobuf, typed
 from rte.sim.apiserver.storage import selectors
@@ -164,9 +163,9 @@ async def read_body(request: web.Request, kind: Resource, struct: str = "") -> A
     )
     if content == "application/yaml":
         try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise status.bad_request(prefix + str(error).replace("\n", " ")) from error
+            return yamltext.load(text, "object", budget.BODY)
+        except errors.MalformedError as error:
+            raise status.bad_request(prefix + error.why) from error
     if content == protobuf.MEDIA_TYPE and kind.struct:
         return protobuf.decode(struct or kind.struct, text)
     if content != "application/json":
@@ -176,10 +175,10 @@ async def read_body(request: web.Request, kind: Resource, struct: str = "") -> A
             "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
     try:
-        body = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        body = jsontext.load(text, "object", budget.BODY)
+    except errors.MalformedError as error:
         shown = text[:40].decode(errors="replace") or "<empty>"
-        raise status.bad_request(f"{prefix}{error} ({shown})") from error
+        raise status.bad_request(f"{prefix}{error.why} ({shown})") from error
     if body is None:
         return {}
     if not isinstance(body, dict):
@@ -197,13 +196,12 @@ async def read_patch(request: web.Request) -> Any:
         raise status.StatusError(415, "415: Unsupported Media Type", details={})
     if request.content_type == applying.APPLY:
         try:
-            return yaml.safe_load(await request.read())
-        except yaml.YAMLError as error:
-            why = str(error).replace("\n", " ")
-            raise status.bad_request(f"error decoding YAML: {why}") from error
+            return yamltext.load(await request.read(), "patch", budget.BODY)
+        except errors.MalformedError as error:
+            raise status.bad_request(f"error decoding YAML: {error.why}") from error
     try:
-        return orjson.loads(await request.read())
-    except orjson.JSONDecodeError as error:
+        return jsontext.load(await request.read(), "patch", budget.BODY)
+    except errors.MalformedError as error:
         raise status.bad_request("invalid JSON patch") from error
 
 
@@ -237,10 +235,11 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
         if request.content_type == protobuf.MEDIA_TYPE:
             return delete_options(protobuf.decode("meta/v1.DeleteOptions", text), request)
         try:
-            body = orjson.loads(text) if request.content_type != "application/yaml" else {}
-        except orjson.JSONDecodeError as error:
+            if request.content_type != "application/yaml":
+                body = jsontext.load(text, "options", budget.BODY)
+        except errors.MalformedError as error:
             raise status.bad_request(
-                f"couldn't get version/kind; json parse error: {error}"
+                f"couldn't get version/kind; json parse error: {error.why}"
             ) from error
     return delete_options(body, request)
 

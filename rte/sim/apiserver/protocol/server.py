@@ -21,6 +21,7 @@ from rte.sim.apiserver.protocol import answers, discovery, faults, openapi, requ
 from rte.sim.apiserver.protocol.requests import Target
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.verbs import applying, changing
+from rte.telemetry import doors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -78,6 +79,8 @@ class Server:
             errors.KubeError: the address is taken or not ours.
         """
         app = web.Application(client_max_size=8 << 20)
+        if doors.is_loopback(self._host):
+            app.middlewares.append(doors.own_site)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=1
@@ -333,7 +336,10 @@ class Server:
             await stream.bookmark(self.api.store.revision, first=True)
         while not watch.stopped and (now := loop.time()) < end:
             if bookmarks and now >= next_bookmark:
-                await stream.bookmark(self.api.store.revision)
+                # Nothing that is told later may be older than the bookmark.
+                events, revision = watch.pending(), self.api.store.revision
+                await stream.events(events)
+                await stream.bookmark(revision)
                 next_bookmark = now + self._bookmark_seconds
             wait = min(end, next_bookmark) if bookmarks else end
             await stream.events(await watch.batch(max(wait - now, 0.0)))

@@ -20,6 +20,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError as WireError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from rte import errors
+from rte.reader import budget, jsontext
 from rte.sim.apiserver.status import DecodeError
 
 if TYPE_CHECKING:
@@ -115,8 +117,8 @@ def _raw(data: bytes) -> Any:
     """A ``RawExtension`` or ``FieldsV1``: JSON in its first field."""
     text = dict(_fields(data)).get(1, b"")
     try:
-        return orjson.loads(_bytes(text)) if text else None
-    except orjson.JSONDecodeError as error:
+        return jsontext.load(_bytes(text), "object", budget.BODY) if text else None
+    except errors.MalformedError as error:
         raise DecodeError(f"an embedded object cannot be read: {error}") from error
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from rte.reader import jsontext
 from rte.sim.apiserver import status
 from rte.sim.apiserver.storage.store import Key, Obj, field_text
 
@@ -110,7 +111,8 @@ def read_token(token: str) -> tuple[int | None, str]:
         status.StatusError: 400.
     """
     try:
-        body = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        body = jsontext.load(text, "continue token")
         return int(body["rv"]), str(body["start"]).removesuffix("\0")
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise status.bad_request(

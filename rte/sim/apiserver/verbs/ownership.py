@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
+from rte import errors
+from rte.reader import jsontext
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import fieldsets, openapi, typed
 
@@ -99,8 +99,8 @@ def _last_applied(kind: Resource, live: Obj) -> Paths:
     """
     text = (live["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
     try:
-        config = orjson.loads(text) if text else None
-    except orjson.JSONDecodeError:
+        config = jsontext.load(text, _LAST_APPLIED) if text else None
+    except errors.MalformedError:
         config = None
     if not isinstance(config, dict):
         return frozenset()

@@ -241,6 +241,18 @@ def test_what_kubernetes_abandons_the_pod_for_is_fatal() -> None:
     assert "gpu-0" in failing.message
 
 
+def test_the_expressions_of_a_claim_are_bounded_together() -> None:
+    supply = supply_of(FOUR)
+    long = [{"cel": {"expression": "true" + "&&true" * 166}} for _ in range(16)]
+
+    assert place(supply, claim_of(request(selectors=long))).fits
+    more = claim_of(request("a", selectors=long), request("b", selectors=long[:1]))
+    verdict = place(supply, more)
+
+    assert verdict.reason is Reason.UNSUPPORTED
+    assert "its expressions have 17000 characters, of 16384 at most" in verdict.message
+
+
 def test_an_invalid_pool_is_named_where_nothing_fits() -> None:
     twice = slice_of([gpu("a"), gpu("a")])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import pytest
 from hypothesis import given
@@ -125,7 +126,14 @@ DOUBLED = f"cel.bind(v0, [1], {DOUBLED})"
         ('true || timestamp("now") > timestamp("2026-01-01T00:00:00Z")', Reason.CEL_COMPILE),
         (f'true || {OWN}.model.matches("(")', Reason.CEL_COMPILE),
         (f'{OWN}.model.matches("^H\\\\d+$")', True),
+        (f'{OWN}.zones.exists(z, {OWN}.model.matches("^H[0-9]{{2,4}}$"))', True),
+        (f'cel.bind(p, "^H", {OWN}.model.matches(p))', Reason.CEL_COMPILE),
+        ('!"a".matches("((a{1,30}){1,30})b")', True),
+        ('[1].all(x, !"a".matches("((a{1,30}){1,30})b"))', Reason.CEL_COMPILE),
+        ('[1].all(x, [2].all(y, !"a".matches("b")))', Reason.CEL_COMPILE),
         # Fields of the device are always there.
+        ("// it's a comment\nhas(device.driver)", True),
+        (r'''"\"" != "" && """ "" \""" """ != "" && has(device.driver)''', True),
         ("has(device.driver) && has( device . attributes ) && has(device.capacity)", True),
         ("has(device.allowMultipleAllocations)", True),
         ("'has(device.driver)' == 'true'", False),
@@ -242,3 +250,19 @@ def test_evaluation_leaves_nothing_behind(expression: str) -> None:
     gc.collect()
 
     assert len(gc.get_objects()) - before < 100
+
+
+def test_few_programs_of_long_expressions_are_kept() -> None:
+    kept = expressions._kept_long
+    for number in range(kept.cache_info().maxsize + 8):
+        assert answer(f"true{'&&true' * 100}{' ' * number}") is True
+
+    assert kept.cache_info().currsize == kept.cache_info().maxsize == 32
+
+
+def test_texts_that_never_end_cost_their_length_once() -> None:
+    answer("true")
+    began = time.process_time()
+    for text in ('"' + r"\"" * 5000, "'" + r"\'" * 5000):
+        assert answer(f"true // {text}"[:10_000]) is True
+    assert time.process_time() - began < 0.1

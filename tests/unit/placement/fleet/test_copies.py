@@ -53,6 +53,12 @@ def test_a_row_says_the_same_in_whatever_company(states, each):
     assert table.count(each, totals_of(each)).tolist() == [count(one, each) for one in expected]
 
 
+def test_on_a_node_of_which_more_is_used_than_64_bits_say_there_is_no_room():
+    used = dict.fromkeys(ROOMY, -(1 << 66))
+    assert count(build.node(), simple("a", cpus=3), used) == 0
+    assert count(build.node(), simple("a", cpus=3), {**ROOMY, "memory": 1 << 66}) == 4
+
+
 @pytest.mark.parametrize(
     ("state", "each", "copies"),
     [
@@ -91,3 +97,18 @@ def test_node_totals_bound_the_copies():
 def test_a_kubelet_without_rules_is_not_counted():
     unknown = dataclasses.replace(build.node(), kubelet_version="v1.50.0")
     assert count(unknown, simple("a", cpus=1)) == UNKNOWN
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort", "none"])
+@pytest.mark.parametrize("bad", [pool(0, 1, complete=False), pool((0, 1), (0, 1))])
+def test_devices_that_are_not_counted_hinder_nobody_who_asks_for_none(policy, bad):
+    plain, spoilt = build.node(policy=policy), build.node(policy=policy, devices={GPU: bad})
+    each = simple("a", cpus=3)
+    assert count(spoilt, each) == count(plain, each)
+    assert count(spoilt, simple("a", cpus=3, gpus=2)) == UNKNOWN or bad.complete
+    table = CopyTable()
+    table.put("n", spoilt, ROOMY)
+    table.put("n", build.node(policy=policy, devices={GPU: pool(0, 1)}), ROOMY)
+    fits = build.node(policy=policy, devices={GPU: pool(0, 1)})
+    one = simple("a", cpus=3, gpus=1)
+    assert int(table.count(one, totals_of(one))[0]) == count(fits, one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import conflicts, used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
 from rte.placement.groups.live import Holder, held_by
+from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import Policies, read_policies
 from rte.placement.groups.record import Record
 from tests.unit.placement.groups.nodes import two_sockets
@@ -116,7 +118,7 @@ def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
             st.sampled_from(["", "5", "-1", "99999999999", "[", ")", "( )", '"x"', "{ }", "true"])
         )
 
-    held = held_by([Holder("u", "n", "", "".join(words))], NODE)
+    held = held_by([Holder("u", "n", nhd="".join(words))], NODE)
 
     used_by(held.allocations)
     assert len(held.allocations) + len(held.unreadable) == 1
@@ -124,15 +126,76 @@ def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_no_text_crashes_the_reading(record: str, nhd: str) -> None:
-    held = held_by([Holder("a", "n", record), Holder("b", "n", "", nhd)], two_sockets())
+    holders = [Holder("a", "n", record), Holder("b", "n", nhd=nhd), Holder("c", "n", "", record)]
 
-    assert not held.allocations
+    assert not held_by(holders, two_sockets()).allocations
 
 
 def test_a_record_counts_before_what_nhd_wrote() -> None:
-    held = held_by([Holder("u", "n", RECORD.text(), "a =")], two_sockets())
+    held = held_by([Holder("u", "n", RECORD.text(), nhd="a =")], two_sockets())
 
     assert held.allocations == {"u": RECORD.allocation}
+
+
+#: What RECORD answers.
+REQUEST = {
+    "version": 1,
+    "misc": {"count": 1},
+    "groups": [
+        {"name": "g", "gpus": [{"feeders": 1}], "queues": [{"rx": 0.01, "tx": 0.005}],
+         "nics": [{"redundant": True, "exclusive": True}], "hugepages": {"1Gi": 1}}
+    ],
+}  # fmt: skip
+
+
+def a_holder(uid: str = "u", wish: Any = REQUEST, **changed: Any) -> Holder:
+    """A pod whose annotation alone says what it holds."""
+    text = json.dumps({**json.loads(RECORD.text()), "pod": uid, **changed})
+    request = parse_request(json.dumps(wish)) if wish else None
+    return Holder(uid, "n", annotation=text, request=request)
+
+
+def test_what_a_pod_only_says_counts_if_it_is_just_what_it_asks_for() -> None:
+    """So has a pod that an earlier release has bound, and nobody gets more by it than by asking."""
+    assert held_by([a_holder()], two_sockets()).allocations == {"u": RECORD.allocation}
+
+
+MORE = {"zone": None, "cpus": [4, 5]}
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        a_holder(wish=None),
+        a_holder(wish={**REQUEST, "misc": {"count": 2}}),
+        a_holder(wish={**REQUEST, "hugepages": {"1Gi": 1}}),
+        a_holder(wish={**REQUEST, "groups": [{**REQUEST["groups"][0], "name": "h"}]}),  # type: ignore[index]
+        a_holder(wish={**REQUEST, "groups": [{**REQUEST["groups"][0], "gpus": []}]}),  # type: ignore[index]
+        a_holder(misc=MORE),
+        a_holder(hugepages={"1Gi": {"0": 7}}),
+        a_holder(node="other"),
+        Holder("u", "n", annotation="x", request=parse_request(json.dumps(REQUEST))),
+        Holder("u", "n", annotation='{"version": 2}', request=parse_request(json.dumps(REQUEST))),
+    ],
+)
+def test_what_a_pod_only_says_and_cannot_have_been_given_holds_nothing(holder: Holder) -> None:
+    held = held_by([holder], two_sockets())
+
+    assert (held.allocations, held.unreadable) == ({}, {})
+
+
+def test_what_a_pod_only_says_never_takes_what_is_recorded_for_another() -> None:
+    other = replace(RECORD, pod="o")
+
+    held = held_by([a_holder(), Holder("o", "n", other.text())], two_sockets())
+
+    assert held.allocations == {"o": RECORD.allocation}
+
+
+def test_what_is_recorded_counts_whatever_the_annotation_says() -> None:
+    forged = a_holder(misc=MORE)._replace(recorded=RECORD.text())
+
+    assert held_by([forged], two_sockets()).allocations == {"u": RECORD.allocation}
 
 
 @pytest.mark.parametrize(

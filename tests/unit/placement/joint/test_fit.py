@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from hypothesis import given, settings
 
 from rte.placement.joint import fit
@@ -102,3 +103,16 @@ def test_a_member_is_counted_where_it_may_go():
     nodes = [node("a", build.node()), node("b", build.node())]
     member = Member(pod=simple("x", 8), nodes=frozenset({"b"}))
     assert fit.FitTable(nodes).count(member).copies == {"b": 1}
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort", "none"])
+@pytest.mark.parametrize("memory", ["Static", "None"])
+def test_an_incomplete_pool_makes_nobody_unsure_who_asks_for_no_device(policy, memory):
+    bad = {GPU: pool(0, 1, complete=False)}
+    plain = build.node(policy=policy, memory_policy=memory)
+    spoilt = build.node(policy=policy, memory_policy=memory, devices=bad)
+    each = simple("x", 3)
+    found = count([node(f"n{i}", spoilt) for i in range(30)], each, steps=0)
+    expected = count([node(f"n{i}", plain) for i in range(30)], each, steps=0)
+    assert found.copies == expected.copies
+    assert found.unsure == expected.unsure

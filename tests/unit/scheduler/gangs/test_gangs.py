@@ -256,8 +256,8 @@ def test_a_podgroup_says_which_zone_is_missing_and_when_it_was_scheduled(
     desk.pass_time(1.0)
     (said,) = desk.told(messages.GroupCondition)
     assert (said.kind, said.status, said.reason) == (kind, "False", "Unschedulable")
-    assert "is short of 1 CPUs" in said.message
-    assert "node-1 of n0" in said.message
+    assert "is short of 1 CPU " in said.message
+    assert "zone 1 of n0" in said.message
     desk.delete("pods", uids[1])
     desk.members("g", ["8"])
     last = list(desk.told(messages.GroupCondition))[-1]

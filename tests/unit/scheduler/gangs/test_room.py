@@ -200,3 +200,51 @@ def test_a_gang_that_lacks_cpus_is_tried_again_when_somebody_may_be_evicted_for_
     assert victims(desk) == {"uid-low"}
     desk.end("uid-low")
     assert desk.placed(uids) == 2
+
+
+HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def term(app: str) -> list[dict[str, object]]:
+    selector = {"matchLabels": {"app": app}}
+    return [{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]
+
+
+def test_whom_a_gang_wants_to_be_with_stays() -> None:
+    desk = Square(1)
+    desk.pod("mate", "5", labels={"app": "mate"})
+    desk.pod("other", "5", priority=100)
+    desk.run_all()
+    desk.group("g", 2)
+    near = {"podAffinity": {HARD: term("mate")}}
+    desk.members("g", ["3", "3"], priority=10, affinity=near)
+    desk.pass_time(5)
+    assert victims(desk) == set()
+
+
+def test_others_go_for_a_gang_where_its_company_stays() -> None:
+    desk = Square(1)
+    desk.pod("mate", "1", labels={"app": "mate"})
+    low = desk.pod("low", "7")
+    desk.run_all()
+    desk.group("g", 2)
+    near = {"podAffinity": {HARD: term("mate")}}
+    uids = desk.members("g", ["5", "6"], priority=10, affinity=near)
+    desk.pass_time(5)
+    assert victims(desk) == {low}
+    desk.end(low)
+    assert desk.placed(uids) == 2
+
+
+def test_whom_a_gang_wants_to_be_apart_from_goes() -> None:
+    desk = Square(1)
+    rival = desk.pod("rival", "1", labels={"app": "rival"})
+    desk.pod("other", "1")
+    desk.run_all()
+    desk.group("g", 2)
+    far = {"podAntiAffinity": {HARD: term("rival")}}
+    uids = desk.members("g", ["2", "2"], priority=10, affinity=far)
+    desk.pass_time(5)
+    assert victims(desk) == {rival}
+    desk.end(rival)
+    assert desk.placed(uids) == 2

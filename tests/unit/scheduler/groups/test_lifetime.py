@@ -8,7 +8,7 @@ is held twice, and what was written is true.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,18 +17,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rte.placement.groups import holdings
 from rte.placement.groups.check import violations
 from rte.placement.groups.live import held_by
+from rte.placement.groups.nhd import labels
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import read_policies
 from rte.placement.groups.record import parse_record
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Bound, Outcome
-from rte.scheduler.plugins.groups.books import Books, holder
 from rte.scheduler.plugins.groups.rules import GroupsNode, ProcessingGroups
 from rte.scheduler.plugins.registry import Options
 from tests.depth import scaled
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.scheduler.groups.rack import Rack, asking
+
+if TYPE_CHECKING:
+    from rte.scheduler.plugins.groups.books import Books
 
 REQUESTS = (
     asking({"queues": [{"rx": 20, "tx": 20}], "workers": 1}),
@@ -39,6 +42,8 @@ REQUESTS = (
 )
 POLICY = read_policies({"nicSharing": "bandwidth", "settleSeconds": 10})
 NODES = ("a", "b")
+#: NHD's hook has labelled them.
+NHDS = {f"{labels.PREFIX}nfd-extras-cpu.numSockets": "2"}
 INVENTORY = replace(
     two_sockets(),
     nics=tuple(
@@ -72,7 +77,7 @@ class Lifetime(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         for name in NODES:
-            self.rack.server(name, INVENTORY)
+            self.rack.server(name, INVENTORY, labels=NHDS)
 
     # --- pods ---
 
@@ -159,7 +164,7 @@ class Lifetime(RuleBasedStateMachine):
         if ("nodes", name) in self.rack.objects:
             self.rack.delete("nodes", name)
         else:
-            self.rack.server(name, INVENTORY)
+            self.rack.server(name, INVENTORY, labels=NHDS)
 
     @rule(name=st.sampled_from(NODES), gpus=st.booleans())
     def devices_go_or_come_back(self, name: str, gpus: bool) -> None:
@@ -198,7 +203,8 @@ class Lifetime(RuleBasedStateMachine):
         """What the bound pods' annotations say."""
         cluster = self.rack.machine.cluster
         views = [cluster.pods[uid] for uid in self.rack.bound() if self.rack.where(uid) == name]
-        return held_by(map(holder, views), self.rack.inventories[name])
+        holders = [self.books().holder(view, NHDS) for view in views]
+        return held_by(holders, self.rack.inventories[name])
 
     @invariant()
     def what_is_held_is_what_the_api_says(self) -> None:

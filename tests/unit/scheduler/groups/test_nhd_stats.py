@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -107,6 +108,28 @@ async def test_the_calls_of_its_clients(pair: tuple[Path, Path], unused: int) ->
     assert unknown.status == pb.NHD_STATUS_ERR
     serving.cancel()
     await asyncio.wait([serving])
+
+
+async def test_connections_are_bounded_and_those_that_begin_no_tls_end(
+    pair: tuple[Path, Path], unused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {**dict(nhd_stats._LIMITS), "grpc.server_handshake_timeout_ms": 500}
+    monkeypatch.setattr(nhd_stats, "_LIMITS", tuple(limits.items()))
+    address = f"localhost:{unused}"
+    serving = asyncio.create_task(nhd_stats.serve(Front(a_rack()), address, *pair, None))
+    trust = grpc.ssl_channel_credentials(pair[0].read_bytes())
+    async with grpc.aio.secure_channel(address, trust) as channel:
+        await asyncio.wait_for(channel.channel_ready(), 20)
+    crowd = [await asyncio.open_connection("localhost", unused) for _ in range(80)]
+    async with asyncio.timeout(20):
+        for reader, writer in crowd:
+            with contextlib.suppress(OSError):
+                assert await reader.read(100) == b""
+            writer.close()
+        async with grpc.aio.secure_channel(address, trust) as channel:
+            await channel.channel_ready()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
 
 async def test_what_cannot_be_served_is_told(pair: tuple[Path, Path], tmp_path: Path) -> None:

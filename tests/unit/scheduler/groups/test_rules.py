@@ -13,6 +13,7 @@ from rte.placement.groups import networks
 from rte.placement.groups.check import violations
 from rte.placement.groups.inventory import NOTHING_USED, Policy
 from rte.placement.groups.nhd import adopt, libconfig, triad
+from rte.placement.groups.nhd import labels as nhd_labels
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import read_policies
 from rte.scheduler.front import usage
@@ -22,8 +23,11 @@ from rte.scheduler.plugins.registry import Options
 from rte.telemetry.effects import Measured
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.placement.groups.test_nhd import FILE as NHD_FILE
+from tests.unit.scheduler.build import recorded
 from tests.unit.scheduler.groups.rack import Rack, asking
 
+#: Of NHD's nodes.
+NHDS = {f"{nhd_labels.PREFIX}nfd-extras-cpu.numSockets": "2"}
 RADIO = asking({"queues": [{"rx": 20, "tx": 20}], "workers": 1})
 WITH_GPU = asking({"gpus": [{"feeders": 1}], "queues": [{"rx": 10, "tx": 10}]})
 
@@ -249,8 +253,8 @@ def test_a_copied_record_holds_nothing() -> None:
 def test_two_holders_of_one_thing_are_told_and_it_is_offered_to_nobody() -> None:
     rack = a_rack("a")
     text = rack.annotation(rack.asks(WITH_GPU, name="p"))
-    forged = {"topology.rte.dev/allocation": text.replace("uid-p", "uid-q")}
-    rack.pod("q", "1", annotations=forged, node_name="a", guaranteed=False)
+    rack.pod("q", "1", node_name="a", guaranteed=False)
+    rack.change("uid-q", conditions=recorded(text.replace("uid-p", "uid-q")))
 
     rack.pass_time(2.0)
 
@@ -265,10 +269,54 @@ def test_two_holders_of_one_thing_are_told_and_it_is_offered_to_nobody() -> None
     assert gauge[-1] == 0
 
 
+EVERYTHING = {"version": 1, "pod": "uid-q", "node": "a", "misc": {"cpus": [*range(32)]}}
+
+
+@pytest.mark.parametrize("text", ["x", '{"version": 2}', json.dumps(EVERYTHING)])
+@pytest.mark.parametrize("groups", [{}, {"topology.rte.dev/groups": RADIO}])
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "rte-scheduler"])
+def test_what_others_write_into_the_annotation_blocks_nothing(
+    text: str, groups: dict[str, str], scheduler: str
+) -> None:
+    rack = a_rack("a", policy={"settleFor": ["all"]})
+    forged = {"topology.rte.dev/allocation": text, **groups}
+    rack.pod("q", "1", annotations=forged, node_name="a", guaranteed=False, schedulerName=scheduler)
+
+    assert rack.where(rack.asks(RADIO)) == "a"
+    rack.restart()
+    rack.change("uid-q", phase="Succeeded")
+    rack.pass_time(40.0)
+    assert rack.where(rack.asks(WITH_GPU)) == "a"
+    assert not rack.events("AllocationConflict")
+
+
+def test_what_a_pod_holds_is_what_its_bind_has_recorded_whatever_its_author_writes() -> None:
+    rack = a_rack("a")
+    uid = rack.asks(WITH_GPU)
+    given = rack.record(uid).allocation
+    obj = rack.objects["pods", uid]
+    for written in ({}, {"topology.rte.dev/allocation": json.dumps(EVERYTHING)}):
+        rack.put("pods", uid, {**obj, "metadata": {**obj["metadata"], "annotations": written}})
+
+        on = books_of(rack.machine.cycle).on(rack.machine.cluster.entry("a"))
+        assert on.held.allocations == {uid: given}
+
+
+def test_a_file_of_nhd_counts_on_its_nodes_alone() -> None:
+    rack = a_rack("a")
+    rack.pod(
+        "q", "1", annotations={adopt.ANNOTATION: "x"}, node_name="a", guaranteed=False,
+        schedulerName="nhd-scheduler",
+    )  # fmt: skip
+
+    assert rack.where(rack.asks(RADIO)) == "a"
+
+
 def test_where_a_record_cannot_be_read_nothing_is_given() -> None:
     rack = a_rack("a")
-    newer = {"topology.rte.dev/allocation": '{"version": 2, "pod": "uid-p", "node": "a"}'}
-    rack.pod("p", "1", annotations=newer, node_name="a", guaranteed=False)
+    rack.pod("p", "1", node_name="a", guaranteed=False)
+    newer = '{"version": 2, "pod": "uid-p", "node": "a"}'
+    rack.change("uid-p", conditions=recorded(newer))
     uid = rack.asks(RADIO)
 
     assert "unreadable-allocation" in rack.why(uid)
@@ -282,7 +330,7 @@ def test_pods_that_nhd_has_placed_hold_what_its_file_says() -> None:
     node = two_sockets()
     nics = tuple(replace(nic, mac=f"02:00:00:00:00:0{i}") for i, nic in enumerate(node.nics))
     rack = a_rack()
-    rack.server("a", replace(node, nics=nics))
+    rack.server("a", replace(node, nics=nics), labels=NHDS)
     placed = """
     Hugepages_GB = 4;
     Ctl : { c0 = 10; c1 = 26; vlan = 100; };

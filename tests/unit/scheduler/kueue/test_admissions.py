@@ -48,6 +48,28 @@ def test_a_check_with_parameters_is_not_active() -> None:
     assert (condition["status"], condition["reason"]) == ("False", "BadParametersRef")
 
 
+def test_a_workload_without_pods_is_ready() -> None:
+    made = quota()
+    key = made.workload("w", pod_set(count=0))
+    made.settle()
+    assert made.state(key)["state"] == "Ready"
+    assert made.state(key)["message"] == "it has no pods, which fit anywhere"
+    assert made.start(key) == []
+
+
+def test_more_domains_than_pods_are_refused_before_they_are_counted_out() -> None:
+    made = quota()
+    part = {
+        "domainCount": 2**31 - 1,
+        "valuesPerLevel": [{"universal": "z"}],
+        "podCounts": {"universal": 0},
+    }
+    given = {"name": "main", "topologyAssignment": {"levels": ["zone"], "slices": [part]}}
+    key = made.workload("w", pod_set(), assignments=[given])
+    made.settle()
+    assert "topologyAssignment of main is not one of 1 pods" in made.state(key)["message"]
+
+
 def test_what_fits_is_ready_and_its_pods_run() -> None:
     made = quota()
     key = made.workload("w", pod_set(count=3))
@@ -66,7 +88,7 @@ def test_what_fits_by_totals_alone_is_not_let_start() -> None:
     (item,) = judged[-1].items
     assert item["state"] == "Retry"
     assert "NUMA zones" in item["message"]
-    assert "node-1 of n0 is short of 2 CPUs (TopologyAffinityError)" in item["message"]
+    assert "zone 1 of n0 is short of 2 CPUs (TopologyAffinityError)" in item["message"]
     assert made.conditions(key) == {"Evicted"}
 
 

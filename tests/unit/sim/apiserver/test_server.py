@@ -34,6 +34,16 @@ async def next_event(answer: aiohttp.ClientResponse) -> dict[str, Any]:
         return json.loads(await answer.content.readline())
 
 
+async def test_a_page_of_another_site_reads_and_writes_nothing(
+    server: Server, http: aiohttp.ClientSession
+) -> None:
+    for name, value in (("Origin", "http://evil.example"), ("Host", "evil.example")):
+        posting = http.post("/api/v1/nodes", data=json.dumps(node("n1")), headers={name: value})
+        async with posting as answer:
+            assert answer.status == 403
+    assert (await read(http, "/api/v1/nodes"))[1]["items"] == []
+
+
 async def test_a_watch_tells_what_happens_after_a_list(
     server: Server, http: aiohttp.ClientSession
 ) -> None:

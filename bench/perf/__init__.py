@@ -1,0 +1,1 @@
+"""Kubernetes' own scheduler benchmarks: configurations, and steps on a real API server."""

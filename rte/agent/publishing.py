@@ -1,0 +1,204 @@
+"""Feeds the publisher, and carries out where the object is kept what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+from rte import errors
+from rte.agent.publisher import messages
+from rte.agent.publisher.messages import AskOwner, Get, Probe, Renew, Write
+from rte.kube import retry
+from rte.telemetry.effects import Condition, Measured, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from rte.agent.observer.messages import Observation
+    from rte.agent.publisher.machine import Publisher
+    from rte.agent.publisher.messages import Effect, Event, Request
+    from rte.kube.lease import Heartbeat
+    from rte.telemetry.health import Readiness
+    from rte.telemetry.metrics import AgentMetrics
+
+logger = logging.getLogger(__name__)
+
+#: Longest wait for a renewal: the sign of life before it is to be a few seconds old.
+_RENEW_S = 3.0
+
+
+class Store(Protocol):
+    """Where the object is kept: the API server, a file, standard output."""
+
+    async def get(self) -> dict[str, Any]:
+        """The object as it is stored.
+
+        Raises:
+            errors.RteError: it cannot be read; KubeError with status 404: there is none.
+        """
+
+    async def owner_uid(self) -> str:
+        """UID of the Node as it is now; empty where it is not known. May raise RteError."""
+
+    async def write(self, request: Write) -> dict[str, Any]:
+        """Create or update it; what is stored by now. May raise RteError."""
+
+
+class Publishing:
+    """The publisher at work; :meth:`run` works until cancelled.
+
+    Args:
+        store: where the object is kept.
+        publisher: what decides.
+        lease: shows that the agent lives.
+        probe: whether the kubelet has just answered; None: there is none to ask.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        publisher: Publisher,
+        *,
+        metrics: AgentMetrics,
+        readiness: Readiness,
+        lease: Heartbeat | None = None,
+        probe: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        self._store = store
+        self._publisher = publisher
+        self._metrics = metrics
+        self._readiness = readiness
+        self._lease = lease
+        self._probe = probe
+        self._requests: list[Request | Probe | Renew] = []
+        self._tasks: asyncio.TaskGroup | None = None
+        self._wake = asyncio.Event()
+
+    def offer(self, observation: Observation) -> None:
+        """This is the latest state."""
+        self.feed(messages.Offered(observation))
+
+    def trust(self, until: float) -> None:
+        """What was offered last is to be trusted until then (``time.monotonic``)."""
+        self.feed(messages.Trusted(until))
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._start()
+                while True:
+                    wait = self._publisher.deadline() - time.monotonic()
+                    self._wake.clear()
+                    try:
+                        async with asyncio.timeout(None if wait == math.inf else max(0.0, wait)):
+                            await self._wake.wait()
+                    except TimeoutError:
+                        self.feed(messages.Tick())
+        finally:
+            self._tasks = None
+            self._requests.clear()
+
+    async def flush(self) -> None:
+        """Write what is not written yet, without patience: for the end of the process."""
+        self._note(self._publisher.handle(messages.Stopping(), time.monotonic()))
+        while self._requests:
+            self.feed(await self._carry_out(self._requests.pop(0)))
+
+    async def publish(self, observation: Observation, timeout_s: float) -> None:
+        """Write one state, as the agent would; until it is written.
+
+        Raises:
+            errors.RteError: it is refused, or not accepted within ``timeout_s``.
+        """
+        ends = time.monotonic() + timeout_s
+        self.offer(observation)
+        while not self._publisher.is_current:
+            while self._requests:
+                answer = await self._carry_out(self._requests.pop(0))
+                self.feed(answer)
+                if not self._requests and isinstance(answer, messages.Refused):
+                    error = answer.error
+                    if time.monotonic() >= ends or not (
+                        retry.is_transient(error) or getattr(error, "status", 0) == 409
+                    ):
+                        raise error
+            if not self._publisher.is_current:
+                await asyncio.sleep(max(0.0, self._publisher.deadline() - time.monotonic()))
+                self.feed(messages.Tick())
+
+    def feed(self, event: Event) -> None:
+        """Tell the publisher, and see to what it wants done."""
+        self._note(self._publisher.handle(event, time.monotonic()))
+        self._start()
+        self._wake.set()
+
+    # --- effects ---
+
+    def _start(self) -> None:
+        if self._tasks is not None:
+            while self._requests:
+                self._tasks.create_task(self._answer(self._requests.pop(0)))
+
+    async def _answer(self, request: Request | Probe | Renew) -> None:
+        self.feed(await self._carry_out(request))
+
+    async def _carry_out(self, request: Request | Probe | Renew) -> Event:
+        try:
+            match request:
+                case Probe():
+                    return messages.Probed(await self._is_alive())
+                case Renew():
+                    return messages.Renewed(await self._renew())
+                case Get():
+                    return messages.Stored(await self._store.get())
+                case AskOwner():
+                    return messages.OwnerKnown(await self._store.owner_uid())
+                case Write():
+                    stored = messages.Stored(await self._store.write(request))
+                    self._metrics.write_bytes.observe(len(orjson.dumps(request.body)))
+                    return stored
+        except Exception as error:  # noqa: BLE001 - whatever is in the object or in its answer
+            return messages.Refused(self._expected(request, error))
+
+    def _expected(self, request: Request | Probe | Renew, error: Exception) -> errors.RteError:
+        what, quarantine = type(request).__name__, self._publisher.quarantine
+        return quarantine.as_expected("requests", what, error, time.monotonic())
+
+    async def _is_alive(self) -> bool:
+        with self._publisher.quarantine.guard("requests", "Probe", time.monotonic()):
+            return self._probe is None or await self._probe()
+        return False
+
+    async def _renew(self) -> errors.RteError | None:
+        """Renew the Lease while the sign of life is young; why not."""
+        if self._lease is None:
+            return None
+        try:
+            async with asyncio.timeout(_RENEW_S):
+                await self._lease.renew()
+        except TimeoutError:
+            return errors.KubeError(f"no answer from the API server within {_RENEW_S:g} s")
+        except Exception as error:  # noqa: BLE001 - it is tried again
+            return self._expected(Renew(), error)
+        return None
+
+    def _note(self, effects: Iterable[Effect]) -> None:
+        """Note what is to be noted; requests wait to be carried out."""
+        for effect in effects:
+            match effect:
+                case Measured():
+                    effect.note(self._metrics)
+                case Said():
+                    effect.say(logger)
+                case Condition():
+                    self._readiness.set(effect)
+                    if effect == messages.PUBLISHED:
+                        self._metrics.last_publish.set_to_current_time()
+                case _:
+                    self._requests.append(effect)

@@ -1,0 +1,171 @@
+"""JSON of somebody else.
+
+What the parsers themselves bound: orjson takes 1,024 levels and no infinite number, without
+recursion; msgspec and Python's ``json`` stop at the interpreter's recursion limit. None of the
+three ends the process, and all their ways of refusing a text become one error here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import msgspec
+import orjson
+
+from rte import errors
+from rte.reader import budget
+from rte.reader.budget import ANNOTATION, Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_T = TypeVar("_T")
+
+#: What a parser raises for a text that it does not take.
+_NOT_READ = (ValueError, TypeError, RecursionError)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]|-?[0-9][0-9.eE+-]*', re.DOTALL)
+_SURROGATES = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
+    rb"|\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_MOST_DIGITS = 40
+
+
+def load(text: str | bytes, what: str, bounds: Budget = ANNOTATION) -> Any:
+    """The value of a text without a schema.
+
+    Raises:
+        errors.MalformedError: no JSON, or beyond the budget.
+    """
+    bounds.check_size(text, what)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _malformed(what, text, error) from None
+    bounds.check(value, what)
+    return value
+
+
+def decode(text: str | bytes, kind: type[_T], what: str, bounds: Budget = ANNOTATION) -> _T:
+    """The value of a text by its schema; what the schema does not name is passed over.
+
+    Raises:
+        errors.MalformedError: no JSON, of another schema, or beyond the budget.
+    """
+    bounds.check_size(text, what)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except _NOT_READ as error:
+        raise _malformed(what, text, error) from None
+
+
+def exact(
+    text: str,
+    what: str,
+    pairs: Callable[[list[tuple[str, Any]]], object],
+    bounds: Budget = ANNOTATION,
+) -> Any:
+    """The value with fractions as Decimals, objects made by ``pairs`` of all their members.
+
+    Whole numbers are cut off at 64 bits, fractions out of every range are infinite, so that who
+    reads them can name their place.
+
+    Raises:
+        errors.MalformedError: no JSON, or beyond the budget.
+    """
+    bounds.check_size(text, what)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=pairs,
+            parse_int=_whole,
+            parse_float=_fraction,
+            parse_constant=_refuse_constant,
+        )
+    except _NOT_READ as error:
+        raise _malformed(what, text, error) from None
+    bounds.check(value, what)
+    return value
+
+
+def answer(data: bytes, what: str) -> Any:
+    """Objects as the API server or kube-scheduler sends them, whose size it bounds itself.
+
+    Parts that it keeps as text (``opaque.parameters`` of a claim) may hold what orjson refuses.
+    They are read as Go reads them, or as null, so that one object does not hide all others.
+
+    Raises:
+        errors.MalformedError: no JSON.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(b"".join(_mended(data)))
+    except orjson.JSONDecodeError as error:
+        raise _malformed(what, data, error) from None
+
+
+def _mended(data: bytes) -> Iterator[bytes]:
+    """The text with null for what nests too deep or is infinite, and no half of a surrogate."""
+    depth = start = 0
+    for token in _TOKEN.finditer(data):
+        first = token[0][:1]
+        if first in b"[{":
+            depth += 1
+            if depth == budget.MOST_DEPTH + 1:
+                yield data[start : token.start()] + b"null"
+        elif first in b"]}":
+            depth -= 1
+            if depth == budget.MOST_DEPTH:
+                start = token.end()
+        elif depth <= budget.MOST_DEPTH:
+            text = token[0]
+            if first == b'"':
+                mended = _SURROGATES.sub(_whole_surrogate, text)
+                mended = mended.decode(errors="replace").encode()
+            else:
+                mended = text if _is_finite(text) else b"null"
+            if mended != text:
+                yield data[start : token.start()] + mended
+                start = token.end()
+    if depth <= budget.MOST_DEPTH:
+        yield data[start:]
+
+
+def _whole_surrogate(match: re.Match[bytes]) -> bytes:
+    return match[0] if len(match[0]) in (2, 12) else rb"\ufffd"
+
+
+def _is_finite(text: bytes) -> bool:
+    try:
+        return abs(float(text)) < float("inf")
+    except ValueError:
+        return True  # no number: the parser says so
+
+
+def _whole(text: str) -> int:
+    return max(budget.LEAST_INT, min(int(text), budget.MOST_INT))
+
+
+def _fraction(text: str) -> Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return Decimal("Infinity")
+    return number if not number or number.adjusted() <= _MOST_DIGITS else Decimal("Infinity")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _malformed(what: str, text: str | bytes, error: Exception) -> errors.MalformedError:
+    if isinstance(error, RecursionError):
+        limit = f"{budget.MOST_DEPTH} levels"
+        return errors.MalformedError(what, text, f"more than {limit}", limit=limit)
+    return errors.MalformedError(what, text, str(error))
