@@ -1,15 +1,30 @@
 """What can be set for the agent."""
 
-from __future__ import annotations
-
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from rte import accounting
+from rte.accounting import globs
 from rte.agent.observer.known import Scope
 from rte.kubelet import DEFAULT_ROOT_DIR, PLUGIN_DIR
 from rte.nrt import Method, Options
+from rte.options import (
+    NO,
+    Bool,
+    File,
+    Flag,
+    Folder,
+    Listen,
+    Presence,
+    Seconds,
+    Syntax,
+    namespace,
+    one_of,
+    text,
+)
 
 #: Below the kubelet's state directory.
 PODRESOURCES_SOCKET = Path("pod-resources/kubelet.sock")
@@ -38,72 +53,213 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+def parse_node_name(value: str) -> str:
+    """The name of a Node: a DNS subdomain (RFC 1123), as the API server asks."""
+    if len(value) > 253 or not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", value):
+        raise ValueError("expected the name of a Node: lower-case letters, digits, '-' and '.'")
+    return value
+
+
+def parse_sink(value: str) -> Sink:
+    """``kube``, ``stdout`` or ``file:PATH``."""
+    kind, _, where = value.partition(":")
+    if value in (SinkKind.KUBE, SinkKind.STDOUT):
+        return Sink(SinkKind(value))
+    if kind == SinkKind.FILE and where:
+        return Sink(SinkKind.FILE, Path(where))
+    raise ValueError("expected kube, stdout or file:PATH")
+
+
+def parse_fingerprint(value: str) -> Method | None:
+    """A method, or ``off``."""
+    if value.lower() in NO:
+        return None
+    try:
+        return Method(value)
+    except ValueError:
+        raise ValueError(f"expected one of {', '.join(Method)}, off") from None
+
+
+def parse_container(value: str) -> tuple[str, str, str]:
+    """``NAMESPACE/POD/CONTAINER``."""
+    parts = tuple(part.strip() for part in value.split("/"))
+    if len(parts) != 3 or not all(parts):
+        raise ValueError("expected NAMESPACE/POD/CONTAINER")
+    return parts[0], parts[1], parts[2]
+
+
+def parse_pod_glob(value: str) -> tuple[str, str]:
+    """``NAMESPACE/NAME`` with shell wildcards."""
+    namespace_glob, slash, name_glob = value.partition("/")
+    if not (namespace_glob and slash and name_glob) or "/" in name_glob:
+        raise ValueError("expected NAMESPACE/NAME, each with wildcards * ? [...]")
+    return parse_glob(namespace_glob), parse_glob(name_glob)
+
+
+def parse_glob(value: str) -> str:
+    """Text with shell wildcards, of which ``*`` stops at a slash."""
+    globs.compile_glob(value)
+    return value
+
+
+def parse_nic_speed(value: str) -> tuple[str, int]:
+    """``NAME=MBPS``."""
+    interface, _, mbps = value.partition("=")
+    if not interface or not (mbps.isascii() and mbps.isdigit() and 0 < int(mbps[:9]) < 10**8):
+        raise ValueError("expected INTERFACE=MBPS, e.g. ens1f0=100000")
+    return interface, int(mbps)
+
+
+#: Commands that read a node, and those that read a cluster.
+_READERS = ("run", "topology", "snapshot")
+_CLUSTER = ("run", "topology", "explain", "fit", "defrag", "simulate", "view")
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Settings of the agent; docs/configuration.md says how each is given.
+    """Settings of the agent: what each means is said by its flag."""
 
-    Attributes:
-        sysfs_root: stands for ``/sys``; None: the real one.
-        procfs_root: stands for ``/proc``; None: the real one.
-        podresources_socket: address of the kubelet's podresources API; None: see ``socket``.
-        kubelet_state_dir: the kubelet's root directory; None: see ``state_dir``.
-        device_plugin_dir: the device manager's folder; None: see ``plugin_dir``.
-        kubelet_config_file: the kubelet's configuration file; None: from the API server, the
-            kubelet's command line or its usual place.
-        kubelet_config_dir: directory of drop-ins for it.
-        node_name: name of the Node object and of the NRT.
-        kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
-        oneshot: publish once and exit.
-        oneshot_timeout: seconds in which one consistent reading must succeed.
-        sink: where the NRT goes.
-        output: text form on stdout and in a file.
-        fingerprint: which pods the published fingerprint covers; None: no fingerprint.
-        koordinator_annotations: publish Koordinator's annotations.
-        numaplacement: publish placement data under policy single-numa-node.
-        group_inventory: publish the hardware that processing groups are placed on.
-        nic_speeds: (interface, Mb/s) where its driver tells none while the link is down.
-        reference_container: namespace, pod and container that show the shared pool.
-        exclude_pods: (namespace glob, name glob) of pods that are not accounted for.
-        exclude_resources: globs of resources that no zone shows.
-        metrics_listen: address of metrics and health; empty: none.
-        tls_cert_file: its certificate; None: plain HTTP.
-        tls_private_key_file: the key of that.
-        client_ca_file: signs the certificates of those who may read metrics; None: anybody may.
-        lease_namespace: where the Lease is kept that shows that the agent lives; empty: no Lease.
-        poll_interval: seconds between looks at everything, in case a notification was lost.
-        drift_check: compare each admission with its prediction.
-        case_dir: where cases of the drift alarm are kept; None: nowhere.
-    """
-
-    sysfs_root: Path | None = None
-    procfs_root: Path | None = None
-    podresources_socket: str | None = None
-    kubelet_state_dir: Path | None = None
-    device_plugin_dir: Path | None = None
-    kubelet_config_file: Path | None = None
-    kubelet_config_dir: Path | None = None
-    node_name: str = ""
-    kubeconfig: Path | None = None
-    oneshot: bool = False
-    oneshot_timeout: float = 10.0
-    sink: Sink = Sink(SinkKind.KUBE)
-    output: Output = Output.JSON
-    fingerprint: Method | None = Method.EXCLUSIVE
-    koordinator_annotations: bool = True
-    numaplacement: bool = True
-    group_inventory: bool = False
-    nic_speeds: tuple[tuple[str, int], ...] = ()
-    reference_container: tuple[str, str, str] | None = None
-    exclude_pods: tuple[tuple[str, str], ...] = ()
-    exclude_resources: tuple[str, ...] = ()
-    metrics_listen: str = ":9101"
-    tls_cert_file: Path | None = None
-    tls_private_key_file: Path | None = None
-    client_ca_file: Path | None = None
-    lease_namespace: str = "rte-agents"
-    poll_interval: float = 60.0
-    drift_check: bool = True
-    case_dir: Path | None = None
+    sysfs_root: Annotated[
+        Folder,
+        Flag(
+            "directory that stands for /sys; then no kubelet is asked unless one is named",
+            default="/sys",
+            commands=_READERS,
+        ),
+    ] = None
+    procfs_root: Annotated[
+        Folder, Flag("directory that stands for /proc", default="/proc", commands=_READERS)
+    ] = None
+    podresources_socket: Annotated[
+        str | None,
+        Syntax(text, "ADDR"),
+        Flag(
+            "the kubelet's podresources API, unix:///PATH or a path",
+            default="unix:///var/lib/kubelet/pod-resources/kubelet.sock (not with --sysfs-root)",
+            commands=_READERS,
+        ),
+    ] = None
+    kubelet_state_dir: Annotated[
+        Folder,
+        Flag(
+            "the kubelet's root directory, with its state files",
+            default="/var/lib/kubelet (not with --sysfs-root)",
+            commands=_READERS,
+        ),
+    ] = None
+    device_plugin_dir: Annotated[
+        Folder,
+        Flag(
+            "the device manager's folder, with its checkpoint",
+            default="/var/lib/kubelet/device-plugins, whatever the kubelet's root directory is "
+            "(with --sysfs-root: device-plugins in --kubelet-state-dir)",
+            commands=_READERS,
+        ),
+    ] = None
+    kubelet_config_file: Annotated[
+        File,
+        Flag(
+            "the kubelet's configuration file",
+            default="what the kubelet itself says, else config.yaml in its root directory",
+            commands=_READERS,
+        ),
+    ] = None
+    kubelet_config_dir: Annotated[
+        Folder,
+        Flag("directory of drop-ins for the kubelet's configuration file", commands=_READERS),
+    ] = None
+    node_name: Annotated[
+        str,
+        Syntax(parse_node_name, "N"),
+        Flag(
+            "name of the Node, and of its NodeResourceTopology",
+            default="the host's name",
+            variables=("NODE_NAME",),
+        ),
+    ] = ""
+    kubeconfig: Annotated[
+        File,
+        Flag(
+            "credentials for the API server",
+            default="in-cluster, else $KUBECONFIG, else ~/.kube/config",
+            commands=_CLUSTER,
+        ),
+    ] = None
+    oneshot: Annotated[
+        Presence, Flag("publish once and exit; fails when the kubelet does not answer")
+    ] = False
+    oneshot_timeout: Annotated[
+        Seconds, Flag("time in which --oneshot must have read a consistent state")
+    ] = 10.0
+    sink: Annotated[
+        Sink,
+        Syntax(parse_sink, "kube|stdout|file:PATH"),
+        Flag("where the NodeResourceTopology goes", default="kube"),
+    ] = Sink(SinkKind.KUBE)
+    output: Annotated[
+        Output,
+        Syntax(one_of(Output), "json|yaml"),
+        Flag("form of the NodeResourceTopology on stdout or in a file", short="o"),
+    ] = Output.JSON
+    fingerprint: Annotated[
+        Method | None,
+        Syntax(parse_fingerprint, "METHOD"),
+        Flag("pods that the fingerprint covers: with-exclusive-resources, all, or off"),
+    ] = Method.EXCLUSIVE
+    koordinator_annotations: Annotated[
+        Bool, Flag("publish the annotations that Koordinator reads")
+    ] = True
+    numaplacement: Annotated[
+        Bool, Flag("publish container placement under topology policy single-numa-node")
+    ] = True
+    group_inventory: Annotated[
+        Bool, Flag("publish the hardware that processing groups are placed on")
+    ] = False
+    nic_speeds: Annotated[
+        tuple[Annotated[tuple[str, int], Syntax(parse_nic_speed, "NAME=MBPS")], ...],
+        Flag("speeds of interfaces that tell none while their link is down (several)"),
+    ] = ()
+    reference_container: Annotated[
+        tuple[str, str, str] | None,
+        Syntax(parse_container, "NS/POD/CONTAINER"),
+        Flag("a container without exclusive CPUs, which shows the shared pool on old kubelets"),
+    ] = None
+    exclude_pods: Annotated[
+        tuple[Annotated[tuple[str, str], Syntax(parse_pod_glob, "NS/NAME")], ...],
+        Flag("pods that are not accounted for (wildcards; several)"),
+    ] = ()
+    exclude_resources: Annotated[
+        tuple[Annotated[str, Syntax(parse_glob, "NAME")], ...],
+        Flag("resources that no zone shows (wildcards; several)"),
+    ] = ()
+    metrics_listen: Annotated[Listen, Flag("address of /metrics, /healthz and /readyz")] = ":9101"
+    tls_cert_file: Annotated[
+        File, Flag("certificate of that address", default="none: plain HTTP")
+    ] = None
+    tls_private_key_file: Annotated[File, Flag("key of that certificate")] = None
+    client_ca_file: Annotated[
+        File,
+        Flag(
+            "authority of the client certificates that /metrics asks for",
+            default="none: anybody may read metrics",
+        ),
+    ] = None
+    lease_namespace: Annotated[
+        str,
+        Syntax(namespace, "NAMESPACE|off"),
+        Flag("where the Lease is kept that shows that this node's agent lives"),
+    ] = "rte-agents"
+    poll_interval: Annotated[
+        Seconds, Flag("time between looks at everything, in case a notification was lost")
+    ] = 60.0
+    drift_check: Annotated[Bool, Flag("compare each admission with its prediction")] = True
+    case_dir: Annotated[
+        Folder,
+        Flag(
+            "where the drift alarm keeps cases, for rte explain --case",
+            default="none: they are told, not kept",
+        ),
+    ] = None
 
     @property
     def sysfs(self) -> Path:

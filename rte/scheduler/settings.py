@@ -1,100 +1,190 @@
 """What can be set for the scheduler."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rte.k8s.selectors import NodeTerm
+from rte import errors
+from rte.k8s.selectors import NodeTerm, parse_text
+from rte.options import Amount, File, Flag, Folder, Listen, Seconds, Switch, Syntax, Text
 
 #: Carried by the Leases by which agents show that they live.
 AGENT_LEASE_LABELS = "app.kubernetes.io/name=rte-agent"
 
+_ASKED = ("scheduler", "explain")
+
+
+def parse_selector(value: str) -> NodeTerm:
+    """A label selector that asks for something."""
+    try:
+        found = parse_text(value)
+    except errors.ParseError as error:
+        raise ValueError(str(error)) from None
+    if not found.expressions:
+        raise ValueError("expected a label selector, for example pool=a")
+    return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSettings:
-    """Settings of the scheduler; docs/configuration.md says how each is given.
+    """Settings of the scheduler: what each means is said by its flag."""
 
-    Attributes:
-        kubeconfig: API server credentials; None: in-cluster, ``$KUBECONFIG`` or ``~/.kube/config``.
-        scheduler_name: pods with this ``spec.schedulerName`` are ours.
-        also_for: further names whose pods are ours (kube-scheduler has profiles for this).
-        nodes: labels of the nodes on which pods are placed; None: all.
-        listen: address of health, metrics and ``/explain``; empty: none.
-        listen_tls: serve it over TLS, as the extender.
-        extender_listen: address of the extender verbs; empty: none.
-        tls_cert_file: our certificate; None: plain HTTP, the extender on a loopback address only.
-        tls_private_key_file: its key.
-        client_ca_file: signs the certificates of clients.
-        extender_profiles: pods with these ``spec.schedulerName`` are bound through the extender.
-        leader_elect: only the holder of the Lease binds.
-        lease_namespace: of the Lease.
-        lease_name: of the Lease; empty: see :attr:`lease`.
-        agent_namespace: where the agents' Leases are.
-        lease_seconds: a holder that has not renewed for so long is replaced.
-        renew_seconds: between renewals.
-        bind_timeout: seconds for one bind request.
-        reserve_after: seconds after which a waiting pod gets a node reserved; 0: never.
-        align_patience: seconds for which a pod waits for a node where its DRA devices are aligned,
-            once another node would take it.
-        gang_timeout: seconds after which a gang that stays in part is released; 0: never.
-        move_every: seconds between two pods that are moved so that another one gets a place; 0:
-            none is.
-        preemption: evict pods of lower priority where that makes room.
-        shared_limit: most CPU limits of sharing pods per CPU of the shared pool; 0: no bound.
-        case_dir: where cases of the drift alarm are kept; None: nowhere.
-        device_share: choose devices by Koordinator's Device objects and annotations.
-        groups_policy: file with the rules of processing groups; None: the defaults.
-        scores: file with what the pods of each profile prefer; None: all as ever.
-        stats_listen: address of NHD's gRPC statistics; empty: none.
-        stats_cert: their certificates, ``stats_key`` the private key.
-        stats_client_ca: authority of the clients that may ask; None: anybody may.
-        fit_shapes: YAML file of pods whose number that fits is measured; None: none.
-        kueue_controller_name: decide about Kueue's AdmissionChecks of this ``controllerName``;
-            empty: about none.
-        kueue_hold: seconds for which a Workload that does not fit keeps its quota.
-        resource_status: write Koordinator's resource-status for nodes without a CPU manager.
-    """
-
-    kubeconfig: Path | None = None
-    scheduler_name: str = "rte-scheduler"
-    also_for: tuple[str, ...] = ()
-    nodes: NodeTerm | None = None
-    listen: str = "127.0.0.1:10260"
-    listen_tls: bool = False
-    extender_listen: str = ""
-    tls_cert_file: Path | None = None
-    tls_private_key_file: Path | None = None
-    client_ca_file: Path | None = None
-    extender_profiles: tuple[str, ...] = ("default-scheduler",)
-    leader_elect: bool = True
-    lease_namespace: str = "kube-system"
-    lease_name: str = ""
-    agent_namespace: str = "rte-agents"
-    lease_seconds: float = 3.0
-    renew_seconds: float = 1.0
-    bind_timeout: float = 2.0
-    reserve_after: float = 60.0
-    align_patience: float = 30.0
-    gang_timeout: float = 60.0
-    move_every: float = 0.0
-    preemption: bool = True
-    shared_limit: float = 0.0
-    case_dir: Path | None = None
-    fit_shapes: Path | None = None
-    kueue_controller_name: str = ""
-    kueue_hold: float = 30.0
-    resource_status: bool = False
-    device_share: bool = False
-    groups_policy: Path | None = None
-    scores: Path | None = None
-    stats_listen: str = ""
-    stats_cert: Path | None = None
-    stats_key: Path | None = None
-    stats_client_ca: Path | None = None
+    kubeconfig: Annotated[
+        File,
+        Flag(
+            "credentials for the API server",
+            default="in-cluster, else $KUBECONFIG, else ~/.kube/config",
+        ),
+    ] = None
+    scheduler_name: Annotated[
+        Text, Flag("pods with this spec.schedulerName are placed", commands=_ASKED)
+    ] = "rte-scheduler"
+    also_for: Annotated[
+        tuple[Text, ...],
+        Flag("further spec.schedulerNames whose pods are placed (several)", commands=_ASKED),
+    ] = ()
+    nodes: Annotated[
+        NodeTerm | None,
+        Syntax(parse_selector, "SELECTOR"),
+        Flag(
+            "pods are placed on nodes with these labels only (as kubectl -l takes them)",
+            default="all nodes",
+        ),
+    ] = None
+    listen: Annotated[
+        Listen, Flag("address of /metrics, /healthz, /readyz, /explain, /fit, /groups and /view")
+    ] = "127.0.0.1:10260"
+    listen_tls: Annotated[Switch, Flag("serve that over TLS, with the files below")] = False
+    extender_listen: Annotated[
+        Listen, Flag("address of the extender's verbs, for kube-scheduler")
+    ] = ""
+    tls_cert_file: Annotated[
+        File,
+        Flag(
+            "certificate of the extender's address, and of --listen with --listen-tls",
+            default="none: plain HTTP, the extender on a loopback address only",
+        ),
+    ] = None
+    tls_private_key_file: Annotated[File, Flag("key of that certificate")] = None
+    client_ca_file: Annotated[
+        File,
+        Flag("authority of the client certificates that kube-scheduler and others may show there"),
+    ] = None
+    extender_profiles: Annotated[
+        tuple[Text, ...],
+        Flag("pods with this spec.schedulerName are bound through the extender (several)"),
+    ] = ("default-scheduler",)
+    leader_elect: Annotated[Switch, Flag("bind only as the holder of a Lease")] = True
+    lease_namespace: Annotated[
+        Text, Flag("where that Lease is", "NAMESPACE", key="scheduler-lease-namespace")
+    ] = "kube-system"
+    lease_name: Annotated[
+        Text,
+        Flag("name of that Lease", default="rte-scheduler; with --nodes that of --scheduler-name"),
+    ] = ""
+    lease_seconds: Annotated[
+        Seconds, Flag("a holder that has not renewed for so long is replaced")
+    ] = 3.0
+    renew_seconds: Annotated[
+        Seconds, Flag("time between renewals, half of --lease-seconds at most")
+    ] = 1.0
+    agent_namespace: Annotated[
+        Text,
+        Flag(
+            "where the agents' Leases are (their lease-namespace)",
+            "NAMESPACE",
+            commands=("scheduler", "view"),
+        ),
+    ] = "rte-agents"
+    bind_timeout: Annotated[
+        Seconds, Flag("a bind without an answer is read back after so long")
+    ] = 2.0
+    reserve_after: Annotated[
+        Amount, Flag("a pod that has waited for so long gets a node reserved; 0: never")
+    ] = 60.0
+    align_patience: Annotated[
+        Amount,
+        Flag(
+            "a pod that another node would take waits so long for one where its DRA devices are "
+            "aligned; 0: not at all"
+        ),
+    ] = 30.0
+    gang_timeout: Annotated[
+        Amount, Flag("a gang in part that finds no more places is deleted after so long; 0: never")
+    ] = 60.0
+    preemption: Annotated[Switch, Flag("evict pods of lower priority where that makes room")] = True
+    move_every: Annotated[
+        Amount,
+        Flag(
+            "for pods that have waited so long, move others that carry the label "
+            "topology.rte.dev/may-move=true, one in so many seconds; 0: none"
+        ),
+    ] = 0.0
+    shared_limit: Annotated[
+        Amount,
+        Flag("most CPU limits of sharing pods per CPU of the shared pool; 0: no bound", "RATIO"),
+    ] = 0.0
+    resource_status: Annotated[
+        Switch, Flag("write Koordinator's resource-status where no CPU manager assigns CPUs")
+    ] = False
+    fit_shapes: Annotated[
+        File, Flag("pods (YAML) of which it is measured how many fit: rte_fit_pods{shape}")
+    ] = None
+    kueue_controller_name: Annotated[
+        Text,
+        Flag(
+            "decide about Kueue's AdmissionChecks with this controllerName: a Workload may start "
+            "when its pods fit into zones",
+            default="none: about no AdmissionCheck",
+        ),
+    ] = ""
+    kueue_hold: Annotated[
+        Amount,
+        Flag(
+            "a Workload that does not fit keeps its quota so long, for room that may come; then "
+            "its check says Retry"
+        ),
+    ] = 30.0
+    device_share: Annotated[
+        Switch,
+        Flag("choose GPUs, RDMA NICs and FPGAs by Koordinator's Device objects and annotations"),
+    ] = False
+    groups_policy: Annotated[
+        File,
+        Flag(
+            "rules of processing groups by class of node (docs/groups.md)",
+            "FILE",
+            default="none: the defaults",
+        ),
+    ] = None
+    scores: Annotated[
+        File,
+        Flag(
+            "what the pods of each schedulerName prefer: scoringStrategy, weights "
+            "(docs/scheduler.md)",
+            "FILE",
+            default="none: the defaults",
+        ),
+    ] = None
+    stats_listen: Annotated[Listen, Flag("address of NHD's gRPC statistics, over TLS")] = ""
+    stats_cert: Annotated[File, Flag("certificates of the statistics' server, in PEM", "FILE")] = (
+        None
+    )
+    stats_key: Annotated[File, Flag("its private key", "FILE")] = None
+    stats_client_ca: Annotated[
+        File,
+        Flag(
+            "only clients with a certificate of this authority are served",
+            "FILE",
+            default="none: anybody may ask",
+        ),
+    ] = None
+    case_dir: Annotated[
+        Folder,
+        Flag(
+            "where the drift alarm keeps cases, for rte explain --case",
+            default="none: they are told, not kept",
+        ),
+    ] = None
 
     @property
     def profiles(self) -> tuple[str, ...]:

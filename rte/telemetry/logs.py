@@ -3,19 +3,17 @@
 Everywhere else ``logging.getLogger(__name__)`` is used as it is; fields go into ``extra``.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TextIO
+from typing import Annotated, TextIO
 
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from rte.options import Flag, Syntax, one_of
 
 #: What every record has; all else in a record was given as ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -40,15 +38,16 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """What can be set for logs.
+    """What can be set for logs."""
 
-    Attributes:
-        level: least severe events that are written.
-        format: form of a line.
-    """
-
-    level: Level = Level.INFO
-    format: Format = Format.TEXT
+    level: Annotated[
+        Level,
+        Syntax(one_of(Level), "LEVEL"),
+        Flag("least severe events that are logged: debug, info, warning, error"),
+    ] = Level.INFO
+    format: Annotated[Format, Syntax(one_of(Format), "text|json"), Flag("form of a log line")] = (
+        Format.TEXT
+    )
 
 
 def setup(settings: LogSettings, stream: TextIO | None = None) -> None:

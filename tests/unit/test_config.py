@@ -169,14 +169,13 @@ BAD = {
 }
 
 
-def value_of(merged: config.Config, option: config.Option) -> object:
-    component, _, attribute = option.field.partition(".")
-    return getattr(getattr(merged, component), attribute)
+def value_of(merged: config.Config, option: config.Setting) -> object:
+    return getattr(getattr(merged, option.component), option.attribute)
 
 
 @pytest.mark.parametrize(
     ("command", "option"),
-    [(command, option) for option in config.OPTIONS for command in option.commands],
+    [(command, option) for option in config.SETTINGS for command in option.commands],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_every_option_can_be_given_in_all_three_ways(command: str, option, file) -> None:
@@ -184,7 +183,7 @@ def test_every_option_can_be_given_in_all_three_ways(command: str, option, file)
         pytest.fail(f"give a sample for {option.file_key}")
     text, value = SAMPLES[option.file_key]
     flag = [f"--{option.name}", text] if option.value else [f"--{option.name}"]
-    if option.switches and not value:
+    if option.syntax.negated and not value:
         flag = [f"--no-{option.name}"]
     path = file(f"{option.file_key}: '{text}'\n")
 
@@ -214,7 +213,7 @@ def test_agent_and_scheduler_share_a_file_and_an_environment(file) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_value_is_named_by_where_it_stands(name: str, file) -> None:
-    option = next(option for option in config.OPTIONS if option.name == name)
+    option = next(option for option in config.SETTINGS if option.name == name)
 
     if option.value:
         with pytest.raises(errors.UsageError, match=rf"^--{name}: (expected|bad) "):
@@ -284,7 +283,7 @@ def test_garbage_in_the_file_is_a_usage_error(tmp_path: Path, content: str | byt
         assert "\n" not in str(error)
 
 
-@given(st.sampled_from(config.OPTIONS), st.text(max_size=40))
+@given(st.sampled_from(config.SETTINGS), st.text(max_size=40))
 @settings(max_examples=scaled(1000))
 def test_garbage_in_a_variable_is_a_value_or_a_usage_error(option, text: str) -> None:
     try:
@@ -311,7 +310,7 @@ def test_yaml_booleans_and_numbers_need_no_quotes(file) -> None:
 
 
 def test_every_setting_of_every_component_can_be_given() -> None:
-    offered = {option.field for option in config.OPTIONS}
+    offered = {f"{option.component}.{option.attribute}" for option in config.SETTINGS}
 
     assert offered == {
         f"{component.name}.{attribute.name}"

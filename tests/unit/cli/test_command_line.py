@@ -296,7 +296,7 @@ def test_help_has_an_example_and_the_exit_codes(command):
     "command", ["topology", "explain", "fit", "defrag", "snapshot", "simulate"]
 )
 def test_settings_of_a_command_have_all_three_ways(command):
-    options = [option for option in config.OPTIONS if command in option.commands]
+    options = [option for option in config.SETTINGS if command in option.commands]
     assert options
     for option in options:
         assert f"--{option.name}" in FLAGS[command]
