@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any
 from bench.lib import bed, oracle, replay
 from bench.placement import OURS, Subject
 from rte import errors, placement
-from rte.model import podspec, quantity
+from rte.k8s import podspec
+from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.joint.gang import Verdict, place_together
 from rte.placement.joint.node import Member, Node

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, sysfs
-from rte.model import node, pod, podspec
+from rte.k8s import podspec
+from rte.model import node, pod
 from rte.placement import Admission, Verdict, admit, execute, initial_state, remove
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rte import placement
 from rte.accounting.topology import kubelet_topology
+from rte.k8s import podspec
 from rte.kubelet import config as kubelet_config
-from rte.model import bits, podspec, quantity
+from rte.model import bits, quantity
 from rte.model.node import DevicePool
 from rte.placement import Verdict
 from rte.sysfs import read_machine

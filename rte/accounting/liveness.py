@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rte.model import podspec
+from rte.k8s import podspec
 from rte.model.kubelet import NodePod
 from rte.placement.kubelet import outcome, releases
 from rte.placement.kubelet.rules import rules_of

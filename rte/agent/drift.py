@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rte import errors, placement
 from rte.accounting import liveness
 from rte.agent.observer import messages
-from rte.model import podspec
+from rte.k8s import podspec
 from rte.placement import drift
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.cli import inputs
-from rte.model import workload
+from rte.k8s import workload
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
 from rte.sim.apiserver.schema import quantities, typed

@@ -104,7 +104,7 @@ async def _recorded(client: Client, pod: pb.PodSandbox) -> str:
         if error.status == 404:
             return ""
         raise
-    found = wire.read(answer, wire.Pod, "pod")
+    found = wire.read(answer, wire.PodObject, "pod")
     if found.metadata.uid != pod.uid:
         return ""
     return recorded((found.status and found.status.conditions) or ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rte.k8s import wire
 
@@ -16,39 +16,25 @@ HARD_EFFECTS = ("NoSchedule", "NoExecute")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 
 
-class Taint(NamedTuple):
-    """A taint of a node; ``value`` is empty where there is none."""
-
-    key: str
-    value: str
-    effect: str
-
-
 #: The taint that a cordoned node is treated as having.
-UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+UNSCHEDULABLE = wire.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def taints_of(node: Mapping[str, Any]) -> tuple[Taint, ...]:
+def taints_of(node: Mapping[str, Any]) -> tuple[wire.Taint, ...]:
     """The taints of a Node object.
 
     Raises:
         errors.ParseError: they are malformed.
     """
-    return taints(wire.read(node.get("spec") or {}, wire.NodeSpec, "node spec"))
+    return wire.read(node.get("spec") or {}, wire.NodeSpec, "node spec").taints or ()
 
 
-def taints(spec: wire.NodeSpec | None) -> tuple[Taint, ...]:
-    """The taints of a Node's specification."""
-    given = (spec.taints if spec else None) or ()
-    return tuple(Taint(item.key, item.value or "", item.effect) for item in given)
-
-
-def tolerates(tolerations: Iterable[wire.Toleration], taint: Taint) -> bool:
+def tolerates(tolerations: Iterable[wire.Toleration], taint: wire.Taint) -> bool:
     """Whether one of the tolerations matches the taint."""
     return any(_matches(item, taint) for item in tolerations)
 
 
-def _matches(item: wire.Toleration, taint: Taint) -> bool:
+def _matches(item: wire.Toleration, taint: wire.Taint) -> bool:
     if item.effect and item.effect != taint.effect:
         return False
     if item.key and item.key != taint.key:
@@ -58,15 +44,15 @@ def _matches(item: wire.Toleration, taint: Taint) -> bool:
             return True
         case "Equal":
             # Without a key the API server only takes Exists.
-            return bool(item.key) and (item.value or "") == taint.value
+            return bool(item.key) and (item.value or "") == (taint.value or "")
         case "Lt" | "Gt":
             return _compares(item, taint)
     return False
 
 
-def _compares(item: wire.Toleration, taint: Taint) -> bool:
+def _compares(item: wire.Toleration, taint: wire.Taint) -> bool:
     """Lt and Gt compare decimal integers of 64 bits (KEP-5471); other values match nothing."""
-    bound, value = _integer(item.value or ""), _integer(taint.value)
+    bound, value = _integer(item.value or ""), _integer(taint.value or "")
     if bound is None or value is None:
         return False
     return value < bound if item.operator == "Lt" else value > bound

@@ -139,7 +139,7 @@ class Port(Wire, frozen=True, kw_only=True):
     protocol: str | None = None
 
 
-class Container(Wire, frozen=True, kw_only=True):
+class ContainerRules(Wire, frozen=True, kw_only=True):
     """A container: only what rules beside its requests read."""
 
     name: str | None = None
@@ -199,8 +199,8 @@ class PodRules(Wire, frozen=True, kw_only=True):
     node_selector: Annotated[dict[str, str], _MOST] | None = None
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: _Rules[SpreadConstraint] | None = None
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
+    containers: tuple[ContainerRules, ...] | None = None
+    init_containers: tuple[ContainerRules, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
 
@@ -279,7 +279,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     resource_claim_statuses: tuple[ResourceClaimStatus, ...] | None = None
 
 
-class Pod(Wire, frozen=True, kw_only=True):
+class PodObject(Wire, frozen=True, kw_only=True):
     """A Pod, without the parts that are read once for each shape."""
 
     metadata: Metadata
@@ -291,8 +291,8 @@ class Taint(Wire, frozen=True, kw_only=True):
     """One of a Node's ``spec.taints``."""
 
     key: str
-    effect: str
     value: str | None = None
+    effect: str
 
 
 class NodeSpec(Wire, frozen=True, kw_only=True):

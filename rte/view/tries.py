@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.model import workload
+from rte.k8s import workload
 from rte.reader import budget, yamltext
 from rte.scheduler.framework import objects
 from rte.scheduler.front import answers, turns

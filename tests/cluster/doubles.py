@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rte import errors, placement, sysfs
-from rte.model import podspec
+from rte.k8s import podspec
 from rte.placement.kubelet import outcome
 from rte.sim.apiserver import API
 from rte.sim.kubelet import Kubelet

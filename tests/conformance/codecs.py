@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rte.k8s.podspec import parse_pod
 from rte.model.pod import QOS, Pod
-from rte.model.podspec import parse_pod
 from rte.model.quantity import parse_resource
 from rte.nrt import fingerprint, numaplacement
 

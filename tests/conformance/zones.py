@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from rte import nrt as nrt_room
-from rte.model import podspec
+from rte.k8s import podspec
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.foreign import zone_scores, zones
 

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from rte import errors
-from rte.model import bits, gang, quantity
+from rte.k8s import gang
+from rte.model import bits, quantity
 from rte.nrt import group_inventory, node_state
 from rte.placement.koordinator.devices import request
 from rte.placement.kubelet import memory

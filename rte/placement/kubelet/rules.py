@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.model import podspec
+from rte.k8s import podspec
 from rte.model.pod import QOS
 from rte.placement.kubelet import merge, outcome, releases
 from rte.placement.kubelet.releases import (
@@ -88,7 +88,7 @@ class Rules:
         any_container_runs: a restarted kubelet finds every container that runs.
         stanza_sets_qos: the pod-level stanza takes the place of the containers in :func:`qos_class`
             (gate PodLevelResources), also an empty one unless ``empty_stanza_absent``.
-        qos_by_container: see :func:`rte.model.podspec.qos_class`.
+        qos_by_container: see :func:`rte.k8s.podspec.qos_class`.
         assumed: the kubelet's patch release is newer than all that were read: these are the rules
             of the newest one.
     """

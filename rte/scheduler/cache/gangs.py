@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rte import errors
-from rte.model import gang as sources
-from rte.model.gang import Gang, GangKey, Source
+from rte.k8s import gang as sources
+from rte.k8s.gang import Gang, GangKey, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

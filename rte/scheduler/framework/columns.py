@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.k8s.selectors import NodeSelection, NodeTerm, Requirement
-    from rte.k8s.tolerations import Taint
-    from rte.k8s.wire import Toleration
+    from rte.k8s.wire import Taint, Toleration
     from rte.scheduler.framework.objects import NodeInfo
 
     Mask: TypeAlias = NDArray[np.bool_]

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.k8s import tolerations, wire
-from rte.model import gang, podspec, quantity
-from rte.model.gang import Source
+from rte.k8s import gang, podspec, wire
+from rte.k8s.gang import Source
+from rte.model import quantity
 from rte.placement.groups import allocation, networks
 from rte.placement.groups.nhd import adopt
 from rte.placement.koordinator.devices import request as devices
@@ -19,8 +19,8 @@ from rte.placement.koordinator.devices import request as devices
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.k8s.tolerations import Taint
-    from rte.model.gang import Gang, GangKey
+    from rte.k8s.gang import Gang, GangKey
+    from rte.k8s.wire import Taint
     from rte.scheduler.framework.shape import Shape, Shapes
 
 #: Phases after which a pod holds nothing.
@@ -143,7 +143,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
         errors.ParseError: the object is malformed.
     """
     try:
-        pod = wire.read(obj, wire.Pod, "pod")
+        pod = wire.read(obj, wire.PodObject, "pod")
         metadata, spec, status = pod.metadata, pod.spec, pod.status or wire.PodStatus()
         if not metadata.uid and "uid" not in obj["metadata"]:
             raise errors.ParseError("pod", metadata.name, "no metadata.uid")
@@ -328,7 +328,7 @@ def read_node(obj: Mapping[str, Any], *, images: bool = False) -> NodeInfo:
             name=obj["metadata"]["name"],
             uid=node.metadata.uid or "",
             labels=node.metadata.labels or {},
-            taints=tolerations.taints(node.spec),
+            taints=(node.spec and node.spec.taints) or (),
             unschedulable=bool(node.spec and node.spec.unschedulable),
             allocatable={
                 name: quantity.parse_resource(name, amount)

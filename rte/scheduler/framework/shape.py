@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte import errors
-from rte.k8s import requests, selectors, wire
-from rte.model import podspec, quantity
+from rte.k8s import podspec, requests, selectors, wire
+from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request

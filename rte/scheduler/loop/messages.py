@@ -14,7 +14,7 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.model.gang import GangKey
+    from rte.k8s.gang import GangKey
     from rte.placement.joint.defrag import Disruptions, Movable, Plan
     from rte.placement.joint.node import Member, Node
     from rte.scheduler.framework.objects import ObjectReference, PodView

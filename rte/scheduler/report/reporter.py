@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import TypeAlias
 
+    from rte.k8s.gang import GangKey
     from rte.kube.client import Client
-    from rte.model.gang import GangKey
     from rte.telemetry.quarantine import Bulkhead
 
     #: What is said of whom: UID, or path; and which part of the status.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from rte.model import podspec, quantity
+from rte.k8s import podspec
+from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.groups import request
 from rte.sim.controllers.controller import Controller, has_ended

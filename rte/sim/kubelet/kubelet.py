@@ -20,8 +20,8 @@ import yaml
 from aiohttp import web
 
 from rte import accounting, placement
+from rte.k8s import podspec
 from rte.kubelet import config as kubelet_config
-from rte.model import podspec
 from rte.model.kubelet import KubeletView
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import releases

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rte.k8s import selectors, wire
+from rte.k8s import podspec, selectors, wire
 from rte.k8s.requests import totals
 from rte.k8s.tolerations import taints_of, tolerates
-from rte.model import podspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

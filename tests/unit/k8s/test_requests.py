@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rte.k8s import requests
-from rte.model import podspec
+from rte.k8s import podspec, requests
 
 
 def box(name: str, cpu: str, **more: Any) -> dict[str, Any]:

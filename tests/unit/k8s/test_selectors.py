@@ -8,7 +8,8 @@ import pytest
 
 from rte import errors
 from rte.k8s import selectors, wire
-from rte.k8s.tolerations import Taint, taints_of, tolerates
+from rte.k8s.tolerations import taints_of, tolerates
+from rte.k8s.wire import Taint
 
 
 def matches(selector: Any, **labels: str) -> bool:
@@ -73,8 +74,8 @@ def test_tolerations_that_compare_numbers(
     operator: str, value: str, taint: str, tolerated: bool
 ) -> None:
     item = wire.Toleration(key="k", operator=operator, value=value, effect="NoSchedule")
-    assert tolerates([item], Taint("k", taint, "NoSchedule")) is tolerated
-    assert not tolerates([item], Taint("k", taint, "NoExecute"))
+    assert tolerates([item], Taint(key="k", value=taint, effect="NoSchedule")) is tolerated
+    assert not tolerates([item], Taint(key="k", value=taint, effect="NoExecute"))
 
 
 def test_taints_of_a_node_that_is_malformed() -> None:

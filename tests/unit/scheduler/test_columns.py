@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.k8s.selectors import NodeTerm, Requirement, Selector
-from rte.k8s.tolerations import HARD_EFFECTS, Taint, tolerates
-from rte.k8s.wire import Toleration
+from rte.k8s.tolerations import HARD_EFFECTS, tolerates
+from rte.k8s.wire import Taint, Toleration
 from rte.scheduler.framework.columns import Columns
 from rte.scheduler.framework.matches import MatchIndex
 from rte.scheduler.framework.objects import NodeInfo
@@ -18,7 +18,9 @@ from rte.scheduler.framework.terms import Company, Term
 _WORDS = st.sampled_from(["a", "b", "7", "9"])
 _LABELS = st.dictionaries(_WORDS, _WORDS, max_size=3)
 _EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
-_TAINTS = st.lists(st.builds(Taint, _WORDS, _WORDS, _EFFECTS), max_size=2).map(tuple)
+_TAINTS = st.lists(st.builds(Taint, key=_WORDS, value=_WORDS, effect=_EFFECTS), max_size=2).map(
+    tuple
+)
 _REQUIREMENTS = st.builds(
     Requirement,
     _WORDS,
@@ -88,7 +90,7 @@ def test_values_of_nodes_that_are_gone_are_forgotten() -> None:
     columns.grow(1)
     for number in range(1000):
         labels = {"kubernetes.io/hostname": f"h{number}"}
-        taint = Taint("k", str(number), "NoSchedule")
+        taint = Taint(key="k", value=str(number), effect="NoSchedule")
         columns.load(0, _node(f"n{number}", labels, (taint,)))
         assert columns.labels("kubernetes.io/hostname").of_row[0]
     assert len(columns.labels("kubernetes.io/hostname").numbers) <= 2 * columns.rows

@@ -28,7 +28,7 @@ from tests.unit.scheduler.desk import Desk
 if TYPE_CHECKING:
     from random import Random
 
-    from rte.model.gang import GangKey
+    from rte.k8s.gang import GangKey
     from rte.model.pod import Pod
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.loop.gangs.decide import Asking

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rte.k8s.podspec import parse_pod
 from rte.model import quantity, totals
-from rte.model.podspec import parse_pod
 from rte.nrt import device_zones, group_inventory, node_state
 from rte.placement.groups import allocation, request
 from rte.placement.groups.networks import ANNOTATION as NETWORKS

@@ -86,7 +86,7 @@ def test_predicates(new: dict[str, Any], others: list[dict[str, Any]], reason: s
 
 
 def test_sidecars_count_with_what_runs_beside_them() -> None:
-    from rte.model import podspec
+    from rte.k8s import podspec
 
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
     init = [

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import errors
+from rte.k8s import podspec
 from rte.kubelet import statefiles
 from rte.kubelet.podresources import PodResources
-from rte.model import podspec
 from rte.sim.apiserver import API, DeleteOptions
 from rte.sim.kubelet import Kubelet, kubelet_document, views
 from tests.cluster import pods, random_pods

@@ -24,7 +24,7 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rte.model.gang import GangKey
+    from rte.k8s.gang import GangKey
     from rte.placement.joint.gang import Answer
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.events import ClusterEvent

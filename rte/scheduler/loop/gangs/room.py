@@ -22,7 +22,7 @@ from rte.telemetry.effects import Measured, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rte.model.gang import GangKey
+    from rte.k8s.gang import GangKey
     from rte.placement.joint.gang import Answer
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rte.model.gang import Gang, GangKey
+    from rte.k8s.gang import Gang, GangKey
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
 

@@ -12,7 +12,7 @@ from rte.scheduler.loop.verdicts import explain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rte.model.gang import GangKey
+    from rte.k8s.gang import GangKey
     from rte.placement.joint.fit import Missing
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.model import podspec
+from rte.k8s import podspec
 from rte.sim.apiserver.kinds.pods import amounts
 from rte.sim.apiserver.schema import quantities
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import errors
-from rte.model import gang
-from rte.model.gang import GangKey, Source
+from rte.k8s import gang
+from rte.k8s.gang import GangKey, Source
 
 PREFIX = "gang.scheduling.koordinator.sh/"
 
