@@ -18,7 +18,7 @@ from bench.scheduler_scale import pod_object, topology
 from rte import nrt, placement
 from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import group_inventory
-from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation, GroupCPUs
 from rte.placement.groups.cluster import Cluster
 from rte.placement.groups.inventory import (
     DEFAULT_POLICY,
@@ -172,7 +172,10 @@ def hold_some(cluster: Cluster, name: str, seed: int, gbps: int) -> None:
         rate = gbps * 1000 + chance.randrange(2000)
         groups.append(
             GroupAllocation(
-                name=f"z{zone}", zone=zone, workers=cpus, nics=(GivenNIC(address, rate, rate),)
+                name=f"z{zone}",
+                zone=zone,
+                cpus=GroupCPUs(workers=cpus),
+                nics=(GivenNIC(address, rate, rate),),
             )
         )
     allocation = Allocation(groups=tuple(groups))

@@ -14,7 +14,7 @@ import yaml
 
 from rte.model import bits
 from rte.nrt import group_inventory
-from rte.placement.groups import allocation, holdings
+from rte.placement.groups import allocation
 from rte.placement.groups.record import parse_record
 from tests import machines
 from tests.cluster import agents, builder, images, networks, processes
@@ -229,7 +229,7 @@ class Lane:
 
     def becomes_pinned(self, pod: Object) -> None:
         """Wait until it is confined to what its annotation says."""
-        wanted = bits.format_list(holdings.cpus(record_of(pod).allocation))
+        wanted = bits.format_list(record_of(pod).allocation.cpu_mask())
         what = f"{pod['metadata']['name']} to be confined to {wanted}"
         processes.wait_until(lambda: self.pinned(pod) == wanted, 90, what, every=0.3)
 

@@ -20,7 +20,7 @@ import yaml
 
 from rte import errors
 from rte.model import bits
-from rte.placement.groups import allocation, holdings
+from rte.placement.groups import allocation
 from rte.placement.groups.check import violations
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.request import ANNOTATION
@@ -192,11 +192,11 @@ def test_what_a_pod_is_told_is_what_it_has_and_where_it_is(lane: Lane) -> None:
         for group, told in zip(given.groups, seen["told"]["groups"], strict=True):
             (gpu,), (nic,) = group.gpus, group.nics
             assert told == {
-                "feeders": listed(group.feeders[0]),
-                "rx": listed(tuple(rx for rx, _ in group.queues)),
-                "tx": listed(tuple(tx for _, tx in group.queues)),
-                "workers": listed(group.workers),
-                "helpers": listed(group.helpers),
+                "feeders": listed(group.cpus.feeders[0]),
+                "rx": listed(tuple(queue.rx for queue in group.cpus.queues)),
+                "tx": listed(tuple(queue.tx for queue in group.cpus.queues)),
+                "workers": listed(group.cpus.workers),
+                "helpers": listed(group.cpus.helpers),
                 "gpu": gpu,
                 "uuid": record.devices[gpu]["uuid"],
                 "nic": nic.address,
@@ -377,7 +377,7 @@ def test_without_the_policy_a_forged_allocation_gives_nothing_and_blocks_nothing
     lane.plugin_serves()
     next_one = cluster.wait_pod(cluster.create_pod(cpu_pod("next", wish)), "Running")
     lane.becomes_pinned(next_one)
-    assert lane.pinned(honest) == bits.format_list(holdings.cpus(before.allocation))
+    assert lane.pinned(honest) == bits.format_list(before.allocation.cpu_mask())
     held = [bits.parse_list(lane.pinned(pod)) for pod in (honest, next_one)]
     assert not held[0] & held[1]
     assert (lane.pinned(thief), lane.gpus(thief)) == ("", [])

@@ -1,12 +1,16 @@
-"""The answer: what each group of a pod gets, as values and as the annotation that records it."""
+"""The answer: what each group of a pod gets, in the shape in which the record has it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+
+from rte.model import bits
+from rte.reader.budget import MOST_INT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
 
     from rte.k8s.wire import Condition
 
@@ -27,8 +31,13 @@ def recorded(conditions: Iterable[Condition]) -> str:
     return next(texts, None) or ""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenNIC:
+#: Less than nothing would give others more than there is.
+Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_INT)]
+#: Size -> zone -> pages.
+PagesByZone: TypeAlias = dict[str, dict[bits.Id, Amount]]
+
+
+class GivenNIC(msgspec.Struct, frozen=True, omit_defaults=True):
     """A function and what is held of it, in Mb/s.
 
     Attributes:
@@ -37,8 +46,8 @@ class GivenNIC:
     """
 
     address: str
-    rx: int
-    tx: int
+    rx: Amount
+    tx: Amount
     backup: str | None = None
     exclusive: bool = False
 
@@ -47,81 +56,82 @@ class GivenNIC:
         return (self.address, self.backup) if self.backup else (self.address,)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupAllocation:
+class QueueCPUs(msgspec.Struct, frozen=True):
+    """The CPUs of a queue, the same one twice where it serves both directions."""
+
+    rx: bits.Id
+    tx: bits.Id
+
+
+class GroupCPUs(msgspec.Struct, frozen=True, kw_only=True):
+    """The CPUs of a group by what they are for; ``feeders`` are those of each GPU."""
+
+    feeders: tuple[tuple[bits.Id, ...], ...] = ()
+    queues: tuple[QueueCPUs, ...] = ()
+    workers: tuple[bits.Id, ...] = ()
+    helpers: tuple[bits.Id, ...] = ()
+
+    def of_feeders(self) -> tuple[int, ...]:
+        """Those of all GPUs."""
+        return tuple(cpu for cpus in self.feeders for cpu in cpus)
+
+    def of_queues(self) -> tuple[int, ...]:
+        """Those of all queues, each once."""
+        return tuple(cpu for queue in self.queues for cpu in dict.fromkeys((queue.rx, queue.tx)))
+
+    def all(self) -> tuple[int, ...]:
+        """All of them, in the order of hand-out."""
+        return (*self.of_feeders(), *self.of_queues(), *self.workers, *self.helpers)
+
+
+class GroupAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """What one group gets.
 
     Attributes:
         zone: id of its zone, None without alignment.
-        feeders: the CPUs of each GPU; ``gpus`` and ``nics`` likewise belong to the wish in their
-            place.
-        queues: CPUs for rx and tx of each queue, the same one twice where one serves both.
-        pages: size -> zone -> pages.
+        gpus, nics: each belongs to the wish in its place, as the feeders do.
     """
 
     name: str
-    zone: int | None
-    feeders: tuple[tuple[int, ...], ...] = ()
-    queues: tuple[tuple[int, int], ...] = ()
-    workers: tuple[int, ...] = ()
-    helpers: tuple[int, ...] = ()
+    zone: bits.Id | None = None
+    cpus: GroupCPUs = GroupCPUs()
     gpus: tuple[str, ...] = ()
     nics: tuple[GivenNIC, ...] = ()
-    pages: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    hugepages: PagesByZone = {}
 
-    def cpus(self) -> tuple[int, ...]:
-        """All of its CPUs, in the order of hand-out."""
-        fed = (cpu for cpus in self.feeders for cpu in cpus)
-        queued = (cpu for pair in self.queues for cpu in dict.fromkeys(pair))
-        return (*fed, *queued, *self.workers, *self.helpers)
+    def functions(self) -> Iterator[str]:
+        """Addresses of its network functions, back-ups too."""
+        return (address for nic in self.nics for address in nic.addresses())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Allocation:
-    """What a pod gets.
+class GivenCPUs(msgspec.Struct, frozen=True):
+    """The misc CPUs of a pod; zone None where they have none or need none."""
 
-    Attributes:
-        misc_zone: zone of the misc CPUs, None where they have none or need none.
-        pages: size -> zone -> pages of the pod and of groups without alignment.
-    """
+    zone: bits.Id | None = None
+    cpus: tuple[bits.Id, ...] = ()
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod gets; ``hugepages`` are its own and those of groups without alignment."""
 
     groups: tuple[GroupAllocation, ...] = ()
-    misc_zone: int | None = None
-    misc: tuple[int, ...] = ()
-    pages: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    misc: GivenCPUs = GivenCPUs()
+    hugepages: PagesByZone = {}
+
+    def all_pages(self) -> Iterator[tuple[str, int, int]]:
+        """Size, zone and number of all its pages."""
+        for pages in (self.hugepages, *(group.hugepages for group in self.groups)):
+            for size, by_zone in pages.items():
+                yield from ((size, zone, count) for zone, count in by_zone.items())
 
     def document(self) -> dict[str, Any]:
-        """The part of the record that says what is given."""
-        return {
-            "groups": [_group_document(group) for group in self.groups],
-            "misc": {"zone": self.misc_zone, "cpus": list(self.misc)},
-            "hugepages": _pages_document(self.pages),
-        }
+        """As JSON values."""
+        told: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return told
 
-
-def _group_document(group: GroupAllocation) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "zone": group.zone,
-        "cpus": {
-            "feeders": [list(cpus) for cpus in group.feeders],
-            "queues": [{"rx": rx, "tx": tx} for rx, tx in group.queues],
-            "workers": list(group.workers),
-            "helpers": list(group.helpers),
-        },
-        "gpus": list(group.gpus),
-        "nics": [
-            {"address": nic.address, "rx": nic.rx, "tx": nic.tx}
-            | ({"backup": nic.backup} if nic.backup else {})
-            | ({"exclusive": True} if nic.exclusive else {})
-            for nic in group.nics
-        ],
-        "hugepages": _pages_document(group.pages),
-    }
-
-
-def _pages_document(pages: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    return {
-        size: {str(zone): count for zone, count in by_zone.items()}
-        for size, by_zone in pages.items()
-    }
+    def cpu_mask(self) -> bits.CPUSet:
+        """All CPUs of the pod."""
+        mask = bits.of(self.misc.cpus)
+        for group in self.groups:
+            mask |= bits.of(group.cpus.all())
+        return mask

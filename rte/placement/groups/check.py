@@ -56,16 +56,14 @@ def answers(request: Request, allocation: Allocation) -> bool:
     """Whether it gives just the amounts that are asked for, on whatever machine."""
     if [group.name for group in request.groups] != [group.name for group in allocation.groups]:
         return False
-    asked, given = Counter(request.hugepages), Counter[str]()
-    for wish in request.groups:
-        asked.update(wish.hugepages)
-    for pages in (allocation.pages, *(group.pages for group in allocation.groups)):
-        given.update({size: sum(by_zone.values()) for size, by_zone in pages.items()})
+    given = Counter[str]()
+    for size, _, count in allocation.all_pages():
+        given[size] += count
     pairs = zip(request.groups, allocation.groups, strict=True)
     return (
         not any(fault for wish, got in pairs for fault in _amount_faults(wish, got))
-        and len(allocation.misc) == request.misc.count
-        and asked == given
+        and len(allocation.misc.cpus) == request.misc.count
+        and request.all_pages() == given
     )
 
 
@@ -74,10 +72,11 @@ def preference(
 ) -> tuple[int, int, int, int, int]:
     """The five numbers of the preference, as the strategy ``pack`` counts them."""
     group_zones = {group.zone for group in allocation.groups if group.zone is not None}
-    zones = group_zones | ({allocation.misc_zone} if allocation.misc_zone is not None else set())
+    misc_zone = allocation.misc.zone
+    zones = group_zones | ({misc_zone} if misc_zone is not None else set())
     outside = sum(
         count
-        for by_zone in allocation.pages.values()
+        for by_zone in allocation.hugepages.values()
         for zone, count in by_zone.items()
         if zones and zone not in zones
     )
@@ -85,24 +84,22 @@ def preference(
     apart = 0
     for wish, given in zip(request.groups, allocation.groups, strict=True):
         near = {
-            inventory.nic_by_address[address].domain(wish.scope)
-            for nic in given.nics
-            for address in nic.addresses()
+            inventory.nic_by_address[address].domain(wish.scope) for address in given.functions()
         }
         if near:
             apart += sum(gpus[address].domain(wish.scope) not in near for address in given.gpus)
-    functions = {
-        address for group in allocation.groups for nic in group.nics for address in nic.addresses()
-    }
+    functions = {address for group in allocation.groups for address in group.functions()}
     return len(zones), len(group_zones), outside, apart, len(functions)
 
 
 def _amount_faults(wish: Group, given: GroupAllocation) -> Iterator[str]:
-    if [len(cpus) for cpus in given.feeders] != [gpu.feeders for gpu in wish.gpus]:
+    if [len(cpus) for cpus in given.cpus.feeders] != [gpu.feeders for gpu in wish.gpus]:
         yield "wrong number of feeders"
-    if [1 if rx == tx else 2 for rx, tx in given.queues] != [queue.cpus for queue in wish.queues]:
+    pairs = [1 if queue.rx == queue.tx else 2 for queue in given.cpus.queues]
+    if pairs != [queue.cpus for queue in wish.queues]:
         yield "wrong number of queue CPUs"
-    if len(given.workers) != wish.workers or len(given.helpers) != wish.helpers.count:
+    workers, helpers = given.cpus.workers, given.cpus.helpers
+    if len(workers) != wish.workers or len(helpers) != wish.helpers.count:
         yield "wrong number of workers or helpers"
     if len(given.gpus) != len(wish.gpus) or len(given.nics) != len(wish.nics):
         yield "wrong number of GPUs or NICs"
@@ -113,7 +110,7 @@ def _amount_faults(wish: Group, given: GroupAllocation) -> Iterator[str]:
 
 def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
     yield from _amount_faults(wish, given)
-    own = [address for nic in given.nics for address in nic.addresses()]
+    own = list(given.functions())
     if len(set(own)) < len(own):
         yield "one function for two entries"
     yield from _gpu_wish_faults(wish, given, inventory)
@@ -132,21 +129,21 @@ def _gpu_wish_faults(wish: Group, given: GroupAllocation, inventory: Inventory) 
 
 def _alignment_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
     if wish.mapping == "none":
-        if given.zone is not None or given.pages:
+        if given.zone is not None or given.hugepages:
             yield "has a zone without asking for one"
         return
     if given.zone not in inventory.pages:
         yield f"there is no zone {given.zone}"
     zone_of_cpu = {cpu: core.zone for core in inventory.cores for cpu in core.cpus}
-    if any(zone_of_cpu.get(cpu) != given.zone for cpu in given.cpus()):
+    if any(zone_of_cpu.get(cpu) != given.zone for cpu in given.cpus.all()):
         yield "CPUs of another zone"
-    addresses = {*given.gpus, *(address for nic in given.nics for address in nic.addresses())}
+    addresses = {*given.gpus, *given.functions()}
     devices = [it for it in (*inventory.gpus, *inventory.nics) if it.address in addresses]
     if any(inventory.zone_of(device) != given.zone for device in devices):
         yield "devices of another zone"
     if wish.mapping == "pcie" and len({device.domain(wish.scope) for device in devices}) > 1:
         yield "devices of several PCIe domains"
-    if {size: {given.zone: count} for size, count in wish.hugepages.items()} != given.pages:
+    if {size: {given.zone: count} for size, count in wish.hugepages.items()} != given.hugepages:
         yield "not its pages in its zone"
 
 
@@ -177,13 +174,13 @@ def _function_faults(
 
 
 def _misc_faults(request: Request, allocation: Allocation, inventory: Inventory) -> Iterator[str]:
-    misc, zone = request.misc, allocation.misc_zone
-    if len(allocation.misc) != misc.count:
+    misc, zone, cpus = request.misc, allocation.misc.zone, allocation.misc.cpus
+    if len(cpus) != misc.count:
         yield "misc: wrong number of CPUs"
     if (zone is None) != (misc.mapping == "none" or not misc.count):
         yield "misc: a zone where none belongs, or none where one does"
     zone_of_cpu = {cpu: core.zone for core in inventory.cores for cpu in core.cpus}
-    if zone is not None and any(zone_of_cpu.get(cpu) != zone for cpu in allocation.misc):
+    if zone is not None and any(zone_of_cpu.get(cpu) != zone for cpu in cpus):
         yield "misc: CPUs of another zone"
 
 
@@ -192,16 +189,15 @@ def _cpu_classes(
 ) -> Iterator[tuple[str, SMT, tuple[int, ...]]]:
     """Name, SMT rule and CPUs of each class, in the order of hand-out."""
     for wish, given in zip(request.groups, allocation.groups, strict=True):
-        fed = tuple(cpu for cpus in given.feeders for cpu in cpus)
-        queued = tuple(cpu for pair in given.queues for cpu in dict.fromkeys(pair))
+        cpus = given.cpus
         if isinstance(wish.smt, SMTByKind):
-            yield f"{wish.name} feeders", wish.smt.feeders, fed
-            yield f"{wish.name} queues", wish.smt.queues, queued
-            yield f"{wish.name} workers", wish.smt.workers, given.workers
+            yield f"{wish.name} feeders", wish.smt.feeders, cpus.of_feeders()
+            yield f"{wish.name} queues", wish.smt.queues, cpus.of_queues()
+            yield f"{wish.name} workers", wish.smt.workers, cpus.workers
         else:
-            yield wish.name, wish.smt, (*fed, *queued, *given.workers)
-        yield f"{wish.name} helpers", wish.helpers.smt, given.helpers
-    yield "misc", request.misc.smt, allocation.misc
+            yield wish.name, wish.smt, (*cpus.of_feeders(), *cpus.of_queues(), *cpus.workers)
+        yield f"{wish.name} helpers", wish.helpers.smt, cpus.helpers
+    yield "misc", request.misc.smt, allocation.misc.cpus
 
 
 def _core_faults(
@@ -281,13 +277,12 @@ def _page_faults(
     for wish in request.groups:
         if wish.mapping == "none":
             wanted.update(wish.hugepages)
-    given = {size: sum(by_zone.values()) for size, by_zone in allocation.pages.items()}
+    given = {size: sum(by_zone.values()) for size, by_zone in allocation.hugepages.items()}
     if {size: count for size, count in wanted.items() if count} != given:
         yield "not the pages of the pod"
     held: Counter[tuple[str, int]] = Counter()
-    for pages in (allocation.pages, *(group.pages for group in allocation.groups)):
-        for size, by_zone in pages.items():
-            held.update({(size, zone): count for zone, count in by_zone.items()})
+    for size, zone, count in allocation.all_pages():
+        held[size, zone] += count
     free = {
         (size, zone): count - used.pages.get(zone, {}).get(size, 0)
         for zone, pool in inventory.pages.items()

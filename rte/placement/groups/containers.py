@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import bits
-from rte.placement.groups import allocation, holdings, request
+from rte.placement.groups import allocation, request
 from rte.placement.groups.record import RecordError, parse_record
 from rte.placement.groups.template import TemplateError, render
 from rte.reader import jsontext
@@ -40,7 +40,7 @@ def cpus_for(annotations: Mapping[str, str], uid: str, node: str) -> str:
     record = _own(annotations, uid, node)
     if record is None or _pins_itself(annotations.get(request.ANNOTATION, "")):
         return ""
-    return bits.format_list(holdings.cpus(record.allocation))
+    return bits.format_list(record.allocation.cpu_mask())
 
 
 def gpus_for(annotations: Mapping[str, str], uid: str, node: str, template: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
     exclusive: dict[str, bool] = {}
     pages: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for allocation in allocations.values():
-        held |= cpus(allocation)
+        held |= allocation.cpu_mask()
         for group in allocation.groups:
             gpus.update(group.gpus)
             for nic in group.nics:
@@ -32,10 +32,8 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
                     rx[address] += nic.rx
                     tx[address] += nic.tx
                     exclusive[address] = exclusive.get(address, False) or nic.exclusive
-        for of_size in (allocation.pages, *(group.pages for group in allocation.groups)):
-            for size, by_zone in of_size.items():
-                for zone, count in by_zone.items():
-                    pages[zone][size] += count
+        for size, zone, count in allocation.all_pages():
+            pages[zone][size] += count
     return Used(
         cpus=held,
         gpus=frozenset(gpus),
@@ -61,7 +59,7 @@ def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[s
     nics: defaultdict[str, set[str]] = defaultdict(set)
     alone: set[str] = set()
     for uid, allocation in allocations.items():
-        for cpu in bits.members(cpus(allocation)):
+        for cpu in bits.members(allocation.cpu_mask()):
             threads[cpu].add(uid)
         for group in allocation.groups:
             for gpu in group.gpus:
@@ -73,11 +71,3 @@ def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[s
     yield from ((holders, f"CPU {cpu}") for cpu, holders in sorted(threads.items()))
     yield from ((holders, f"GPU {gpu}") for gpu, holders in sorted(gpus.items()))
     yield from ((nics[address], f"NIC {address}") for address in sorted(alone))
-
-
-def cpus(allocation: Allocation) -> bits.CPUSet:
-    """All CPUs of a pod."""
-    mask = bits.of(allocation.misc)
-    for group in allocation.groups:
-        mask |= bits.of(group.cpus())
-    return mask

@@ -37,12 +37,7 @@ def selection(template: str, record: Record, existing: str = "") -> str:
         NetworkError: ``existing`` or what the template makes is no network selection.
         TemplateError: a place of the template leads nowhere.
     """
-    addresses = [
-        address
-        for group in record.allocation.groups
-        for nic in group.nics
-        for address in nic.addresses()
-    ]
+    addresses = [address for group in record.allocation.groups for address in group.functions()]
     own = [
         render(template, {"address": address, **record.devices.get(address, {})})
         for address in dict.fromkeys(addresses)

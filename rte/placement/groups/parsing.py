@@ -75,16 +75,11 @@ def check_pages(request: Request, asked: Mapping[str, int]) -> None:
     Raises:
         RequestError: they differ (code ``mismatch``).
     """
-    wanted: Counter[str] = Counter(request.hugepages)
-    for group in request.groups:
-        wanted.update(group.hugepages)
+    wanted = request.all_pages()
     for size in sorted(set(wanted) | set(asked)):
-        if wanted.get(size, 0) != asked.get(size, 0):
-            raise RequestError(
-                "mismatch",
-                f"hugepages.{size}",
-                f"{wanted.get(size, 0)} pages, but the containers ask for {asked.get(size, 0)}",
-            )
+        if wanted[size] != asked.get(size, 0):
+            why = f"{wanted[size]} pages, but the containers ask for {asked.get(size, 0)}"
+            raise RequestError("mismatch", f"hugepages.{size}", why)
 
 
 class _Object(dict[str, Any]):

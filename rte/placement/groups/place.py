@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -117,7 +116,7 @@ def _asked_for(request: Request) -> Iterator[str]:
         "gpus": request.wants_gpus,
         "cpus": bool(request.misc.count) or any(group.cpu_count() for group in groups),
         "nic": any(group.nics for group in groups),
-        "hugepages": bool(request.hugepages) or any(group.hugepages for group in groups),
+        "hugepages": bool(request.all_pages()),
     }
     return (resource for resource in RESOURCES if asked[resource])
 
@@ -135,10 +134,7 @@ def _alone(request: Request, resource: str) -> Request:
             misc=replace(request.misc, mapping="none"),
         )
     if resource == "hugepages":
-        pages: Counter[str] = Counter(request.hugepages)
-        for group in groups:
-            pages.update(group.hugepages)
-        return Request(hugepages=pages)
+        return Request(hugepages=request.all_pages())
     bare = [Group(name=group.name, mapping="none") for group in groups]
     if resource == "gpus":
         return Request(

@@ -6,6 +6,7 @@ Kubernetes' text (``1Gi``).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -149,6 +150,13 @@ class Request:
     hugepages: Mapping[str, int] = field(default_factory=dict, hash=False)
     strict_pages: bool = False
     misc: Misc = Misc()
+
+    def all_pages(self) -> Counter[str]:
+        """The pages of the pod and of its groups by size."""
+        pages: Counter[str] = Counter(self.hugepages)
+        for group in self.groups:
+            pages.update(group.hugepages)
+        return pages
 
     @property
     def wants_gpus(self) -> bool:

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from rte import errors
+from rte.placement.groups.paths import PathError, follow
 
 _PLACE = re.compile(r"\$\{([^}\n]*)\}|\$\$")
-_STEP = re.compile(r"(?:^|\.)([A-Za-z_][-\w]*)|\[(\d{1,6})\]|\[\"([^\"]+)\"\]")
 
 
 class TemplateError(errors.RteError):
@@ -29,39 +29,28 @@ def render(template: str, record: dict[str, Any]) -> str:
     Raises:
         TemplateError: a path that the record does not have.
     """
+    devices = record.get("devices", {})
+
+    def below(value: Any, key: int | str) -> Any:
+        if isinstance(key, str):
+            if isinstance(value, list):
+                return [below(each, key) for each in value]
+            if isinstance(value, str):
+                value = devices[value]
+            elif key not in value and "address" in value:
+                value = devices[value["address"]]
+        return value[key]
 
     def fill(match: re.Match[str]) -> str:
-        return "$" if match[1] is None else _text(_follow(record, match[1]))
+        return "$" if match[1] is None else _text(follow(record, match[1], below))
 
-    return _PLACE.sub(fill, template)
-
-
-def _follow(record: dict[str, Any], path: str) -> Any:
-    value: Any = record
-    end = 0
-    for step in _STEP.finditer(path):
-        if step.start() != end:
-            break
-        end = step.end()
-        name, index, key = step.groups()
-        try:
-            value = _below(value, int(index) if index is not None else name or key, record)
-        except (KeyError, IndexError, TypeError) as error:
-            raise TemplateError(f"the allocation has no {path} (at {path[:end]})") from error
-    if not end or end != len(path):
-        raise TemplateError(f"${{{path}}} is no path such as groups[0].cpus.workers")
-    return value
-
-
-def _below(value: Any, key: int | str, record: dict[str, Any]) -> Any:
-    if isinstance(key, str):
-        if isinstance(value, list):
-            return [_below(each, key, record) for each in value]
-        if isinstance(value, str):
-            value = record["devices"][value]
-        elif key not in value and "address" in value:
-            value = record["devices"][value["address"]]
-    return value[key]
+    try:
+        return _PLACE.sub(fill, template)
+    except PathError as error:
+        why = f"${{{error.path}}} is no path such as groups[0].cpus.workers"
+        if error.at:
+            why = f"the allocation has no {error.path} (at {error.at})"
+        raise TemplateError(why) from error
 
 
 def _text(value: Any) -> str:

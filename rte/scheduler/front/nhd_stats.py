@@ -115,7 +115,7 @@ def _pods(entry: NodeEntry, known: OnNode) -> list[pb.PodInfo]:
                 node=entry.name,
                 annotations=dict(pod.annotations),
                 namespace=pod.namespace,
-                misc_cores=allocation.misc,
+                misc_cores=allocation.misc.cpus,
                 hugepages=_pages(allocation),
             )
             _tell_groups(told, allocation, known.ground.inventory)
@@ -129,10 +129,10 @@ def _tell_groups(told: pb.PodInfo, allocation: Allocation, inventory: Inventory)
     except KeyError:  # a device that the node has lost
         devices = {}
     for group in allocation.groups:
-        helpers = len(group.helpers)
-        cpus = group.cpus()
-        told.proc_cores.extend(cpus[: len(cpus) - helpers])
-        told.proc_helper_cores.extend(group.helpers)
+        helpers = group.cpus.helpers
+        cpus = group.cpus.all()
+        told.proc_cores.extend(cpus[: len(cpus) - len(helpers)])
+        told.proc_helper_cores.extend(helpers)
         for address in group.gpus:
             index = devices.get(address, {}).get("index")
             if isinstance(index, int):
@@ -144,8 +144,7 @@ def _tell_groups(told: pb.PodInfo, allocation: Allocation, inventory: Inventory)
 
 
 def _pages(allocation: Allocation) -> int:
-    by_size = (allocation.pages, *(group.pages for group in allocation.groups))
-    return sum(count for pages in by_size for count in pages.get(_SIZE, {}).values())
+    return sum(count for size, _, count in allocation.all_pages() if size == _SIZE)
 
 
 async def serve(

@@ -286,8 +286,8 @@ def _owners(given: Mapping[str, Record], node: str) -> dict[int, str]:
 
 
 def _cpus_of(told: Record) -> list[int]:
-    groups = [cpu for group in told.allocation.groups for cpu in group.cpus()]
-    return [*groups, *told.allocation.misc]
+    groups = [cpu for group in told.allocation.groups for cpu in group.cpus.all()]
+    return [*groups, *told.allocation.misc.cpus]
 
 
 def _event(obj: Mapping[str, Any]) -> Event:

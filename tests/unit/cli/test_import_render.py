@@ -87,7 +87,7 @@ def test_an_allocation_is_written_into_the_applications_file(tmp_path: Path) -> 
     assert cli.main(["render", "triad", str(tmp_path / "radio.cfg"), *flags]) == 0
     assert libconfig.parse((tmp_path / "out").read_text())["Network_Config"]
     assert cli.main(["render", "template", str(tmp_path / "env"), *flags]) == 0
-    workers = record.allocation.groups[0].workers
+    workers = record.allocation.groups[0].cpus.workers
     assert (tmp_path / "out").read_text() == f"WORKERS={','.join(map(str, workers))}\n"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rte import cli, errors
 from rte.cli import nri
@@ -234,7 +235,9 @@ def with_gpus(*uuids: str) -> dict[str, str]:
     addresses = tuple(f"0000:1{i}:00.0" for i in range(len(uuids)))
     record = replace(
         RECORD,
-        allocation=replace(RECORD.allocation, groups=(replace(group, gpus=addresses),)),
+        allocation=structs.replace(
+            RECORD.allocation, groups=(structs.replace(group, gpus=addresses),)
+        ),
         devices={
             address: {"uuid": uuid, "model": "A100", "index": i}
             for i, (address, uuid) in enumerate(zip(addresses, uuids, strict=True))

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.model import bits
-from rte.placement.groups.allocation import NO_ZONE, Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.allocation import (
+    NO_ZONE,
+    Allocation,
+    GivenCPUs,
+    GivenNIC,
+    GroupAllocation,
+    GroupCPUs,
+    QueueCPUs,
+)
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import NETWORK_CONFIG
 from rte.placement.groups.parsing import parse_request
+from rte.placement.groups.paths import follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,19 +69,18 @@ def adopt(placed: Placed, inventory: Inventory) -> Allocation:
         AdoptionError: it names a GPU or a NIC that is not there.
     """
     imported, request = placed.imported, placed.request
-    ids = {what: triad.value_at(imported.settings, path) for path, what in imported.fields.items()}
+    ids = {what: follow(imported.settings, path) for path, what in imported.fields.items()}
     network: Any = imported.settings.get(NETWORK_CONFIG, ())
     allocation = Allocation(
         groups=tuple(
             _group(wish, f"groups[{i}]", ids, network, inventory)
             for i, wish in enumerate(request.groups)
         ),
-        misc_zone=None,
-        misc=tuple(ids[f"misc[{i}]"] for i in range(request.misc.count)),
-        pages={size: {NO_ZONE: count} for size, count in request.hugepages.items()},
+        misc=GivenCPUs(cpus=tuple(ids[f"misc[{i}]"] for i in range(request.misc.count))),
+        hugepages={size: {NO_ZONE: count} for size, count in request.hugepages.items()},
     )
-    cpus = [cpu for group in allocation.groups for cpu in group.cpus()]
-    if any(not 0 <= cpu <= bits.MAX_ID for cpu in (*cpus, *allocation.misc)):
+    cpus = [cpu for group in allocation.groups for cpu in group.cpus.all()]
+    if any(not 0 <= cpu <= bits.MAX_ID for cpu in (*cpus, *allocation.misc.cpus)):
         raise AdoptionError("the file has no CPUs yet")
     return allocation
 
@@ -81,7 +89,8 @@ def _group(
     wish: Group, at: str, ids: dict[str, int], network: Any, inventory: Inventory
 ) -> GroupAllocation:
     queues = tuple(
-        (ids[f"{at}.queues[{n}].rx"], ids[f"{at}.queues[{n}].tx"]) for n in range(len(wish.queues))
+        QueueCPUs(ids[f"{at}.queues[{n}].rx"], ids[f"{at}.queues[{n}].tx"])
+        for n in range(len(wish.queues))
     )
     by_index = {gpu.index: gpu.address for gpu in inventory.gpus if gpu.index is not None}
     numbers = [ids[f"{at}.gpus[{n}]"] for n in range(len(wish.gpus))]
@@ -89,21 +98,22 @@ def _group(
         raise AdoptionError(f"{wish.name}: there is no GPU {lost[0]}")
     return GroupAllocation(
         name=wish.name,
-        zone=None,
-        feeders=tuple(
-            tuple(ids[f"{at}.feeders[{n}][{k}]"] for k in range(gpu.feeders))
-            for n, gpu in enumerate(wish.gpus)
+        cpus=GroupCPUs(
+            feeders=tuple(
+                tuple(ids[f"{at}.feeders[{n}][{k}]"] for k in range(gpu.feeders))
+                for n, gpu in enumerate(wish.gpus)
+            ),
+            queues=queues,
+            workers=tuple(ids[f"{at}.workers[{n}]"] for n in range(wish.workers)),
+            helpers=tuple(ids[f"{at}.helpers[{n}]"] for n in range(wish.helpers.count)),
         ),
-        queues=queues,
-        workers=tuple(ids[f"{at}.workers[{n}]"] for n in range(wish.workers)),
-        helpers=tuple(ids[f"{at}.helpers[{n}]"] for n in range(wish.helpers.count)),
         gpus=tuple(by_index[number] for number in numbers),
         nics=tuple(_nics(wish, queues, network, inventory)),
     )
 
 
 def _nics(
-    wish: Group, queues: tuple[tuple[int, int], ...], network: Any, inventory: Inventory
+    wish: Group, queues: tuple[QueueCPUs, ...], network: Any, inventory: Inventory
 ) -> Iterator[GivenNIC]:
     """The function whose entry has the group's cores; NHD gives a group one."""
     by_mac = {nic.mac.lower(): nic.address for nic in inventory.nics if nic.mac}
@@ -111,7 +121,8 @@ def _nics(
         macs = {
             str(told.get("mac", "")).lower()
             for told in _list(network)
-            if isinstance(told, dict) and any(rx in _list(told.get("rxCores")) for rx, _ in queues)
+            if isinstance(told, dict)
+            and any(queue.rx in _list(told.get("rxCores")) for queue in queues)
         }
         if len(macs) != 1 or not macs <= set(by_mac):
             raise AdoptionError(f"{wish.name}: {NETWORK_CONFIG} names no NIC of the node for it")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rte import errors
 from rte.placement.groups.nhd import libconfig
 from rte.placement.groups.parsing import parse_request
+from rte.placement.groups.paths import follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,9 +28,6 @@ NETWORK_CONFIG = "Network_Config"
 #: What NHD writes where the file tells no other size of a receive ring.
 RING_SIZE = 4096
 
-_GROUP_FIELD = re.compile(r"groups\[(\d+)\]\.(\w+)\[(\d+)\](?:\[(\d+)\]|\.(\w+))?")
-_MISC_FIELD = re.compile(r"misc\[(\d+)\]")
-
 
 class ExportError(errors.RteError):
     """A record does not have what the file wants written."""
@@ -40,7 +39,7 @@ def write_back(triad: Triad, record: Record) -> str:
     Raises:
         ExportError: the record is of another request, or lacks something that the file names.
     """
-    values = {path: _value(what, record) for path, what in triad.fields.items()}
+    values = _values(triad, record)
     settings = {name: _fill(name, value, values) for name, value in triad.settings.items()}
     settings[NETWORK_CONFIG] = _network_config(triad, record)
     return libconfig.write(settings)
@@ -58,31 +57,27 @@ def _fill(path: str, value: Value, values: Mapping[str, int]) -> Value:
     return value
 
 
-def _value(what: str, record: Record) -> int:
-    """What is written for ``groups[0].queues[0].rx``, ``misc[1]`` or ``values.vlan``."""
-    try:
-        if match := _GROUP_FIELD.fullmatch(what):
-            group, kind, index, inner, direction = match.groups()
-            return _of_group(record, int(group), kind, int(index), inner or direction)
-        if match := _MISC_FIELD.fullmatch(what):
-            return record.allocation.misc[int(match[1])]
-        return int(record.values[what.removeprefix("values.")])
-    except (IndexError, KeyError, ValueError) as error:
-        raise ExportError(f"the allocation has no {what}; is it of this file's pod?") from error
-
-
-def _of_group(record: Record, group: int, kind: str, index: int, part: str | None) -> int:
-    given = record.allocation.groups[group]
-    if kind == "queues":
-        return given.queues[index][0 if part == "rx" else 1]
-    if kind == "feeders":
-        return given.feeders[index][int(part or 0)]
-    if kind == "gpus":
-        number = record.devices[given.gpus[index]].get("index")
-        if not isinstance(number, int):
-            raise KeyError(given.gpus[index])
-        return number
-    return (given.workers if kind == "workers" else given.helpers)[index]
+def _values(triad: Triad, record: Record) -> dict[str, int]:
+    """Path in the file -> what is written there."""
+    told = {
+        "groups": [
+            {
+                **msgspec.to_builtins(group.cpus),
+                "gpus": [record.devices.get(gpu, {}).get("index") for gpu in group.gpus],
+            }
+            for group in record.allocation.groups
+        ],
+        "misc": record.allocation.misc.cpus,
+        "values": record.values,
+    }
+    values = {}
+    for path, what in triad.fields.items():
+        try:
+            values[path] = int(follow(told, what))
+        except (LookupError, TypeError, ValueError) as error:
+            why = f"the allocation has no {what}; is it of this file's pod?"
+            raise ExportError(why) from error
+    return values
 
 
 def _network_config(triad: Triad, record: Record) -> tuple[Value, ...]:
@@ -92,11 +87,11 @@ def _network_config(triad: Triad, record: Record) -> tuple[Value, ...]:
         raise ExportError("the allocation has other groups than the file")
     cores: dict[str, tuple[list[int], list[int]]] = {}
     for wish, given in zip(request.groups, record.allocation.groups, strict=True):
-        for queue, (rx, tx) in zip(wish.queues, given.queues, strict=False):
+        for queue, cpus in zip(wish.queues, given.cpus.queues, strict=False):
             if queue.nic is not None and queue.nic < len(given.nics):
                 pair = cores.setdefault(given.nics[queue.nic].address, ([], []))
-                pair[0].append(rx)
-                pair[1].append(tx)
+                pair[0].append(cpus.rx)
+                pair[1].append(cpus.tx)
     entries: list[Value] = []
     numbers = itertools.count(1)
     for number, (address, (rx_cores, tx_cores)) in enumerate(cores.items()):

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rte import errors
+from rte.placement.groups.allocation import GivenCPUs
 from rte.placement.groups.check import preference, violations
 from rte.placement.groups.cluster import Cluster
 from rte.placement.groups.holdings import used_by
@@ -185,20 +188,21 @@ def _ids(allocation: Allocation) -> object:
     """All ids that the application sees."""
     return (
         [
-            (group.feeders, group.queues, group.workers, group.helpers, group.gpus,
-             [nic.addresses() for nic in group.nics])
+            (group.cpus, group.gpus, [nic.addresses() for nic in group.nics])
             for group in allocation.groups
         ],
-        allocation.misc,
-    )  # fmt: skip
+        allocation.misc.cpus,
+    )
 
 
 def _completed(
     allocation: Allocation, request: Request, inventory: Inventory, used: Used
 ) -> Allocation:
     """The allocation with what NHD does not record: zones, and where the pages come from."""
-    groups = tuple(replace(group, zone=_zone_of(group, inventory)) for group in allocation.groups)
-    misc_zone = _zone_of_cpus(allocation.misc, inventory)
+    groups = tuple(
+        structs.replace(group, zone=_zone_of(group, inventory)) for group in allocation.groups
+    )
+    misc_zone = _zone_of_cpus(allocation.misc.cpus, inventory)
     near = {misc_zone, *(group.zone for group in groups)}
     pages: dict[str, dict[int, int]] = {}
     for size, count in request.hugepages.items():
@@ -209,13 +213,15 @@ def _completed(
             if taken:
                 pages.setdefault(size, {})[zone] = taken
             left -= taken
-    return replace(allocation, groups=groups, misc_zone=misc_zone, pages=pages)
+    return structs.replace(
+        allocation, groups=groups, misc=GivenCPUs(misc_zone, allocation.misc.cpus), hugepages=pages
+    )
 
 
 def _zone_of(group: GroupAllocation, inventory: Inventory) -> int | None:
-    if (zone := _zone_of_cpus(group.cpus(), inventory)) is not None:
+    if (zone := _zone_of_cpus(group.cpus.all(), inventory)) is not None:
         return zone
-    addresses = {*group.gpus, *(address for nic in group.nics for address in nic.addresses())}
+    addresses = {*group.gpus, *group.functions()}
     devices = [it for it in (*inventory.gpus, *inventory.nics) if it.address in addresses]
     return inventory.zone_of(devices[0]) if devices else None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rte import errors
 from rte.placement.groups.document import Place, RequestError
 from rte.placement.groups.nhd import libconfig
+from rte.placement.groups.paths import PathError, follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 ARCHITECTURES = ("ANY", "HASWELL", "BROADWELL", "SKYLAKE", "COOPER_LAKE", "ICE_LAKE")
 MAP_TYPES = {"NUMA": "numa", "PCI": "pcie"}
 
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]", re.ASCII)
 _GROUP_NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}", re.ASCII)
 
@@ -55,28 +55,6 @@ def read(text: str) -> Triad:
     reader = _Reader(settings)
     document = reader.document()
     return Triad(document=document, fields=reader.fields, settings=settings)
-
-
-def value_at(settings: Mapping[str, Value], path: str) -> Any:
-    """The value at a path from the root, e.g. ``Mod[0].dp[0].rx_cores[1]``.
-
-    Raises:
-        LookupError: it leads nowhere.
-    """
-    place: Any = settings
-    end = 0
-    for step in _STEP.finditer(path):
-        if step.start() != end:
-            break
-        end = step.end()
-        key, index = step.groups()
-        try:
-            place = place[key if key is not None else int(index)]
-        except (KeyError, IndexError, TypeError) as error:
-            raise LookupError(f"{path!r} is not there") from error
-    if not end or end != len(path):
-        raise LookupError(f"{path!r} is no path")
-    return place
 
 
 class _Place(Place):
@@ -147,8 +125,8 @@ class _Reader:
         """The place that a path from the root names."""
         path = name.text()
         try:
-            return _Place(path, value_at(self.settings, path))
-        except LookupError as error:
+            return _Place(path, follow(self.settings, path))
+        except PathError as error:
             name.fail("reference", str(error))
 
     def write_here(self, place: _Place, what: str, named_at: _Place | None = None) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
-from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.allocation import (
+    Allocation,
+    GivenCPUs,
+    GivenNIC,
+    GroupAllocation,
+    GroupCPUs,
+    QueueCPUs,
+)
 from rte.placement.groups.search.cores import Load, need
 
 if TYPE_CHECKING:
@@ -24,25 +32,18 @@ def allocate(problem: Problem, solution: Solution) -> Allocation:
     gpus = [list(kind.gpus) for kind in supply.types]
     groups = []
     for index, group in enumerate(request.groups):
-        given = classes[index]
-        proc = given[:-1]
-        cpus = [cpu for part in proc for cpu in part]
-        feeders, queues, workers = _roles(group, iter(cpus))
         zone = zones[index]
         groups.append(
             GroupAllocation(
                 name=group.name,
                 zone=None if zone is None else supply.zones[zone],
-                feeders=feeders,
-                queues=queues,
-                workers=workers,
-                helpers=given[-1],
+                cpus=_roles(group, classes[index]),
                 gpus=tuple(
                     supply.inventory.gpus[gpus[kind].pop(0)].address
                     for kind in solution.types[index]
                 ),
                 nics=tuple(_nics(problem, problem.items[index], solution.nics[index])),
-                pages={}
+                hugepages={}
                 if zone is None
                 else {size: {supply.zones[zone]: n} for size, n in sorted(group.hugepages.items())},
             )
@@ -50,9 +51,8 @@ def allocate(problem: Problem, solution: Solution) -> Allocation:
     misc_zone = zones[-1] if len(zones) > len(request.groups) else None
     return Allocation(
         groups=tuple(groups),
-        misc_zone=None if misc_zone is None else supply.zones[misc_zone],
-        misc=classes[-1][0],
-        pages=_pod_pages(problem, zones),
+        misc=GivenCPUs(None if misc_zone is None else supply.zones[misc_zone], classes[-1][0]),
+        hugepages=_pod_pages(problem, zones),
     )
 
 
@@ -73,16 +73,17 @@ def _nics(problem: Problem, item: Item, given: Iterable[tuple[int, int]]) -> Ite
         )
 
 
-def _roles(
-    group: Group, cpus: Iterator[int]
-) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Feeders, queues and workers from the CPUs in the order of hand-out."""
+def _roles(group: Group, classes: list[tuple[int, ...]]) -> GroupCPUs:
+    """What the CPUs of a group's classes are for, in the order of hand-out."""
+    cpus = itertools.chain(*classes[:-1])
     feeders = tuple(tuple(next(cpus) for _ in range(gpu.feeders)) for gpu in group.gpus)
     queues = []
     for queue in group.queues:
         rx = next(cpus)
-        queues.append((rx, next(cpus) if queue.cpus == 2 else rx))
-    return feeders, tuple(queues), tuple(cpus)
+        queues.append(QueueCPUs(rx, next(cpus) if queue.cpus == 2 else rx))
+    return GroupCPUs(
+        feeders=feeders, queues=tuple(queues), workers=tuple(cpus), helpers=classes[-1]
+    )
 
 
 def _hand_out_cpus(problem: Problem, zones: list[int | None]) -> list[list[tuple[int, ...]]]:

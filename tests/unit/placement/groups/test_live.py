@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from rte.model.bits import parse_list
 from rte.placement.groups import networks
-from rte.placement.groups.allocation import ANNOTATION, Allocation, GivenNIC, GroupAllocation
+from rte.placement.groups.allocation import (
+    ANNOTATION,
+    Allocation,
+    GivenCPUs,
+    GivenNIC,
+    GroupAllocation,
+    GroupCPUs,
+    QueueCPUs,
+)
 from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import conflicts, used_by
@@ -33,14 +41,13 @@ RECORD = Record(
             GroupAllocation(
                 name="g",
                 zone=0,
-                feeders=((2,),),
-                queues=((18, 3),),
+                cpus=GroupCPUs(feeders=((2,),), queues=(QueueCPUs(18, 3),)),
                 gpus=("0000:17:10.0",),
                 nics=(GivenNIC("0000:17:20.0", 10, 5, "0000:17:20.1", exclusive=True),),
-                pages={"1Gi": {0: 1}},
+                hugepages={"1Gi": {0: 1}},
             ),
         ),
-        misc=(4,),
+        misc=GivenCPUs(cpus=(4,)),
     ),
     devices={"0000:17:20.0": {"name": "e0", "mac": "m"}, "0000:17:20.1": {"name": "e1"}},
 )

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rte import errors
+from rte.placement.groups.allocation import QueueCPUs
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.nhd import labels, libconfig, triad, triadset
@@ -145,21 +147,24 @@ def test_the_ids_are_written_into_the_file() -> None:
     (group,) = record.allocation.groups
     back: Any = libconfig.parse(write_back(imported, record))
 
-    assert back["Mod"][0]["dp"][0]["rx_cores"] == [group.queues[0][0]]
-    assert back["Mod"][0]["dp"][0]["cpu_workers"] == [*group.workers]
+    assert back["Mod"][0]["dp"][0]["rx_cores"] == [group.cpus.queues[0].rx]
+    assert back["Mod"][0]["dp"][0]["cpu_workers"] == [*group.cpus.workers]
     assert back["Mod"][0]["dp"][0]["gpu_map"] == (
-        (group.feeders[0][0], 0),
-        (group.feeders[1][0], 1),
+        (group.cpus.feeders[0][0], 0),
+        (group.cpus.feeders[1][0], 1),
     )
-    assert back["Mod"][0]["h1"] == [group.helpers[1]]
+    assert back["Mod"][0]["h1"] == [group.cpus.helpers[1]]
     assert (back["Ctl"]["c0"], back["Ctl"]["vlan"], back["Mod"][0]["vlan"]) == (
-        record.allocation.misc[0],
+        record.allocation.misc.cpus[0],
         100,
         100,
     )
     (nic,) = back["Network_Config"]
     assert nic["mac"] == "02:00:00:00:00:0A"
-    assert (nic["rxCores"], nic["txCores"]) == ([group.queues[0][0]], [group.queues[0][1]])
+    assert (nic["rxCores"], nic["txCores"]) == (
+        [group.cpus.queues[0].rx],
+        [group.cpus.queues[0].tx],
+    )
     assert nic["gwIps"] == ["10.1.0.1"]
     assert back["TopologyCfg"] == imported.settings["TopologyCfg"]
 
@@ -202,7 +207,7 @@ def test_labels_become_an_inventory_that_pods_are_placed_on() -> None:
     request = parse_request(json.dumps({"version": 1, "mapping": "pcie", "groups": [wish]}))
     got = place(request, inventory).allocation
     assert got is not None
-    assert (got.groups[0].gpus, got.groups[0].queues) == (("gpu0",), ((2, 18),))
+    assert (got.groups[0].gpus, got.groups[0].cpus.queues) == (("gpu0",), (QueueCPUs(2, 18),))
 
 
 @pytest.mark.parametrize(
@@ -290,8 +295,8 @@ def test_a_pod_that_nhd_has_placed_is_adopted_with_all_that_it_holds() -> None:
     got = adopt(read_placed(write_back(imported, record)), node)
 
     (group,), (was,) = got.groups, record.allocation.groups
-    assert replace(group, zone=was.zone) == was
-    assert got.misc == record.allocation.misc
+    assert structs.replace(group, zone=was.zone) == was
+    assert got.misc.cpus == record.allocation.misc.cpus
     used, before = used_by({"u": got}), used_by({"u": record.allocation})
     assert (used.cpus, used.gpus, used.nics) == (before.cpus, before.gpus, before.nics)
     assert (used.pages, used.pages_anywhere) == ({}, {"1Gi": 4})
@@ -305,7 +310,7 @@ def test_what_the_node_does_not_have_cannot_be_adopted(old: str, new: str, why: 
     imported, record = allocated()
     text = write_back(imported, record)
     (group,) = record.allocation.groups
-    old, new = (part.replace("( 3,", f"( {group.feeders[1][0]},") for part in (old, new))
+    old, new = (part.replace("( 3,", f"( {group.cpus.feeders[1][0]},") for part in (old, new))
     assert old in text
     node = replace(
         two_sockets(),

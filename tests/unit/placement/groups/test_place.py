@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rte.placement.groups.allocation import QueueCPUs
 from rte.placement.groups.check import preference, violations
 from rte.placement.groups.inventory import (
     GPU,
@@ -36,18 +37,18 @@ def test_cpus_go_core_by_core_in_the_order_feeders_queues_workers() -> None:
     assert got is not None
     (group,) = got.groups
     assert group.zone == 0
-    assert group.feeders == ((2,),)
-    assert group.queues == ((18, 3),)
-    assert group.workers == (19, 4)  # 20, the sibling of 4, stays idle
-    assert group.helpers == (5, 21)
-    assert (got.misc_zone, got.misc) == (0, (6, 22))
+    assert group.cpus.feeders == ((2,),)
+    assert group.cpus.queues == (QueueCPUs(18, 3),)
+    assert group.cpus.workers == (19, 4)  # 20, the sibling of 4, stays idle
+    assert group.cpus.helpers == (5, 21)
+    assert (got.misc.zone, got.misc.cpus) == (0, (6, 22))
 
 
 def test_misc_cpus_stay_near_the_groups_where_there_is_room() -> None:
     got = place(request({"workers": 2}, misc={"count": 2}), two_sockets()).allocation
 
     assert got is not None
-    assert got.misc_zone == got.groups[0].zone == 0
+    assert got.misc.zone == got.groups[0].zone == 0
 
 
 def test_isolated_classes_take_a_core_for_each_cpu() -> None:
@@ -56,8 +57,8 @@ def test_isolated_classes_take_a_core_for_each_cpu() -> None:
     got = place(request(wish, misc=alone), two_sockets()).allocation
 
     assert got is not None
-    assert got.groups[0].cpus() == (2, 3, 4, 5, 6, 7)
-    assert (got.misc_zone, got.misc) == (1, (10, 11))
+    assert got.groups[0].cpus.all() == (2, 3, 4, 5, 6, 7)
+    assert (got.misc.zone, got.misc.cpus) == (1, (10, 11))
     assert place(request({**wish, "workers": 2}), two_sockets()).reasons == ("alignment",)
 
 
@@ -66,9 +67,9 @@ def test_kinds_with_rules_of_their_own_share_no_core() -> None:
     got = place(request(wish), two_sockets()).allocation
 
     assert got is not None
-    assert got.groups[0].feeders == ((2,),)
-    assert got.groups[0].queues == ((3, 19),)  # rx and tx are siblings
-    assert got.groups[0].workers == (4, 20)
+    assert got.groups[0].cpus.feeders == ((2,),)
+    assert got.groups[0].cpus.queues == (QueueCPUs(3, 19),)  # rx and tx are siblings
+    assert got.groups[0].cpus.workers == (4, 20)
 
 
 @pytest.mark.parametrize(("gbps", "fits"), [(90.0, True), (90.001, False)])
@@ -190,7 +191,7 @@ def test_strict_pages_come_from_the_zones_of_the_pod() -> None:
     got = place(request(wish, hugepages={"1Gi": 20}), two_sockets())
     assert got.cost == (1, 1, 4, 0, 0)
     assert got.allocation is not None
-    assert got.allocation.pages == {"1Gi": {0: 16, 1: 4}}
+    assert got.allocation.hugepages == {"1Gi": {0: 16, 1: 4}}
     strict = request(wish, hugepages={"1Gi": 20}, hugepagesPlacement="strict")
     assert place(strict, two_sockets()).reasons == ("alignment",)
     assert place(request(wish, hugepages={"1Gi": 33}), two_sockets()).reasons == ("hugepages",)
@@ -230,8 +231,8 @@ def test_cores_of_different_thread_counts_are_shared_out_exactly() -> None:
     got = place(wish, node).allocation
 
     assert got is not None  # the single thread goes to the isolated one, though core 0 is lower
-    assert got.groups[0].workers == (4,)
-    assert got.groups[1].workers == (0, 1, 2, 3)
+    assert got.groups[0].cpus.workers == (4,)
+    assert got.groups[1].cpus.workers == (0, 1, 2, 3)
     assert place(request({"workers": 4}, {"workers": 2}), node).reasons == ("cpus",)
 
 

@@ -99,9 +99,9 @@ async def test_the_calls_of_its_clients(pair: tuple[Path, Path], unused: int) ->
     (pod,) = pods.info
     assert (pod.name, pod.namespace, pod.node, pod.hugepages) == ("p", "default", "a", 3)
     (group,) = record.groups
-    assert list(pod.proc_cores) == [*group.cpus()[:-2]]
-    assert list(pod.proc_helper_cores) == [*group.helpers]
-    assert list(pod.misc_cores) == [*record.misc]
+    assert list(pod.proc_cores) == [*group.cpus.all()[:-2]]
+    assert list(pod.proc_helper_cores) == [*group.cpus.helpers]
+    assert list(pod.misc_cores) == [*record.misc.cpus]
     assert (list(pod.gpus), list(pod.nic_macs)) == ([0], ["02:00:00:00:00:00"])
     assert "topology.rte.dev/allocation" in pod.annotations
     assert list(detailed.podinfo) == [pod]

@@ -139,7 +139,7 @@ def test_huge_pages_are_those_that_the_containers_ask_for() -> None:
 
     uid = rack.asks(text, extra={"hugepages-1Gi": "2Gi"}, guaranteed=True, cpu="1500m")
 
-    assert rack.record(uid).allocation.pages == {"1Gi": {0: 2}}
+    assert rack.record(uid).allocation.hugepages == {"1Gi": {0: 2}}
 
 
 def test_every_reason_of_a_node_is_told() -> None:
@@ -559,7 +559,7 @@ def test_a_pod_goes_on_reading_its_file_where_nhd_wrote_it() -> None:
     filled = rack.annotation(uid, adopt.ANNOTATION)
     settings: Any = libconfig.parse(filled)
     (group,) = rack.record(uid).allocation.groups
-    assert settings["Mod"][0]["dp"][0]["cpu_workers"] == [*group.workers]
+    assert settings["Mod"][0]["dp"][0]["cpu_workers"] == [*group.cpus.workers]
     assert settings["Ctl"]["vlan"] == 100
     late = rack.asks(nhds_request(), nodeSelector={"kubernetes.io/hostname": "b"})
     assert "nhd-config" in rack.why(late)
