@@ -109,9 +109,9 @@ def _add_devices(table: ZoneResources, state: NodeState) -> None:
                 held[resource] = held.get(resource, 0) | mask
     for resource, pool in state.devices.items():
         attached: dict[int, int] = {}
-        for position, zones in enumerate(pool.zones):
+        for zones, group in pool.by_zones.items():
             for zone in bits.members(zones or 0):
-                attached[zone] = attached.get(zone, 0) | 1 << position
+                attached[zone] = attached.get(zone, 0) | group
         for zone, mask in attached.items():
             if zone in table:
                 healthy = mask & pool.healthy

@@ -181,7 +181,7 @@ def _state(named: Named, args: argparse.Namespace, devices: Mapping[str, DeviceP
         topology = accounting.kubelet_topology(named.reading.machine)
         zones = bits.of(zone.id for zone in topology.zones)
         for resource, pool in devices.items():
-            for wanted in pool.zones:
+            for wanted in pool.by_zones:
                 if (wanted or 0) & ~zones:
                     missing = bits.format_list((wanted or 0) & ~zones)
                     raise errors.UsageError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from rte.model import bits
 from rte.model.bits import CPUSet, Mask, ZoneSet
 
 if TYPE_CHECKING:
@@ -181,6 +182,22 @@ class DevicePool:
     zones: tuple[ZoneSet | None, ...]
     healthy: Mask
     complete: bool = True
+
+    @cached_property
+    def by_zones(self) -> Mapping[ZoneSet | None, Mask]:
+        """Zone set -> its devices, which are alike: what is asked of many is asked of these few."""
+        places: dict[ZoneSet | None, list[int]] = {}
+        for place, zones in enumerate(self.zones):
+            places.setdefault(zones, []).append(place)
+        return {zones: bits.of_ascending(members) for zones, members in places.items()}
+
+    def in_zone(self, zone: int) -> Mask:
+        """The devices of which the zone is one."""
+        mask = 0
+        for zones, group in self.by_zones.items():
+            if zones and zones >> zone & 1:
+                mask |= group
+        return mask
 
 
 class Holding(Struct, frozen=True):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -98,7 +97,7 @@ def _dump(document: msgspec.Struct) -> msgspec.Raw:
 
 
 def decode(text: str) -> NodeState:
-    """The state; devices are called ``<zone set>-<number>``, so that counts per class are exact.
+    """The state; devices are called ``<zone set>:<number>``, so that counts per class are exact.
 
     Raises:
         errors.ParseError: not this format, another version, or a reference to something unknown.
@@ -351,34 +350,30 @@ def _numbers(mask: Mask, positions: Sequence[int]) -> str:
 
 def _decode_pool(
     document: schema.PoolDocument, resource: str
-) -> tuple[DevicePool, list[list[int]]]:
+) -> tuple[DevicePool, list[range]]:
     """A pool with made-up names, and per class the positions of its devices."""
-    devices: list[tuple[str, ZoneSet | None, bool, int, int]] = []
+    classes: dict[str, tuple[int, schema.ClassDocument]] = {}
     what = f"node-state devices of {resource}"
     for index, row in enumerate(document.classes):
-        zones = None if row.zones is None else _parse_set(row.zones)
+        label = "any" if row.zones is None else bits.format_list(_parse_set(row.zones)) or "none"
+        if label in classes:
+            raise errors.ParseError(what, row.zones, "class twice")
+        classes[label] = index, row
+    ids: list[str] = []
+    homes: list[ZoneSet | None] = []
+    healthy = 0
+    positions = [range(0)] * len(classes)
+    # A colon is behind all that sets are made of, so the devices of a class lie side by side.
+    for label, (index, row) in sorted((f"{name}:", row) for name, row in classes.items()):
         unhealthy = _subset(row.unhealthy, (1 << row.total) - 1, "unhealthy")
         if row.total - unhealthy.bit_count() != row.healthy:
             raise errors.ParseError(what, row.healthy, "healthy count")
-        sick = frozenset(bits.members(unhealthy))
-        label = "any" if zones is None else bits.format_list(zones) or "none"
-        devices += [
-            (f"{label}-{number:05d}", zones, number not in sick, index, number)
-            for number in range(row.total)
-        ]
-    devices.sort()
-    if any(one[0] == other[0] for one, other in pairwise(devices)):
-        raise errors.ParseError(what, document.classes[0].zones, "class twice")
-    positions: list[list[int]] = [[] for _ in document.classes]
-    for position, device in enumerate(devices):
-        positions[device[3]].append(position)
-    # One digit each: no arithmetic on a long number for every device.
-    healthy = int("".join("01"[device[2]] for device in reversed(devices)) or "0", 2)
+        healthy |= ((1 << row.total) - 1 & ~unhealthy) << len(ids)
+        positions[index] = range(len(ids), len(ids) + row.total)
+        ids += [f"{label}{number:05d}" for number in range(row.total)]
+        homes += [None if row.zones is None else _parse_set(row.zones)] * row.total
     pool = DevicePool(
-        ids=tuple(device[0] for device in devices),
-        zones=tuple(device[1] for device in devices),
-        healthy=healthy,
-        complete=document.complete,
+        ids=tuple(ids), zones=tuple(homes), healthy=healthy, complete=document.complete
     )
     return pool, positions
 
@@ -420,7 +415,7 @@ class _Holder:
     def __init__(
         self,
         topology: Topology,
-        pools: Mapping[str, tuple[DevicePool, list[list[int]]]],
+        pools: Mapping[str, tuple[DevicePool, list[range]]],
         names: Sequence[str],
     ) -> None:
         self.pools = pools
@@ -456,7 +451,7 @@ class _Holder:
                 raise errors.MalformedError(
                     "node-state holdings", name, f"more than {limit}", limit=limit
                 )
-            held |= bits.of(positions[number] for number in bits.members(mask))
+            held |= mask << positions.start
         return name, held
 
 

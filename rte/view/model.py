@@ -238,9 +238,7 @@ def _devices(state: NodeState, zone: int, free: Mapping[str, int]) -> dict[str, 
     """Resource -> free and healthy devices of the zone."""
     out = {}
     for resource, pool in sorted(state.devices.items()):
-        total = sum(
-            (zones or 0) >> zone & pool.healthy >> i & 1 for i, zones in enumerate(pool.zones)
-        )
+        total = (pool.in_zone(zone) & pool.healthy).bit_count()
         if total:
             out[resource] = [free.get(resource, 0), total]
     return out

@@ -67,6 +67,6 @@ def zones_of(topology: Topology, held: Held | None) -> ZoneSet:
 
 
 def _by_zones(resource: str, pool: DevicePool, mask: Mask) -> Rows:
-    counts = Counter(pool.zones[position] for position in bits.members(mask))
-    rows = ((resource, zones, count) for zones, count in counts.items())
+    counts = {zones: (group & mask).bit_count() for zones, group in pool.by_zones.items()}
+    rows = ((resource, zones, count) for zones, count in counts.items() if count)
     return tuple(sorted(rows, key=lambda row: -1 if row[1] is None else row[1]))

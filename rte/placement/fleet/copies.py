@@ -229,10 +229,10 @@ class CopyTable:
                 continue
             unused = pool.healthy & ~devices.held(state, name)
             free, sizes = dict.fromkeys(zones, 0), dict.fromkeys(zones, 0)
-            for place, home in enumerate(pool.zones):
+            for home, group in pool.by_zones.items():
                 if home:
-                    sizes[bits.lowest(home)] += 1
-                    free[bits.lowest(home)] += unused >> place & 1
+                    sizes[bits.lowest(home)] += group.bit_count()
+                    free[bits.lowest(home)] += (group & unused).bit_count()
             self._put(name, row, list(free.values()), list(sizes.values()), unused.bit_count())
 
     def _put(
@@ -337,7 +337,7 @@ def _units(pod: Pod, *, cpu_static: bool, memory_static: bool) -> list[Unit]:
 def _counts(pool: DevicePool, zones: ZoneSet) -> bool:
     """Whether numbers tell which hints there are: all devices are known, each in one zone."""
     return pool.complete and all(
-        not home or (not home & (home - 1) and home & zones) for home in pool.zones
+        not home or (not home & (home - 1) and home & zones) for home in pool.by_zones
     )
 
 

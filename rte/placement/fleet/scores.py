@@ -61,8 +61,8 @@ def free_by_zone(state: NodeState) -> tuple[ZoneFree, ...]:
     for zone, cpus in state.topology.zone_cpus.items():
         row = state.memory.get(zone)
         others = {name: amounts.free for name, amounts in row.amounts.items()} if row else {}
-        for resource, places in devices.items():
-            others[resource] = sum(zones >> zone & 1 for zones in places)
+        for resource, unused in devices.items():
+            others[resource] = (state.devices[resource].in_zone(zone) & unused).bit_count()
         out.append(ZoneFree(zone, (assignable & cpus).bit_count(), others))
     return tuple(out)
 
@@ -286,20 +286,17 @@ def _join(bins: Iterable[_Bin]) -> _Bin:
     return _Bin(sum(free.cpus for free in joined), quantity.total(free.others for free in joined))
 
 
-def _free_devices(state: NodeState) -> dict[str, list[ZoneSet]]:
-    """Resource -> zone sets of its free devices, for resources that know zones at all."""
+def _free_devices(state: NodeState) -> dict[str, Mask]:
+    """Resource -> its free devices, for resources that know zones at all."""
     held: dict[str, Mask] = {}
     for containers in state.holdings.values():
         for holding in containers.values():
             for resource, mask in holding.devices.items():
                 held[resource] = held.get(resource, 0) | mask
     return {
-        resource: [
-            pool.zones[position] or 0
-            for position in bits.members(pool.healthy & ~held.get(resource, 0))
-        ]
+        resource: pool.healthy & ~held.get(resource, 0)
         for resource, pool in state.devices.items()
-        if any(pool.zones)
+        if any(pool.by_zones)
     }
 
 

@@ -246,13 +246,12 @@ class NodeTable:
                 )
         for name, pool in state.devices.items():
             unused = pool.healthy & ~devices.held(state, name)
-            zones = [1 << zone.id for zone in state.topology.zones]
-            places = [pool.zones[place] or 0 for place in bits.members(unused)]
+            attached = [pool.in_zone(zone.id) for zone in state.topology.zones]
             self._column(self.devices, name).put(
                 row,
-                [sum(1 for place in places if place & zone) for zone in zones],
-                [sum(1 for place in pool.zones if (place or 0) & zone) for zone in zones],
-                len(places),
+                [(each & unused).bit_count() for each in attached],
+                [each.bit_count() for each in attached],
+                unused.bit_count(),
             )
 
 

@@ -311,12 +311,10 @@ def _free_devices(state: NodeState, wanted: Mapping[str, int]) -> dict[str, int]
     out: dict[str, int] = {}
     for name, pool in state.devices.items():
         count = wanted.get(name, 0)
-        by_zones: dict[int | None, int] = {}
-        for position in bits.members(pool.healthy & ~devices.held(state, name)):
-            zones = pool.zones[position]
-            if by_zones.get(zones, 0) < count:
-                by_zones[zones] = by_zones.get(zones, 0) + 1
-                out[name] = out.get(name, 0) | 1 << position
+        unused = pool.healthy & ~devices.held(state, name)
+        for group in pool.by_zones.values():
+            if taken := bits.first(group & unused, count):
+                out[name] = out.get(name, 0) | taken
     return out
 
 

@@ -224,11 +224,11 @@ def free_key(state: NodeState) -> Hashable:
 def _in_use(state: NodeState, resource: str) -> tuple[int, ...]:
     """Devices held, counted by zone set and health."""
     pool, held = state.devices[resource], devices.held(state, resource)
-    counts: dict[tuple[int | None, bool], int] = {}
-    for place, zones in enumerate(pool.zones):
-        group = zones, bool(pool.healthy >> place & 1)
-        counts[group] = counts.get(group, 0) + (held >> place & 1)
-    return tuple(counts.values())
+    return tuple(
+        (group & held & health).bit_count()
+        for group in pool.by_zones.values()
+        for health in (pool.healthy, ~pool.healthy)
+    )
 
 
 def _uid(kind: int, number: int) -> str:

@@ -88,7 +88,7 @@ class Spread:
             for name, pool in self._state.devices.items()
             if devices.has_zones(pool) and any(unit.get(name) for unit in units)
         ]
-        homes = [{zones for zones in pool.zones if zones} for pool in pools]
+        homes = [set(filter(None, pool.by_zones)) for pool in pools]
         everywhere = {1 << zone.id for zone in topology.zones}
         if not all(each <= everywhere for each in homes):
             return False

@@ -353,7 +353,7 @@ def prefers_one_zone(state: NodeState, rules: Rules) -> bool:
         and not any(
             zones is not None and zones & (zones - 1)
             for pool in state.devices.values()
-            for zones in pool.zones
+            for zones in pool.by_zones
         )
     )
 
@@ -416,7 +416,7 @@ def _combined_zones(state: NodeState, rules: Rules) -> ZoneSet:
     for pool in filter(devices.has_zones, state.devices.values()):
         if not rules.device_zones_only:
             return zones | state.topology.zone_mask
-        for each in pool.zones:
+        for each in pool.by_zones:
             zones |= each or 0
     return zones
 
@@ -467,10 +467,10 @@ def room_of(state: NodeState) -> list[dict[str, int]]:
             continue
         for row in places.values():
             row[name] = 0
-        for place in bits.members(unused):
-            home = bits.lowest(pool.zones[place] or 0)
+        for zones, group in pool.by_zones.items():
+            home = bits.lowest(zones or 0)
             if home in places:
-                places[home][name] += 1
+                places[home][name] += (group & unused).bit_count()
     return rows
 
 

@@ -7,6 +7,7 @@ where a choice is between zone sets, a :class:`Choices` says which one is follow
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rte.model import bits, quantity
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
     from rte.placement.kubelet.combinations import Family
     from rte.placement.kubelet.outcome import Hint
 
+#: So many picks of one choice are told apart: more than anybody follows (``admission``).
+MOST_PICKS = 65
+
 
 class Choices:
     """Which of the kubelet's possible picks an execution follows.
 
     The script names the option at each choice; beyond its end the first one is taken: ascending
-    ids. ``options`` counts the options at each choice met.
+    ids. ``options`` counts the options at each choice met; those beyond :data:`MOST_PICKS` are not
+    told apart, so that many can only be too many.
     """
 
     def __init__(self, script: tuple[int, ...] = ()) -> None:
@@ -46,14 +51,14 @@ class Choices:
 
     def pick(self, pool: DevicePool, candidates: Mask, count: int) -> Mask:
         """Some ``count`` of the candidates (all, where they are not more)."""
-        ascending = _lowest(candidates, count)
+        ascending = bits.first(candidates, count)
         if ascending in (0, candidates):
             return ascending
-        groups = list(_by_zones(pool, candidates).values())
+        groups = [group & candidates for group in pool.by_zones.values() if group & candidates]
         if len(groups) == 1:
             return ascending
         picks = {_counts(groups, ascending): ascending}
-        for pick in _picks(groups, count):
+        for pick in islice(_picks(groups, count), MOST_PICKS):
             picks.setdefault(_counts(groups, pick), pick)
         place = len(self.options)
         self.options.append(len(picks))
@@ -96,7 +101,7 @@ def held(state: NodeState, resource: str) -> Mask:
 
 def has_zones(pool: DevicePool) -> bool:
     """Whether any device names a zone; else the resource has no opinion on zones."""
-    return any(pool.zones)
+    return any(pool.by_zones)
 
 
 def hints(
@@ -123,7 +128,7 @@ def hints(
         return []
     groups = [
         (zone_set, group.bit_count(), (group & available).bit_count())
-        for zone_set, group in _by_zones(pool, (1 << len(pool.ids)) - 1).items()
+        for zone_set, group in pool.by_zones.items()
         if zone_set
     ]
     if device_zones_only:
@@ -141,13 +146,15 @@ def hints(
             outcome.DEVICES_INCOMPLETE,
             "unhealthy devices count for hints, and the kubelet does not show them",
         )
-    reused = [
-        pool.zones[place] or 0 for place in bits.members(reusable) if pool.zones[place] is not None
-    ]
+    reused = {
+        zone_set: (group & reusable).bit_count()
+        for zone_set, group in pool.by_zones.items()
+        if zone_set is not None and group & reusable
+    }
     offered = _reaching(
-        len(zones), [(mask, unused) for mask, _, unused in places], count - len(reused)
+        len(zones), [(mask, unused) for mask, _, unused in places], count - sum(reused.values())
     )
-    for zone_set in set(reused):
+    for zone_set in reused:
         offered &= combinations.touching(len(zones), combinations.places_of(zones, zone_set))
     return Hints(zones, offered, combinations.by_width(len(zones))[fewest])
 
@@ -207,28 +214,13 @@ def _classes(pool: DevicePool, available: Mask, affinity: ZoneSet | None) -> tup
     """Available devices in the order in which they are considered (filterByAffinity)."""
     if affinity is None:
         return (available,)
-    aligned = bits.of(
-        place for place in bits.members(available) if (pool.zones[place] or 0) & affinity
-    )
-    elsewhere = bits.of(place for place in bits.members(available & ~aligned) if pool.zones[place])
+    aligned = elsewhere = 0
+    for zone_set, group in pool.by_zones.items():
+        if zone_set and zone_set & affinity:
+            aligned |= group & available
+        elif zone_set:
+            elsewhere |= group & available
     return aligned, elsewhere, available & ~aligned & ~elsewhere
-
-
-def _by_zones(pool: DevicePool, devices: Mask) -> dict[ZoneSet | None, Mask]:
-    groups: dict[ZoneSet | None, Mask] = {}
-    for place in bits.members(devices):
-        zone_set = pool.zones[place]
-        groups[zone_set] = groups.get(zone_set, 0) | 1 << place
-    return groups
-
-
-def _lowest(devices: Mask, count: int) -> Mask:
-    if devices.bit_count() <= count:
-        return devices
-    left = devices
-    for _ in range(count):
-        left &= left - 1
-    return devices & ~left
 
 
 def _counts(groups: list[Mask], devices: Mask) -> tuple[int, ...]:
@@ -241,6 +233,7 @@ def _picks(groups: list[Mask], count: int) -> Iterator[Mask]:
         if count == 0:
             yield 0
         return
-    for part in range(min(count, groups[0].bit_count()), -1, -1):
+    others = sum(group.bit_count() for group in groups[1:])
+    for part in range(min(count, groups[0].bit_count()), max(0, count - others) - 1, -1):
         for rest in _picks(groups[1:], count - part):
-            yield _lowest(groups[0], part) | rest
+            yield bits.first(groups[0], part) | rest

@@ -140,7 +140,7 @@ def allocatable(state: NodeState) -> Allocatable:
     )
     # A device whose topology has no zones is left out (cm/container_manager.go).
     shown = {
-        resource: pool.healthy & ~bits.of(i for i, zones in enumerate(pool.zones) if zones == 0)
+        resource: pool.healthy & ~pool.by_zones.get(0, 0)
         for resource, pool in state.devices.items()
     }
     devices = tuple(
