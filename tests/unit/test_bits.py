@@ -19,6 +19,13 @@ def test_a_list_survives_formatting_and_parsing(members):
     assert list(bits.members(mask)) == sorted(members)
 
 
+@given(sets | st.sets(st.integers(0, 9000), min_size=100), st.integers(0, 120))
+def test_sets_of_thousands_are_made_and_cut_as_small_ones_are(members, count):
+    mask = bits.of(members)
+    assert bits.of_ascending(sorted(members)) == mask
+    assert bits.first(mask, count) == bits.of(sorted(members)[:count])
+
+
 @given(sets)
 def test_a_hexadecimal_map_is_read_by_32_bit_words(members):
     mask = bits.of(members)
