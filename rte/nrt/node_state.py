@@ -113,19 +113,16 @@ def decode(text: str) -> NodeState:
         {name: _decode_pool(pool, name) for name, pool in document.devices.items()},
         document.names,
     )
-    cpus = topology.all_cpus
+    cpus, config = topology.all_cpus, _config(bytes(document.config))
     return NodeState(
         topology=topology,
-        config=_config(bytes(document.config)),
+        config=config,
         kubelet_version=document.kubelet,
         epoch=document.epoch,
         synced=document.synced,
         reserved=_subset(document.reserved, cpus, "reserved"),
         shared=_subset(document.shared, cpus, "shared"),
-        memory={
-            _zone_id(name, topology): _decode_row(row, topology)
-            for name, row in document.memory.items()
-        },
+        memory=_decode_memory(document.memory, topology, config.memory_policy),
         devices={name: pool for name, (pool, _) in holder.pools.items()},
         admitted=frozenset(document.admitted),
         holdings={
@@ -268,6 +265,16 @@ def _encode_row(row: ZoneMemory) -> schema.RowDocument:
     )
 
 
+def _decode_memory(
+    documents: Mapping[str, schema.RowDocument], topology: Topology, policy: str
+) -> dict[int, ZoneMemory]:
+    """The memory manager's rows: of each zone that it has, or it has none of its own."""
+    rows = {_zone_id(name, topology): _decode_row(row, topology) for name, row in documents.items()}
+    if (rows or policy == "Static") and rows.keys() != {zone.id for zone in topology.zones}:
+        raise errors.ParseError("node-state memory", list(documents), "not a row for each zone")
+    return rows
+
+
 def _decode_row(document: schema.RowDocument, topology: Topology) -> ZoneMemory:
     return ZoneMemory(
         assignments=document.assignments,
@@ -348,9 +355,7 @@ def _numbers(mask: Mask, positions: Sequence[int]) -> str:
     )
 
 
-def _decode_pool(
-    document: schema.PoolDocument, resource: str
-) -> tuple[DevicePool, list[range]]:
+def _decode_pool(document: schema.PoolDocument, resource: str) -> tuple[DevicePool, list[range]]:
     """A pool with made-up names, and per class the positions of its devices."""
     classes: dict[str, tuple[int, schema.ClassDocument]] = {}
     what = f"node-state devices of {resource}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rte.model import bits
 from rte.model.kubelet import WHOLE_POD
 
 if TYPE_CHECKING:

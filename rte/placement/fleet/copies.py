@@ -207,10 +207,7 @@ class CopyTable:
             [(each & assignable).bit_count() for each in zone_cpus],
             [each.bit_count() for each in zone_cpus],
         )
-        # A forged report may leave out a zone: nothing is counted, as where one lacks a resource.
-        complete = state.memory.keys() >= set(zones)
-        known = state.memory.values() if complete else ()
-        for name in {name for each in known for name in each.amounts}:
+        for name in {name for each in state.memory.values() for name in each.amounts}:
             found = [state.memory[zone].amounts.get(name) for zone in zones]
             if None not in found:
                 self._put(

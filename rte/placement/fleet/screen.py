@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rte.model import bits, quantity
+from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.rules import has_pod_level_resources, rules_of

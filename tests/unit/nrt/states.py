@@ -127,15 +127,20 @@ def states(draw: st.DrawFn) -> NodeState:
             st.builds(MemoryAmounts, amounts, amounts, amounts, amounts, amounts),
         ),
     )
+    config = draw(configs)
+    # Of each zone, or of none.
+    zones = [zone.id for zone in topology.zones]
+    if config.memory_policy == "None" and draw(st.booleans()):
+        zones = []
     return NodeState(
         topology=topology,
-        config=draw(configs),
+        config=config,
         kubelet_version=draw(names),
         epoch=draw(names),
         synced=draw(st.booleans()),
         reserved=draw(cpus),
         shared=draw(cpus),
-        memory=draw(st.dictionaries(st.sampled_from([zone.id for zone in topology.zones]), row)),
+        memory={zone: draw(row) for zone in draw(st.permutations(zones))},
         devices=devices,
         admitted=draw(st.frozensets(names, max_size=4)),
         holdings=draw(

@@ -149,6 +149,8 @@ def test_another_version_is_refused_with_what_to_do() -> None:
         ("shared", 7),
         ("synced", "yes"),
         ("memory", {"9": {}}),
+        ("memory", {}),
+        ("memory", {"0": {"assignments": 0, "group": "0", "amounts": {}}}),
         ("memory", {"0": {"assignments": True}}),
         ("devices", {"vendor.com/gpu": {"complete": True, "classes": [{"zones": "0"}]}}),
         (
