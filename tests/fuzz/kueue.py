@@ -36,14 +36,15 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
         rng = random.Random(seed * 1_000_003 + case)
         subject = _draw(rng, quota, case)
         cpu = _play(quota, *subject)
-        if cpu > CPU_S:  # once more, so that neither a collection nor a first time counts
+        most = CPU_S * max(1, _pods(subject[2]) / 10)
+        if cpu > most:  # once more, so that neither a collection nor a first time counts
             cpu = min(cpu, _play(quota, *subject))
         faults = [
             each.text
             for each in quota.effects
             if isinstance(each, Said) and (each.error is not None or each.level == "error")
         ]
-        if cpu > CPU_S:
+        if cpu > most:
             faults.append(f"{cpu * 1000:.0f} ms of CPU")
         if faults:
             return [Finding(seed, case, faults[0], subject)]
@@ -53,6 +54,13 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
     if quota.state(key)["state"] != "Ready":
         return [Finding(seed, first, "an ordinary Workload is not judged", quota.state(key))]
     return []
+
+
+def _pods(workload: dict[str, Any]) -> int:
+    """How many pods a Workload stands for; ten of them may cost what one object may."""
+    sets = (workload.get("spec") or {}).get("podSets")
+    counts = [each.get("count") for each in sets or () if isinstance(each, dict)]
+    return sum(count for count in counts if isinstance(count, int) and 0 < count <= 100)
 
 
 def _play(quota: Quota, collection: str, key: str, obj: dict[str, Any]) -> float:

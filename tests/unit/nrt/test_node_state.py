@@ -149,8 +149,6 @@ def test_another_version_is_refused_with_what_to_do() -> None:
         ("shared", 7),
         ("synced", "yes"),
         ("memory", {"9": {}}),
-        ("memory", {}),
-        ("memory", {"0": {"assignments": 0, "group": "0", "amounts": {}}}),
         ("memory", {"0": {"assignments": True}}),
         ("devices", {"vendor.com/gpu": {"complete": True, "classes": [{"zones": "0"}]}}),
         (
@@ -184,6 +182,17 @@ def test_damage_is_one_line_that_names_the_place(path: str, value: object) -> No
         node_state.decode(json.dumps(document))
 
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("left", [{}, {"1"}])
+def test_the_memory_manager_has_a_row_for_each_zone(left: set[str]) -> None:
+    document = json.loads(node_state.encode(busy_reading(8, 2, 1).state))
+    document["config"]["memoryManagerPolicy"] = "Static"
+    assert node_state.decode(json.dumps(document)).memory.keys() == {0, 1}
+    document["memory"] = {zone: row for zone, row in document["memory"].items() if zone in left}
+
+    with pytest.raises(errors.ParseError, match="not a row for each zone"):
+        node_state.decode(json.dumps(document))
 
 
 json_values = st.recursive(
