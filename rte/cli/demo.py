@@ -12,7 +12,9 @@ from rte.sim import demo, machines
 if TYPE_CHECKING:
     import argparse
 
-_MOST_NODES = 50
+_MOST_NODES = 500
+#: New pods a second of the largest demos.
+_MOST_PODS = 20.0
 _RESERVED = 512 << 20
 
 
@@ -49,9 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--rate",
         type=float,
-        default=1.0,
         metavar="R",
-        help="new pods per second (default %(default)s)",
+        help="new pods per second (default: 1 for each 5 nodes, 2 with --compare)",
     )
     add("--seed", type=int, default=1, metavar="N", help="of the random pods (default %(default)s)")
     add("--port", type=int, default=0, metavar="PORT", help="of the API server (default: any free)")
@@ -71,7 +72,10 @@ def run(args: argparse.Namespace) -> int:
     """Show a living cluster until Ctrl-C."""
     if not 1 <= args.nodes <= _MOST_NODES:
         raise errors.UsageError(f"--nodes {args.nodes}: give 1 to {_MOST_NODES}")
-    if not 0 < args.rate <= 100:
+    rate = args.rate
+    if rate is None:
+        rate = min(_MOST_PODS, max(1.0, args.nodes / 5) * (2 if args.compare else 1))
+    if not 0 < rate <= 100:
         raise errors.UsageError(f"--rate {args.rate:g}: give a number above 0, at most 100")
     if not 0 <= args.port < 65536:
         raise errors.UsageError(f"--port {args.port}: give 1 to 65535, or 0 for any free port")
@@ -90,5 +94,5 @@ def run(args: argparse.Namespace) -> int:
         except asyncio.CancelledError:
             return 130
     else:
-        asyncio.run(demo.live(settings, rate=args.rate, seed=args.seed, compare=args.compare))
+        asyncio.run(demo.live(settings, rate=rate, seed=args.seed, compare=args.compare))
     return 0

@@ -23,51 +23,34 @@ _NRTS = "noderesourcetopologies.topology.node.k8s.io"
 _PAUSE_SECONDS = 0.02
 
 
-class Fleet:
-    """Nodes of one API; an asynchronous context manager.
+class Reports:
+    """What the agents of some nodes would publish; an asynchronous context manager.
 
     Args:
         api: where nodes, pods and NRTs are; the NRT CRD is installed.
-        machines: hardware by node name (nodes may share one value).
-        settings: arguments of :func:`rte.sim.kubelet.kubelet_document` for all kubelets.
-        timing: of all kubelets.
+        kubelets: by node name; they run while this is entered.
 
     Attributes:
-        kubelets: by node name.
         silent: nodes whose agent does not run: nothing is published for them.
     """
 
-    def __init__(
-        self,
-        api: API,
-        machines: Mapping[str, Machine],
-        settings: Mapping[str, Any] | None = None,
-        timing: Timing | None = None,
-    ) -> None:
+    def __init__(self, api: API, kubelets: Mapping[str, Kubelet]) -> None:
         self.api = api
-        timing, settings = timing or Timing(), settings or {}
-        self.kubelets = {
-            name: Kubelet(api, name, machine, kubelet_document(machine, **settings), timing=timing)
-            for name, machine in machines.items()
-        }
-        self._pods: dict[str, dict[str, NodePod]] = {name: {} for name in machines}
-        self._dirty = dict.fromkeys(machines)
+        self.kubelets = kubelets
+        self._pods: dict[str, dict[str, NodePod]] = {name: {} for name in kubelets}
+        self._dirty = dict.fromkeys(kubelets)
         self.silent: set[str] = set()
         self._process: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        for kubelet in self.kubelets.values():
-            await kubelet.start()
         self._publish_all()
-        self._process = asyncio.create_task(self._follow(), name="fleet")
+        self._process = asyncio.create_task(self._follow(), name="reports")
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         if self._process is not None:
             self._process.cancel()
             await asyncio.wait([self._process])
-        for kubelet in self.kubelets.values():
-            await kubelet.stop()
 
     @property
     def is_settled(self) -> bool:
@@ -136,3 +119,38 @@ class Fleet:
         version = stored["metadata"]["resourceVersion"]
         wanted["metadata"]["resourceVersion"] = version
         self.api.update(_NRTS, wanted)
+
+
+class Fleet(Reports):
+    """Nodes of one API, their kubelets included.
+
+    Args:
+        api: where nodes, pods and NRTs are; the NRT CRD is installed.
+        machines: hardware by node name (nodes may share one value).
+        settings: arguments of :func:`rte.sim.kubelet.kubelet_document` for all kubelets.
+        timing: of all kubelets.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        machines: Mapping[str, Machine],
+        settings: Mapping[str, Any] | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        timing, settings = timing or Timing(), settings or {}
+        kubelets = {
+            name: Kubelet(api, name, machine, kubelet_document(machine, **settings), timing=timing)
+            for name, machine in machines.items()
+        }
+        super().__init__(api, kubelets)
+
+    async def __aenter__(self) -> Self:
+        for kubelet in self.kubelets.values():
+            await kubelet.start()
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await super().__aexit__(*exc)
+        for kubelet in self.kubelets.values():
+            await kubelet.stop()

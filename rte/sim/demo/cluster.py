@@ -26,12 +26,15 @@ from rte.scheduler.shell.service import Scheduler
 from rte.sim import controllers, machines, slices
 from rte.sim.apiserver import API, Server
 from rte.sim.demo.plain import PlainScheduler
+from rte.sim.fleet import Reports
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 from rte.view.serve import serve
 from rte.view.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rte.model.machine import Machine
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,12 @@ CLAIM_TEMPLATE = "one-gpu"
 #: From so many nodes on, the last one's kubelet assigns no CPUs: they are for processing groups.
 NODES_WITH_GROUPS = 5
 GROUPS_TAINT = "example.com/processing-groups"
+#: Where the demo's own pods are; those of its user are elsewhere.
+NAMESPACE = "demo"
+#: So many nodes have an agent of their own, with files and sockets. Of further ones is published
+#: what their agents would publish, by the same steps: the kernel allows one user few inotify
+#: instances, and as many agents would poll.
+AGENTS = 40
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _AGENT_NAMESPACE = "rte-agents"
 _START_SECONDS = 0.3
@@ -56,7 +65,8 @@ class Settings:
     """What the cluster is made of.
 
     Attributes:
-        nodes: how many; of :data:`NODES_WITH_GROUPS` and more, the last serves processing groups.
+        nodes: how many; from :data:`NODES_WITH_GROUPS` on, one serves processing groups: the
+            last of those with an agent of their own (:data:`AGENTS`).
         shapes: their machines, in turn (:func:`rte.sim.machines.parse`).
         policy: topology manager policy of all kubelets.
         scope: topology manager scope.
@@ -106,6 +116,7 @@ class Cluster:
         self.page = ""
         self.by_totals = PlainScheduler(self.api)
         self.remark: Callable[[], str] = str
+        self._machines: dict[str, Machine] = {}
         self._stack = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
         self._page_ready = asyncio.Event()
@@ -155,11 +166,12 @@ class Cluster:
         await self._stack.enter_async_context(self.server)
         self.kubeconfig = folder / "kubeconfig"
         self.server.write_kubeconfig(self.kubeconfig)
-        self.api.create("namespaces", {"metadata": {"name": _AGENT_NAMESPACE}})
+        for name in (_AGENT_NAMESPACE, NAMESPACE):
+            self.api.create("namespaces", {"metadata": {"name": name}})
         self.api.create("customresourcedefinitions", crd())
         for driver in slices.DRIVERS:
             self.api.create("deviceclasses", slices.class_of(driver))
-        self.api.create("resourceclaimtemplates", claim_template(), "default")
+        self.api.create("resourceclaimtemplates", claim_template(), NAMESPACE)
         for number in range(self.settings.nodes):
             await self._add_node(number, folder)
         self._process = asyncio.create_task(self._run(folder), name="demo cluster")
@@ -169,15 +181,11 @@ class Cluster:
         shapes = self.settings.shapes
         shape = shapes[number % len(shapes)]
         name = f"node-{_NAMES[number]}" if number < len(_NAMES) else f"node-{number}"
-        hardware = folder / "machines" / f"{number % len(shapes)}"
-        making = asyncio.create_task(asyncio.to_thread(machines.make, shape, hardware))
-        try:
-            machine = await asyncio.shield(making)
-        except asyncio.CancelledError:
-            await asyncio.wait([making])  # else it would write on into a folder that is gone
-            raise
-        root = folder / name
-        root.mkdir()
+        machine = await self._machine(shape, self._hardware(folder, number))
+        root = None
+        if number < AGENTS and not self.settings.plain:
+            root = folder / name
+            root.mkdir()
         groups = self._has_groups(number)
         if groups:
             document = kubelet_document(
@@ -207,8 +215,23 @@ class Cluster:
                 for one in slices.slices_of(machine, self.api.get("nodes", name), driver):
                     self.api.create("resourceslices", one)
 
+    async def _machine(self, shape: str, hardware: Path) -> Machine:
+        if shape not in self._machines:
+            making = asyncio.create_task(asyncio.to_thread(machines.make, shape, hardware))
+            try:
+                self._machines[shape] = await asyncio.shield(making)
+            except asyncio.CancelledError:
+                await asyncio.wait([making])  # else it would write on into a folder that is gone
+                raise
+        return self._machines[shape]
+
+    def _hardware(self, folder: Path, number: int) -> Path:
+        shapes = self.settings.shapes
+        return folder / "machines" / str(shapes.index(shapes[number % len(shapes)]))
+
     def _has_groups(self, number: int) -> bool:
-        return NODES_WITH_GROUPS <= self.settings.nodes == number + 1
+        nodes = self.settings.nodes
+        return nodes >= NODES_WITH_GROUPS and number + 1 == min(nodes, AGENTS)
 
     async def _run(self, folder: Path) -> None:
         if self.settings.plain:
@@ -230,14 +253,14 @@ class Cluster:
         )
         async with (
             Client(access, component="rte-scheduler") as client,
+            Reports(self.api, self._without_agent()),
             asyncio.TaskGroup() as group,
         ):
             for number, node in enumerate(self.nodes.values()):
-                hardware = folder / "machines" / f"{number % len(self.settings.shapes)}"
-                group.create_task(
-                    daemon.serve(self._agent(node, folder, hardware), {}, self._stop),
-                    name=f"agent {node.name}",
-                )
+                if node.kubelet.root is None:
+                    continue
+                settings = self._agent(node, node.kubelet.root, self._hardware(folder, number))
+                group.create_task(daemon.serve(settings, {}, self._stop), name=f"agent {node.name}")
             scheduler = Scheduler(client, scheduling)
             source = Source(scheduler, remark=self._remarked)
             tasks = [
@@ -257,8 +280,10 @@ class Cluster:
         self._page_ready.set()
         self.page = f"http://127.0.0.1:{port}/view"
 
-    def _agent(self, node: Node, folder: Path, hardware: Path) -> AgentSettings:
-        root = folder / node.name
+    def _without_agent(self) -> dict[str, Kubelet]:
+        return {n.name: n.kubelet for n in self.nodes.values() if n.kubelet.root is None}
+
+    def _agent(self, node: Node, root: Path, hardware: Path) -> AgentSettings:
         return AgentSettings(
             sysfs_root=hardware / "sys",
             procfs_root=hardware / "proc",

@@ -15,7 +15,7 @@ from rich.live import Live
 
 from rte import errors
 from rte.sim.demo import keys, view, workload
-from rte.sim.demo.cluster import GPU, Cluster
+from rte.sim.demo.cluster import GPU, NAMESPACE, Cluster
 from rte.sim.demo.snapshot import Observer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _KEYS = "↑ ↓ PgUp PgDn Home End scroll  |  q or Ctrl-C ends"
 #: Longest wait for a step of the tour: so much, and more for each node.
 _STEP_SECONDS, _STEP_SECONDS_PER_NODE = 30.0, 2.0
 #: Pods of a tour with a comparison, beside the few that show something each.
-_MOST_FILLING = 60
+_FILLING = 60
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ def _commands(cluster: Cluster) -> list[str]:
     return [
         f"export KUBECONFIG={cluster.kubeconfig}",
         f"in a browser: {cluster.page}",
-        "kubectl get pods,nrt  |  kubectl run NAME --image=any  |  rte explain POD",
+        f"kubectl get -n {NAMESPACE} pods  |  kubectl get nrt  |  rte explain -n {NAMESPACE} POD",
     ]
 
 
@@ -122,17 +122,23 @@ async def _screen(
         Live(console=console, screen=True, auto_refresh=False, transient=True) as screen,
     ):
         while True:
-            width, height = console.size
+            size = view.Screen(width=console.width, height=console.height, plain=_is_plain(console))
             snapshot = observer.look()
-            most = view.most_scroll(snapshot, width, height, commands)
+            most = view.most_scroll(snapshot, size, commands)
             top = min(top, most)
-            screen.update(view.draw(snapshot, width, height, commands, scroll=top), refresh=True)
+            screen.update(view.draw(snapshot, size, commands, scroll=top), refresh=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_REFRESH_SECONDS):
                     key = await pressed.get()
                     if key in ("q", "\x03"):
                         stop.set()
-                    top = max(0, min(most, keys.scrolled(key, top, page=height // 2, most=most)))
+                    page = size.height // 2
+                    top = max(0, min(most, keys.scrolled(key, top, page=page, most=most)))
+
+
+def _is_plain(console: Console) -> bool:
+    """Whether no colours are shown: ``NO_COLOR``, or output into a file."""
+    return console.no_color or console.color_system is None
 
 
 async def _lines(
@@ -174,7 +180,7 @@ async def tour(settings: Settings, *, compare: bool = False) -> None:
         if beside is not None:
             await _place(_filling(observer.look()), cluster, beside, observer, console)
         last = observer.look()
-        for line in view.pod_lines(last):
+        for line in view.pod_lines(last, plain=_is_plain(console)):
             console.print(line)
         console.print()
         console.print(view.zone_table(last))
@@ -259,22 +265,24 @@ def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
 
 
 def _filling(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Pods of more than half a zone, as many as nearly all free CPUs: two zones that hold one
-    each have room for a third by their sum, and neither has.
+    """Pods of more than half a zone, of the largest and of the smallest ones in turn.
+
+    Of what a node has in all, parts are left over in each zone that no such pod can use; and a node
+    of small zones has room for a large pod by its sum, but in no zone.
     """
     nodes = [
-        [zone.resources["cpu"] for zone in node.topology.zones]
+        [zone.resources["cpu"].allocatable // 1000 for zone in node.topology.zones]
         for node in snapshot.nodes
         if node.topology is not None and not node.has_groups
     ]
-    cpus = min(max(zone.allocatable for zone in zones) for zones in nodes) // 2000 + 1
-    free = sum(zone.available for zones in nodes for zone in zones) // 1000
-    amounts = {"cpu": str(cpus), "memory": "256Mi"}
-    limits = {"requests": amounts, "limits": amounts}
-    return [
-        workload.pod(f"fill-{number + 1}", limits, 3600)
-        for number in range(min(_MOST_FILLING, free * 9 // 10 // cpus))
-    ]
+    largest = [max(zones) for zones in nodes]
+    sizes = sorted({max(largest) // 2 + 1, min(largest) // 2 + 1})
+    made = []
+    for number in range(_FILLING):
+        amounts = {"cpu": str(sizes[number % len(sizes)]), "memory": "256Mi"}
+        limits = {"requests": amounts, "limits": amounts}
+        made.append(workload.pod(f"fill-{number + 1}", limits, 3600))
+    return made
 
 
 async def _until(

@@ -13,6 +13,7 @@ from rte.nrt import group_inventory
 from rte.placement.groups import allocation
 from rte.placement.groups.record import parse_record
 from rte.sim.controllers.controller import has_ended
+from rte.sim.demo.cluster import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -329,8 +330,9 @@ def _pod(obj: Mapping[str, Any], node: NodeView | None, given: Record | None) ->
         ),
         "",
     )
+    name, namespace = metadata["name"], metadata["namespace"]
     return PodLine(
-        name=metadata["name"],
+        name=name if namespace == NAMESPACE else f"{namespace}/{name}",
         uid=metadata["uid"],
         phase=str(shown.get("phase") or ""),
         node=str(obj["spec"].get("nodeName") or ""),

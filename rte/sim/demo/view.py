@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import string
+import textwrap
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from rte.model.bits import CPUSet
-    from rte.model.node import CPUInfo
+    from rte.model.node import NodeState
     from rte.sim.demo.snapshot import Beside, NodeView, Snapshot
 
 _PALETTE = (
@@ -28,6 +31,8 @@ _PALETTE = (
 )  # fmt: skip
 _SHARED, _RESERVED = "grey27", "grey66"
 _WIDE = 120
+#: A screen lower than this has no headings of nodes, and only so many of the commands.
+_LOW, _LOW_COMMANDS = 30, 2
 #: On so many free lines events get a part.
 _LINES_WITH_EVENTS = 12
 _GIB = 1 << 30
@@ -40,49 +45,121 @@ def colour(uid: str) -> str:
     return _PALETTE[zlib.crc32(uid.encode()) % len(_PALETTE)]
 
 
-def draw(
-    snapshot: Snapshot, width: int, height: int, commands: Sequence[str], *, scroll: int = 0
-) -> RenderableType:
-    """The whole screen: exactly ``height`` lines or fewer.
+def letter(uid: str) -> str:
+    """What stands for a pod where there are no colours."""
+    return string.ascii_letters[zlib.crc32(uid.encode()) % len(string.ascii_letters)]
 
-    On a wide screen pods stand beside the nodes, else below them. ``scroll`` lines of nodes and
-    pods are above the upper edge; :func:`most_scroll` says how many there can be.
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """Where it is drawn.
+
+    Attributes:
+        width, height: in characters and lines.
+        plain: without colours, so that signs tell pods apart.
     """
-    head, foot, body = _parts(snapshot, width, commands)
-    room = _room(head, foot, height)
-    top = max(0, min(scroll, len(body) - room))
-    shown = body[top : top + room]
-    hidden = len(body) - top - len(shown)
-    if top or hidden:
-        head[-1] = Text(f"▲ {top} lines above, {hidden} below ▼   (↑ ↓ scroll)", style="dim")
-    events = event_lines(snapshot, height - len(head) - len(foot) - len(shown) - 2, width)
+
+    width: int
+    height: int
+    plain: bool = False
+
+    @property
+    def is_low(self) -> bool:
+        """Too low for headings of nodes, and for hints."""
+        return self.height < _LOW
+
+    @property
+    def node_width(self) -> int:
+        """Of the part for nodes; on a wide screen pods stand beside them, else below."""
+        return self.width if self.width < _WIDE else max(60, self.width * 11 // 20)
+
+    @property
+    def pod_width(self) -> int:
+        """Of the part for pods."""
+        return self.width if self.width < _WIDE else self.width - self.node_width - 2
+
+
+def draw(
+    snapshot: Snapshot, screen: Screen, commands: Sequence[str], *, scroll: int = 0
+) -> RenderableType:
+    """The whole screen: its height in lines or fewer.
+
+    Nodes and pods have a part each; ``scroll`` lines of both are above the upper edge, as far as a
+    part has so many. :func:`most_scroll` says how many there can be.
+    """
+    head, foot = _frame(snapshot, screen, commands)
+    pods = pod_lines(snapshot, plain=screen.plain, width=screen.pod_width)
+    rooms = _rooms(snapshot, screen, len(pods), screen.height - len(head) - len(foot) - 1)
+    most = _hidden(snapshot, screen, len(pods), rooms)
+    top = max(0, min(scroll, most))
+    if most:
+        head[-1] = Text(
+            f"▲ {top} lines above, {most - top} below ▼   (↑ ↓ scroll, q ends)", style="dim"
+        )
+    nodes = _window(snapshot.nodes, screen, top, rooms[0])
+    first = max(0, min(top, len(pods) - rooms[1]))
+    shown = pods[first : first + rooms[1]]
+    if screen.width < _WIDE:
+        body = [*nodes, *shown]
+    else:
+        body = list(_side_by_side(nodes, shown, screen.node_width, screen.width))
+    left = screen.height - len(head) - len(foot) - len(body) - 2
+    events = event_lines(snapshot, left, screen.width)
     gap = [Text()] if events else []
-    return Group(*_fit([*head, *shown, *gap, *events, *foot]))
+    return Group(*_fit([*head, *body, *gap, *events, *foot]))
 
 
-def most_scroll(snapshot: Snapshot, width: int, height: int, commands: Sequence[str]) -> int:
+def most_scroll(snapshot: Snapshot, screen: Screen, commands: Sequence[str]) -> int:
     """How many lines can be above the upper edge."""
-    head, foot, body = _parts(snapshot, width, commands)
-    return max(0, len(body) - _room(head, foot, height))
+    head, foot = _frame(snapshot, screen, commands)
+    pods = len(pod_lines(snapshot, plain=screen.plain, width=screen.pod_width))
+    rooms = _rooms(snapshot, screen, pods, screen.height - len(head) - len(foot) - 1)
+    return _hidden(snapshot, screen, pods, rooms)
 
 
-def _parts(
-    snapshot: Snapshot, width: int, commands: Sequence[str]
-) -> tuple[list[Text], list[Text], list[Text]]:
-    head = [_summary(snapshot), *_beside_lines(snapshot), _legend(), Text()]
-    foot = [Text(command, style="dim") for command in commands]
-    if width < _WIDE:
-        nodes = [line for node in snapshot.nodes for line in node_lines(node, width)]
-        return head, foot, [*nodes, Text(), *pod_lines(snapshot)]
-    side = max(60, width * 11 // 20)
-    nodes = [line for node in snapshot.nodes for line in node_lines(node, side)]
-    return head, foot, list(_side_by_side(nodes, pod_lines(snapshot), side, width))
+def _frame(
+    snapshot: Snapshot, screen: Screen, commands: Sequence[str]
+) -> tuple[list[Text], list[Text]]:
+    head = [_summary(snapshot), *_beside_lines(snapshot), _legend(plain=screen.plain), Text()]
+    kept = commands[:_LOW_COMMANDS] if screen.is_low else commands
+    return head, [Text(command, style="dim") for command in kept]
 
 
-def _room(head: Sequence[Text], foot: Sequence[Text], height: int) -> int:
-    """Lines for nodes and pods; a third of the rest is kept for events where there is much room."""
-    left = height - len(head) - len(foot) - 1
-    return max(1, left - left // 4 if left >= _LINES_WITH_EVENTS else left)
+def _rooms(snapshot: Snapshot, screen: Screen, pods: int, left: int) -> tuple[int, int]:
+    """Lines for nodes and for pods; where there is much room, a quarter of it is for events."""
+    room = max(2, left - left // 4 if left >= _LINES_WITH_EVENTS else left)
+    if screen.width >= _WIDE:
+        return room, room
+    nodes = sum(_height(node, screen) for node in snapshot.nodes)
+    for_nodes = min(nodes, max(room // 2, room - pods))
+    return for_nodes, room - for_nodes
+
+
+def _hidden(snapshot: Snapshot, screen: Screen, pods: int, rooms: tuple[int, int]) -> int:
+    nodes = sum(_height(node, screen) for node in snapshot.nodes)
+    return max(0, nodes - rooms[0], pods - rooms[1])
+
+
+def _height(node: NodeView, screen: Screen) -> int:
+    zones = len(node.topology.zones) if node.topology and node.state else 0
+    return max(1, zones) if screen.is_low else 1 + max(zones, node.topology is not None)
+
+
+def _window(nodes: Sequence[NodeView], screen: Screen, top: int, room: int) -> list[Text]:
+    """The lines of nodes that are seen: of many nodes, only these are drawn."""
+    total = sum(_height(node, screen) for node in nodes)
+    top = max(0, min(top, total - room))
+    lines: list[Text] = []
+    for node in nodes:
+        height = _height(node, screen)
+        if top >= height:
+            top -= height
+            continue
+        lines += node_lines(node, screen)[top:]
+        top = 0
+        if len(lines) >= room:
+            break
+    return lines[:room]
 
 
 def _fit(lines: Iterable[Text]) -> Iterable[Text]:
@@ -167,7 +244,9 @@ def remark(beside: Beside | None) -> str:
     return f"Plain Kubernetes, with {beside.created} of these pods: {beside.counts}"
 
 
-def _legend() -> Text:
+def _legend(*, plain: bool) -> Text:
+    if plain:
+        return Text("a cell is a core: a pod's letter, % of two pods, . shared, # reserved")
     return Text.assemble(
         ("a cell is a core, one thread above the other: ", "dim"),
         ("▀", f"{_PALETTE[1]} on {_PALETTE[0]}"),
@@ -179,33 +258,28 @@ def _legend() -> Text:
     )
 
 
-def node_lines(node: NodeView, width: int) -> list[Text]:
-    """A heading and one line for each zone."""
+def node_lines(node: NodeView, screen: Screen) -> list[Text]:
+    """A heading and one line for each zone; on a low screen the first zone is beside the name."""
+    title = Text(node.name, style="bold cyan")
     if node.topology is None:
-        waiting = ("  waiting for its agent", "yellow")
-        return [Text.assemble((node.name, "bold cyan"), f"  {node.shape}", waiting)]
-    policy = f"{node.topology.policy}, scope {node.topology.scope}"
-    lines = [Text.assemble((node.name, "bold cyan"), (f"  {node.shape}  {policy}", "dim"))]
+        return [title.append(f"  {node.shape}  waiting for its agent", style="yellow")]
     state = node.state
     if state is None:
-        return [*lines, Text("  no state published yet", style="yellow")]
-    most = max(
-        len({info.core for info in state.topology.cpus if info.zone == zone.id})
-        for zone in state.topology.zones
-    )
-    per_cell = max(1, -(-most // max(8, width - 52)))
-    for zone in node.topology.zones:
-        mine = [info for info in state.topology.cpus if info.zone == zone.id]
-        line = Text(f"  zone {zone.id} ")
-        line.append_text(_cells(mine, node.owners, state.reserved, per_cell))
-        line.append(
-            " "
-            * max(
-                0, -(-most // per_cell) - len(_cells(mine, node.owners, state.reserved, per_cell))
-            )
-        )
-        cpu = zone.resources.get("cpu")
-        memory = zone.resources.get("memory")
+        told = Text("  no state published yet", style="yellow")
+        return [title.append_text(told)] if screen.is_low else [title, told]
+    zones = node.topology.zones
+    cores = {zone.id: _cores(state, zone.id) for zone in zones}
+    most = max(map(len, cores.values()))
+    margin = len(node.name) + 2 if screen.is_low else 2
+    per_cell = max(1, -(-most // max(8, screen.node_width - margin - 51)))
+    lines = []
+    for zone in zones:
+        line = Text(" " * margin + f"zone {zone.id} ")
+        cells = _cells(cores[zone.id][::per_cell], node.owners, state.reserved, plain=screen.plain)
+        line.append_text(cells)
+        line.append(" " * (-(-most // per_cell) - len(cells)))
+        cpu, memory = zone.resources.get("cpu"), zone.resources.get("memory")
+        gpus = zone.resources.get(GPU)
         if cpu is not None:
             line.append(f" cpu {cpu.available // 1000:>2}/{cpu.allocatable // 1000:<2} free ")
         if memory is not None:
@@ -213,61 +287,87 @@ def node_lines(node: NodeView, width: int) -> list[Text]:
             line.append("mem ")
             line.append_text(_bar(1 - free / total if total else 1.0, 8))
             line.append(f" {free:.0f}/{total:.0f} GiB ")
-        gpus = zone.resources.get(GPU)
         if gpus is not None:
             used = gpus.allocatable - gpus.available
             line.append("gpu ")
             line.append("●" * used, style="magenta")
             line.append("○" * gpus.available, style="dim")
         lines.append(line)
+    if not screen.is_low:
+        policy = f"  {node.shape}  {node.topology.policy}, scope {node.topology.scope}"
+        return [title.append(policy, style="dim"), *lines]
+    lines[0] = title.append_text(lines[0][len(node.name) :])
     return lines
 
 
+def _cores(state: NodeState, zone: int) -> list[list[int]]:
+    """The CPUs of each core of a zone."""
+    cores: dict[int, list[int]] = {}
+    for info in state.topology.cpus:
+        if info.zone == zone:
+            cores.setdefault(info.core, []).append(info.cpu)
+    return list(cores.values())
+
+
 def _cells(
-    infos: list[CPUInfo], owners: Mapping[int, str], reserved: CPUSet, per_cell: int
+    cores: Sequence[Sequence[int]], owners: Mapping[int, str], reserved: CPUSet, *, plain: bool
 ) -> Text:
     """Two threads of a core in one cell; of larger machines every so many cores are shown."""
-    cores: dict[int, list[int]] = {}
-    for info in infos:
-        cores.setdefault(info.core, []).append(info.cpu)
 
     def shade(cpu: int) -> str:
         if cpu in owners:
-            return colour(owners[cpu])
-        return _RESERVED if reserved >> cpu & 1 else _SHARED
+            return letter(owners[cpu]) if plain else colour(owners[cpu])
+        if reserved >> cpu & 1:
+            return "#" if plain else _RESERVED
+        return "." if plain else _SHARED
 
     text = Text()
-    for number, cpus in enumerate(cores.values()):
-        if number % per_cell == 0:
-            text.append("▀", style=f"{shade(cpus[0])} on {shade(cpus[-1])}")
+    for cpus in cores:
+        first, last = shade(cpus[0]), shade(cpus[-1])
+        if plain:
+            text.append(first if first == last else "%")
+        else:
+            text.append("▀", style=f"{first} on {last}")
     return text
 
 
 def _bar(share: float, width: int) -> Text:
     full = round(max(0.0, min(1.0, share)) * width)
-    return Text.assemble(("━" * full, "blue"), ("━" * (width - full), "grey27"))
+    return Text.assemble(("━" * full, "blue"), ("╌" * (width - full), "grey50"))
 
 
 _HOLDS_NONE = {"Running": "shared pool", "Succeeded": "ended", "Failed": "failed"}
 _PHASES = {"Running": "green", "Pending": "yellow", "Failed": "red", "Succeeded": "dim"}
 
 
-def pod_lines(snapshot: Snapshot) -> list[Text]:
-    """The pods: those that wait first, then those that run, each in the colour of its cells."""
+def pod_lines(snapshot: Snapshot, *, plain: bool = False, width: int = 0) -> list[Text]:
+    """The pods: those that wait first, then those that run, each in the colour of its cells.
+
+    Why a pod waits goes on in further lines where ``width`` is too small for it; 0: it is not.
+    """
     order = {"Pending": 0, "Failed": 1, "Running": 2, "Succeeded": 3}
     refusals = snapshot.beside.refusals if snapshot.beside else {}
     lines = [Text(f"  {'pod':<14}{'node':<9}{'zones':<6}exclusive CPUs", style="bold")]
     for pod in sorted(snapshot.pods, key=lambda p: (order.get(p.phase, 4), p.name)):
-        what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
-        what += f"  + {pod.devices}" if pod.devices else ""
         holds = bool(pod.cpus) and pod.phase == "Running"
         style = colour(pod.uid) if holds else _PHASES.get(pod.phase, "")
-        mark = Text("■ " if holds else "  ", style=style)
-        lines.append(mark.append(f"{pod.name:<14}{pod.node:<9}{pod.zones:<6}{what}"))
+        sign = letter(pod.uid) if plain else "■"
+        head = f"{sign if holds else ' '} {pod.name:<14}"
+        if pod.phase == "Pending" and pod.reason:
+            lines += _wrapped(f"{head}{pod.reason}", style, width)
+        else:
+            what = pod.cpus or pod.reason or _HOLDS_NONE.get(pod.phase, "")
+            what += f"  + {pod.devices}" if pod.devices else ""
+            lines.append(Text(f"{head}{pod.node:<9}{pod.zones:<6}{what}", style=style))
         if pod.name in refusals:
             node, reason = refusals[pod.name]
             lines.append(Text(f"    ✗ plain Kubernetes: {node} refused it, {reason}", style="red"))
     return lines
+
+
+def _wrapped(text: str, style: str, width: int) -> list[Text]:
+    parts = textwrap.wrap(text, width - 1, subsequent_indent=" " * 6) if width else [text]
+    return [Text(part, style=style) for part in parts]
 
 
 _REASONS = {"Scheduled": "cyan", "Started": "green", "FailedScheduling": "yellow"}

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte.placement.groups import request
-from rte.sim.apiserver import DeleteOptions, StatusError
+from rte.sim.apiserver import DeleteOptions, Query, StatusError
+from rte.sim.controllers.controller import has_ended
 from rte.sim.demo import plain
-from rte.sim.demo.cluster import CLAIM_TEMPLATE, GPU, GROUPS_TAINT
+from rte.sim.demo.cluster import CLAIM_TEMPLATE, GPU, GROUPS_TAINT, NAMESPACE
 
 if TYPE_CHECKING:
     from rte.sim.apiserver import API
 
 #: Ended pods are shown this long, then deleted.
 _KEEP_SECONDS = 4.0
-#: By which pods of the demo are told from those of its user.
-_MINE = {"app.kubernetes.io/managed-by": "rte-demo"}
 #: kind, weight, CPUs (text), memory (GiB)
 _GANG_SIZE = 3
 _KINDS = (
@@ -64,7 +63,7 @@ def draw(
 def pod(name: str, resources: dict[str, Any], seconds: float) -> dict[str, Any]:
     """A pod of one container that ends by itself."""
     return {
-        "metadata": {"name": name, "labels": _MINE},
+        "metadata": {"name": name},
         "spec": {
             "schedulerName": "rte-scheduler",
             "restartPolicy": "Never",
@@ -86,7 +85,7 @@ def gang(name: str, resources: dict[str, Any], seconds: float) -> list[dict[str,
     described = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "labels": _MINE},
+        "metadata": {"name": name},
         "spec": {"schedulingPolicy": {"gang": {"minCount": _GANG_SIZE}}},
     }
     pods = [pod(f"{name}-{number}", resources, seconds) for number in range(_GANG_SIZE)]
@@ -110,9 +109,9 @@ def with_groups(obj: dict[str, Any], workers: int) -> dict[str, Any]:
 def make(api: API, obj: dict[str, Any], beside: API | None = None) -> None:
     """Create a pod or PodGroup, and what stands for it in a cluster with plain rules."""
     twin = plain.counterpart(obj) if beside else None
-    api.create("podgroups" if obj.get("kind") == "PodGroup" else "pods", obj, "default")
+    api.create("podgroups" if obj.get("kind") == "PodGroup" else "pods", obj, NAMESPACE)
     if beside and twin:
-        beside.create("pods", twin, "default")
+        beside.create("pods", twin, NAMESPACE)
 
 
 def claiming(obj: dict[str, Any]) -> dict[str, Any]:
@@ -154,11 +153,11 @@ async def _clear_away(api: API) -> None:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(0.5)
-        pods = api.list("pods").items
+        pods = api.list("pods", Query(namespace=NAMESPACE)).items
         _clear_groups(api, pods)
         for obj in pods:
             metadata = obj["metadata"]
-            if not _is_ours(obj) or obj["status"].get("phase") not in ("Succeeded", "Failed"):
+            if not has_ended(obj):
                 continue
             since = ended.setdefault(metadata["uid"], loop.time())
             if loop.time() - since > _KEEP_SECONDS:
@@ -172,13 +171,9 @@ async def _clear_away(api: API) -> None:
 
 
 def _clear_groups(api: API, pods: list[dict[str, Any]]) -> None:
-    """PodGroups of ours whose pods are gone."""
+    """PodGroups whose pods are gone."""
     used = {(obj["spec"].get("schedulingGroup") or {}).get("podGroupName") for obj in pods}
-    for group in api.list("podgroups").items:
+    for group in api.list("podgroups", Query(namespace=NAMESPACE)).items:
         name = group["metadata"]["name"]
-        if _is_ours(group) and name not in used:
-            api.delete("podgroups", name, group["metadata"]["namespace"])
-
-
-def _is_ours(obj: dict[str, Any]) -> bool:
-    return _MINE.items() <= (obj["metadata"].get("labels") or {}).items()
+        if name not in used:
+            api.delete("podgroups", name, NAMESPACE)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,9 @@ from rich.console import Console
 from rte.cli import main
 from rte.sim import demo, machines
 from rte.sim.apiserver import API
+from rte.sim.demo import cluster as cluster_module
 from rte.sim.demo import keys, view, workload
-from rte.sim.demo.cluster import crd
+from rte.sim.demo.cluster import NAMESPACE, crd
 from rte.sim.demo.snapshot import (
     Beside,
     Event,
@@ -146,7 +148,8 @@ async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
             while not all(node.state for node in observer.look().nodes):
                 await asyncio.sleep(0.02)
         console = Console(width=width, height=height, record=True, file=(temp_dir / "o").open("w"))
-        console.print(view.draw(observer.look(), width, height, ["export KUBECONFIG=x"]))
+        screen = view.Screen(width=width, height=height)
+        console.print(view.draw(observer.look(), screen, ["export KUBECONFIG=x"]))
         console.file.close()
         observer.close()
     lines = console.export_text().splitlines()
@@ -157,7 +160,8 @@ async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
 
 def lines_of(snapshot: Snapshot, width: int, height: int, scroll: int = 0) -> list[str]:
     console = Console(width=width, height=height, record=True, file=io.StringIO())
-    console.print(view.draw(snapshot, width, height, ["export KUBECONFIG=x"], scroll=scroll))
+    screen = view.Screen(width=width, height=height)
+    console.print(view.draw(snapshot, screen, ["export KUBECONFIG=x"], scroll=scroll))
     return console.export_text().splitlines()
 
 
@@ -182,7 +186,7 @@ def shown(pods: int, *, events: int = 0, beside: Beside | None = None) -> Snapsh
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_every_node_and_pod_can_be_reached_by_scrolling(width: int) -> None:
     snapshot, seen = shown(30), set[str]()
-    most = view.most_scroll(snapshot, width, 24, ["export KUBECONFIG=x"])
+    most = view.most_scroll(snapshot, view.Screen(width=width, height=24), ["export KUBECONFIG=x"])
     assert most > 0
     for top in range(most + 1):
         lines = lines_of(snapshot, width, 24, top)
@@ -216,6 +220,38 @@ async def test_what_is_printed_at_80_columns_is_not_cut(temp_dir: Path) -> None:
 def test_the_screen_tells_how_much_is_out_of_sight() -> None:
     assert any("0 lines above" in line for line in lines_of(shown(40), 80, 24))
     assert not any("lines above" in line for line in lines_of(shown(2), 80, 40))
+
+
+@pytest.mark.parametrize("height", [24, 40])
+async def test_without_colours_signs_tell_pods_apart(temp_dir: Path, height: int) -> None:
+    """``NO_COLOR``: each pod is a letter, in its cells and beside its name."""
+    async with demo.Cluster(demo.Settings(nodes=1, shapes=("1x8,threads=1",))) as cluster:
+        observer = Observer(cluster)
+        amounts = {"cpu": "2", "memory": "1Gi"}
+        limits = {"requests": amounts, "limits": amounts}
+        workload.make(cluster.api, workload.pod("one", limits, 3600))
+        async with asyncio.timeout(30):
+            while not any(p.cpus and p.phase == "Running" for p in observer.look().pods):
+                await asyncio.sleep(0.02)
+        last = observer.look()
+        observer.close()
+    console = Console(width=80, no_color=True, record=True, file=io.StringIO())
+    console.print(view.draw(last, view.Screen(width=80, height=height, plain=True), []))
+    lines = console.export_text().splitlines()
+    sign = view.letter(last.pods[0].uid)
+    assert any(f"zone 0 #{sign}{sign}....." in line for line in lines)
+    assert any(line.startswith(f"{sign} one ") for line in lines)
+    assert not any("▀" in line for line in lines)
+
+
+def test_why_a_pod_waits_is_told_in_full_at_80_columns() -> None:
+    reason = "0/5 nodes are available: " + ", ".join(f"{n} of some long reason" for n in range(6))
+    (pod,) = shown(1).pods
+    waits = replace(pod, phase="Pending", node="", cpus="", reason=reason)
+    lines = lines_of(replace(shown(2), pods=(*shown(2).pods, waits)), 80, 24)
+    assert all(len(line) <= 80 for line in lines)
+    assert reason in " ".join(" ".join(lines).split())
+    assert any("pod-01" in line for line in lines)
 
 
 def test_what_plain_rules_did_with_the_same_pods_is_told() -> None:
@@ -281,12 +317,52 @@ async def test_plain_rules_see_totals_and_no_zones(temp_dir: Path) -> None:
 def test_the_tour_with_a_comparison(temp_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--once", "--compare", "--nodes", "1", "--shape", "2x24"]) == 0
     text = capsys.readouterr().out
-    assert "2 refused by a kubelet (2 TopologyAffinityError)" in text
     assert "  too-large: refused by node-a (TopologyAffinityError)" in text
-    # Two of three large pods have a zone each; by its totals the node had room for the third.
-    assert "  fill-2: refused by node-a (TopologyAffinityError)" in text
-    assert "8 placed, 2 still waiting, 0 refused by a kubelet." in text
+    # One more large pod has a zone; by its totals the node has room for all the others.
+    told = re.search(r"(\d+) running, (\d+) waiting, (\d+) refused by a kubelet \(", text)
+    assert told is not None
+    assert int(told[3]) >= 30
+    assert " still waiting, 0 refused by a kubelet." in text
     assert list(temp_dir.iterdir()) == []
+
+
+def test_the_comparison_shows_what_the_demo_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo's own nodes: under plain rules a kubelet refuses many pods, here none."""
+    assert main(["demo", "--once", "--compare"]) == 0
+    text = capsys.readouterr().out
+    refused = [int(count) for count in re.findall(r"(\d+) refused by a kubelet", text)]
+    assert refused[0] == 0
+    assert refused[1] >= 30
+
+
+def test_pods_of_the_demo_have_a_namespace_of_their_own(temp_dir: Path) -> None:
+    api = API()
+    api.create("namespaces", {"metadata": {"name": NAMESPACE}})
+    workload.make(api, workload.pod("one", {}, 1))
+    assert [pod["metadata"]["namespace"] for pod in api.list("pods").items] == [NAMESPACE]
+
+
+async def test_pods_of_the_user_are_named_with_their_namespace(temp_dir: Path) -> None:
+    async with demo.Cluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+        observer = Observer(cluster)
+        for namespace in ("default", NAMESPACE):
+            cluster.api.create("pods", workload.pod("one", {}, 3600), namespace)
+        assert [pod.name for pod in observer.look().pods] == ["default/one", "one"]
+        observer.close()
+
+
+async def test_of_many_nodes_some_have_no_agent_of_their_own(
+    temp_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "AGENTS", 1)
+    async with demo.Cluster(demo.Settings(nodes=3, shapes=("2x8",))) as cluster:
+        observer = Observer(cluster)
+        async with asyncio.timeout(30):
+            while not all(node.state for node in observer.look().nodes):
+                await asyncio.sleep(0.02)
+        observer.close()
+        sockets = [node.kubelet.socket is not None for node in cluster.nodes.values()]
+    assert sockets == [True, False, False]
 
 
 async def test_deployments_and_jobs_run_to_their_end(temp_dir: Path) -> None:
