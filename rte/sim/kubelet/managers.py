@@ -179,7 +179,10 @@ class Managers:
                 self._files.write_memory_state(state)
 
     def _write_allocation(self, before: NodeState, pod: Pod, admission: Admission) -> None:
-        if self._files is None or not admission.holdings:
+        if not admission.holdings:
+            return
+        if self._files is None:
+            self._write_devices()
             return
         cpu, memory = views.cpu_state(before), views.memory_state(before)
         whole = admission.pod_holding

@@ -225,3 +225,16 @@ def test_a_configuration_that_would_not_start_is_refused(api: API, machine: Mach
     document = kubelet_document(machine, reserved_cpus="0-99")
     with pytest.raises(errors.KubeletError):
         Kubelet(api, "n1", machine, document)
+
+
+async def test_without_files_its_view_has_the_devices_of_a_pod_at_once(
+    api: API, machine: Machine, create_pod: Create
+) -> None:
+    pool = DevicePool(ids=("gpu0",), zones=(1,), healthy=1)
+    async with Kubelet(api, "n1", machine, kubelet_document(machine), devices={GPU: pool}) as one:
+        limits = {"cpu": "2", "memory": "1Gi", GPU: "1"}
+        pod = create_pod("a", container={"resources": {"limits": limits}})
+        await until(api, "a", phase("Running"))
+        held = one.view().devices
+    assert held is not None
+    assert pod["metadata"]["uid"] in held.entries
