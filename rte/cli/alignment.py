@@ -24,7 +24,7 @@ COLLECTIONS = ("nodes", "reports", "pods", "slices", "device-claims")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AlignmentRow:
     """A running pod with DRA devices; ``zones`` and those of ``devices`` None where not known."""
 
     pod: str
@@ -46,7 +46,7 @@ class Row:
         }
 
 
-def observe(items: Iterable[dict[str, Any]]) -> tuple[list[Row], list[str]]:
+def observe(items: Iterable[dict[str, Any]]) -> tuple[list[AlignmentRow], list[str]]:
     """Every running pod that uses an allocated claim, and one line per malformed object."""
     problems: list[str] = []
     by_kind: dict[str, list[dict[str, Any]]] = {KINDS[name]: [] for name in COLLECTIONS}
@@ -89,7 +89,7 @@ def show(items: Iterable[dict[str, Any]], output: str) -> int:
     return 1 if counts[Alignment.ACROSS] else 0
 
 
-def _lines(row: Row) -> Iterator[str]:
+def _lines(row: AlignmentRow) -> Iterator[str]:
     zones = "not known" if row.zones is None else row.zones or "none of its own"
     yield f"{row.alignment:<8} {row.node}  {row.pod}  CPUs and memory: {zones}"
     for device, zone in row.devices.items():
@@ -105,18 +105,22 @@ def _row(
     claims: list[ResourceClaim],
     report: nrt.NRT | None,
     inventory: Inventory,
-) -> Row:
+) -> AlignmentRow:
     state = report.state if report is not None else None
     if report is None or state is None:
         text = f"node {node.name} has no report of rte"
-        return Row(pod=name, node=node.name, alignment=Alignment.UNKNOWN, reason=text, devices={})
+        return AlignmentRow(
+            pod=name, node=node.name, alignment=Alignment.UNKNOWN, reason=text, devices={}
+        )
     pci = report.device_zones.pci if report.device_zones else None
     supply = Supply(pools=inventory.pools(node), classes={}, usage=Usage(), expressions=CEL())
     seen = next((one for one in truth.observe(state, pci, claims, supply) if one.uid == uid), None)
     if seen is None:
         text = "its kubelet has not admitted it yet"
-        return Row(pod=name, node=node.name, alignment=Alignment.UNKNOWN, reason=text, devices={})
-    return Row(
+        return AlignmentRow(
+            pod=name, node=node.name, alignment=Alignment.UNKNOWN, reason=text, devices={}
+        )
+    return AlignmentRow(
         pod=name,
         node=node.name,
         alignment=seen.alignment,

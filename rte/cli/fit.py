@@ -124,7 +124,7 @@ def _apply(cluster: Cluster, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _FitAnswer:
     """What is printed, and the exit code."""
 
     lines: list[str]
@@ -184,7 +184,7 @@ class _Question:
         """Whether the pods are placed together."""
         return len(self.members) > 1 or bool(self.args.topology_key) or bool(self.args.count)
 
-    def count(self, nodes: list[Node]) -> _Answer:
+    def count(self, nodes: list[Node]) -> _FitAnswer:
         """How many copies fit, node by node."""
         found = fit.FitTable(nodes).count(self.members[0], steps=STEPS)
         hosts = sorted(found.copies.items(), key=lambda item: (-item[1], item[0]))
@@ -201,9 +201,9 @@ class _Question:
             )
         if found.missing:
             lines.append(f"one more: {missing_words(found.missing)}")
-        return _Answer(lines, copies_document(found), found.total > 0)
+        return _FitAnswer(lines, copies_document(found), found.total > 0)
 
-    def count_empty(self, nodes: list[Node]) -> _Answer:
+    def count_empty(self, nodes: list[Node]) -> _FitAnswer:
         """How many copies an empty node of each kind takes."""
         kinds = kinds_of(self.members[:1])
         classes = Classes()
@@ -231,9 +231,9 @@ class _Question:
             if not count and found.missing:
                 lines.append(f"    {missing_words(found.missing)}")
         best = max((each["pods"] for each in kinds_of_nodes), default=0)
-        return _Answer(lines, {"empty": kinds_of_nodes}, best > 0)
+        return _FitAnswer(lines, {"empty": kinds_of_nodes}, best > 0)
 
-    def place(self, nodes: list[Node]) -> _Answer:
+    def place(self, nodes: list[Node]) -> _FitAnswer:
         """Whether the pods fit together, and where."""
         answer = gang.place_together(
             nodes,
@@ -265,10 +265,10 @@ class _Question:
             for each in answer.shortages
         )
         document = gang_document(answer, total)
-        return _Answer(lines, document, answer.verdict is gang.Verdict.FITS)
+        return _FitAnswer(lines, document, answer.verdict is gang.Verdict.FITS)
 
 
-def _show(answer: _Answer, args: argparse.Namespace, problems: list[str]) -> int:
+def _show(answer: _FitAnswer, args: argparse.Namespace, problems: list[str]) -> int:
     if args.output == "json":
         print(json.dumps({**answer.document, "problems": problems}, indent=2))
     else:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rte import accounting, errors, placement
 from rte.cli import naming
-from rte.cli.drawing.words import format_page
 from rte.cli.parsing import MACHINE
 from rte.kubelet import config as kubelet_config
 from rte.model import bits
@@ -19,6 +18,7 @@ from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo
 from rte.sim.kubelet_document import kubelet_document
+from rte.view.drawing.words import format_page
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,7 @@ from rte.scheduler.front.turns import Turns
 from rte.scheduler.shell.service import Scheduler
 from rte.telemetry import logs
 from rte.view import routes as view_routes
-from rte.view.source import Source
+from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     import argparse
@@ -74,7 +74,7 @@ async def _main(settings: SchedulerSettings) -> None:
     async with Client(access, component="rte-scheduler") as client:
         scheduler = Scheduler(client, settings)
         tasks = [asyncio.create_task(scheduler.run(), name="scheduler")]
-        source = Source(scheduler)
+        source = ViewSource(scheduler)
         turns = Turns()
         pages = view_routes.routes(source, turns)
         running = serving.services(scheduler, client, settings, turns, pages)

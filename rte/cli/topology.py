@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import config, errors
-from rte.cli import drawing, terminal
-from rte.cli.drawing import paint, words
+from rte.cli import terminal
 from rte.cli.parsing import MACHINE
 from rte.model import bits
 from rte.model.node import NodeReading
 from rte.model.quantity import format_bytes
 from rte.model.words import counted, describe_holding
 from rte.sysfs import document, pci_names, read_machine
+from rte.view import drawing
+from rte.view.drawing import paint, words
 
 if TYPE_CHECKING:
     import argparse

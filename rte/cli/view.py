@@ -13,7 +13,7 @@ from rte.cli import live
 from rte.kube import resources
 from rte.view.follow import Follower
 from rte.view.serve import serve
-from rte.view.source import Source
+from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ async def _serve(args: argparse.Namespace) -> None:
     port = loop.create_future()
     async with live.connect(args) as client:
         follower = Follower(client, namespace)
-        source = Source(follower)
+        source = ViewSource(follower)
 
         async def follow() -> None:
             # Watches would try again for ever: whether there is a cluster at all is asked first.

@@ -29,7 +29,7 @@ _PART = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(ms|h|m|s)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 
 
-class Source(StrEnum):
+class GangSource(StrEnum):
     """Whose words name the gang; equal names of two sources are two gangs."""
 
     POD_GROUP = "scheduling.k8s.io/PodGroup"
@@ -41,7 +41,7 @@ class Source(StrEnum):
 class GangKey(NamedTuple):
     """Names a gang; in a Workload the ``name`` is ``WORKLOAD/GROUP[/REPLICA]``."""
 
-    source: Source
+    source: GangSource
     namespace: str
     name: str
 
@@ -86,20 +86,20 @@ def gang_of(pod: Mapping[str, Any]) -> GangKey | None:
     namespace = str(metadata.get("namespace") or "default")
     group = _table(spec.get("schedulingGroup"), "schedulingGroup").get("podGroupName")
     if group:
-        return GangKey(Source.POD_GROUP, namespace, str(group))
+        return GangKey(GangSource.POD_GROUP, namespace, str(group))
     reference = _table(spec.get("workloadRef"), "workloadRef")
     if reference:
         parts = [reference.get("name"), reference.get("podGroup")]
         if not all(parts):
             raise errors.ParseError("workloadRef", reference, "expected name and podGroup")
         parts += [reference["podGroupReplicaKey"]] if reference.get("podGroupReplicaKey") else []
-        return GangKey(Source.WORKLOAD, namespace, "/".join(map(str, parts)))
+        return GangKey(GangSource.WORKLOAD, namespace, "/".join(map(str, parts)))
     annotations = _table(metadata.get("annotations"), "annotations")
     if annotations.get(f"{_KOORDINATOR}name"):
-        return GangKey(Source.KOORDINATOR, namespace, str(annotations[f"{_KOORDINATOR}name"]))
+        return GangKey(GangSource.KOORDINATOR, namespace, str(annotations[f"{_KOORDINATOR}name"]))
     labels = _table(metadata.get("labels"), "labels")
     named = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), None)
-    return GangKey(Source.SCHEDULER_PLUGINS, namespace, str(named)) if named else None
+    return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, str(named)) if named else None
 
 
 def parse_pod_group(obj: Mapping[str, Any]) -> Gang:
@@ -117,7 +117,7 @@ def parse_pod_group(obj: Mapping[str, Any]) -> Gang:
     # A text in v1alpha2, a union of objects in v1beta1.
     whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
     return Gang(
-        key=_key(Source.POD_GROUP, metadata),
+        key=_key(GangSource.POD_GROUP, metadata),
         min_count=_policy(_table(spec.get("schedulingPolicy"), "schedulingPolicy")),
         topology_key=str(_table(topology[0], "topology").get("key") or "") if topology else "",
         is_disrupted_whole=whole,
@@ -153,7 +153,7 @@ def parse_plugins_pod_group(obj: Mapping[str, Any]) -> Gang:
     timeout = spec.get("scheduleTimeoutSeconds")
     annotations = _table(metadata.get("annotations"), "annotations")
     return _koordinated(
-        _key(Source.SCHEDULER_PLUGINS, metadata),
+        _key(GangSource.SCHEDULER_PLUGINS, metadata),
         annotations,
         min_count=_count(spec.get("minMember", 1), "minMember"),
         timeout_s=None if timeout is None else float(_count(timeout, "scheduleTimeoutSeconds")),
@@ -173,7 +173,7 @@ def parse_annotations(pod: Mapping[str, Any]) -> Gang:
     minimum = annotations.get(f"{_KOORDINATOR}min-available")
     waits = str(annotations.get(f"{_KOORDINATOR}waiting-time") or "")
     return _koordinated(
-        GangKey(Source.KOORDINATOR, namespace, name),
+        GangKey(GangSource.KOORDINATOR, namespace, name),
         annotations,
         min_count=_count(minimum, f"{_KOORDINATOR}min-available"),
         timeout_s=_duration(waits) if waits else None,
@@ -207,7 +207,7 @@ def _policy(policy: Mapping[str, Any]) -> int | None:
     raise errors.ParseError("schedulingPolicy", dict(policy), "expected basic or gang")
 
 
-def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:
+def _key(source: GangSource, metadata: Mapping[str, Any]) -> GangKey:
     return GangKey(
         source, str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
     )

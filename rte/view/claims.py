@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
 
 
-class NodeDevices(NamedTuple):
+class OfferedDevices(NamedTuple):
     """What drivers offer on a node.
 
     Attributes:
@@ -36,11 +36,11 @@ class NodeDevices(NamedTuple):
         return out
 
 
-def of_node(entry: NodeEntry, devices: Devices) -> NodeDevices:
+def of_node(entry: NodeEntry, devices: Devices) -> OfferedDevices:
     """Devices of the pools that the node sees whole."""
     outlook = entry.outlook()
     if entry.info is None or outlook is None:
-        return NodeDevices()
+        return OfferedDevices()
     supply = devices.fleet.supply(devices.node(entry.info))
     pci = entry.report.pci if entry.report else None
     places = Places.of(outlook.base.topology, pci)
@@ -52,10 +52,10 @@ def of_node(entry: NodeEntry, devices: Devices) -> NodeDevices:
         if one not in pool.away
     }
     taken = frozenset(device for device in zones if supply.usage.is_allocated(device))
-    return NodeDevices(zones, taken)
+    return OfferedDevices(zones, taken)
 
 
-def held_by(uid: str, devices: Devices, offered: NodeDevices) -> list[dict[str, Any]]:
+def held_by(uid: str, devices: Devices, offered: OfferedDevices) -> list[dict[str, Any]]:
     """What each claim of a pod holds there, in the form of what a container holds."""
     rows = []
     for claim in devices.used_by(uid):

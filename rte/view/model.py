@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.view.claims import NodeDevices
+    from rte.view.claims import OfferedDevices
 
 #: Labels by which clouds and tools name pools of like nodes, the most telling first.
 POOL_LABELS = (
@@ -54,7 +54,7 @@ def node(entry: NodeEntry, devices: Devices | None = None) -> dict[str, Any] | N
     if outlook is None:
         return document
     state = outlook.predicted
-    offered = claims.of_node(entry, devices) if devices else claims.NodeDevices()
+    offered = claims.of_node(entry, devices) if devices else claims.OfferedDevices()
 
     def by_claims(pod: PodView | None) -> list[dict[str, Any]]:
         return claims.held_by(pod.uid, devices, offered) if devices and pod else []
@@ -211,7 +211,7 @@ def _container(name: str, holding: Holding, state: NodeState) -> dict[str, Any]:
     }
 
 
-def _zones(state: NodeState, offered: NodeDevices) -> list[dict[str, Any]]:
+def _zones(state: NodeState, offered: OfferedDevices) -> list[dict[str, Any]]:
     out = []
     for free in scores.free_by_zone(state):
         row = state.memory.get(free.zone)

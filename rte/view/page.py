@@ -19,7 +19,7 @@ _SCRIPTS = ("cells.js", "parts.js", "view.js")
 
 
 def assemble(data: Mapping[str, Any] | None = None) -> bytes:
-    """The page; with data (:meth:`rte.view.source.Source.snapshot`) it needs no server.
+    """The page; with data (:meth:`rte.view.source.ViewSource.snapshot`) it needs no server.
 
     Only this script and style count in it, by their hashes; nothing is loaded from elsewhere.
     """

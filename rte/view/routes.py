@@ -18,20 +18,20 @@ from rte.view import page, tries
 
 if TYPE_CHECKING:
     from rte.scheduler.front.turns import Turns
-    from rte.view.source import Source
+    from rte.view.source import ViewSource
 
 #: Browsers and proxies give up on a silent stream; a comment keeps it open.
 _HEARTBEAT_S = 15.0
 
 
-def routes(source: Source, turns: Turns) -> list[web.RouteDef]:
+def routes(source: ViewSource, turns: Turns) -> list[web.RouteDef]:
     """``/view`` is the page; below it ``data``, ``events``, ``at``, ``explain`` and ``try``.
 
     Args:
         source: what is shown.
         turns: of those who ask what costs.
     """
-    answering = _Answers(source)
+    answering = _RouteAnswers(source)
     costly = [
         web.get("/view/explain", answering.explain),
         web.post("/view/try", answering.attempt),
@@ -45,8 +45,8 @@ def routes(source: Source, turns: Turns) -> list[web.RouteDef]:
     ]
 
 
-class _Answers:
-    def __init__(self, source: Source) -> None:
+class _RouteAnswers:
+    def __init__(self, source: ViewSource) -> None:
         self._source = source
         self._desk = FitDesk(source.known.cluster, source.known.cycle)
 

@@ -13,11 +13,11 @@ from rte.view.routes import routes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rte.view.source import Source
+    from rte.view.source import ViewSource
 
 
 async def serve(
-    address: str, source: Source, *, started: Callable[[int], None] = lambda _: None
+    address: str, source: ViewSource, *, started: Callable[[int], None] = lambda _: None
 ) -> None:
     """Serve until cancelled; ``started`` learns the port (for port 0).
 

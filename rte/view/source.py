@@ -30,7 +30,7 @@ _SAMPLE_S = 5.0
 MOST_WAITING = 200
 
 
-class Known(Protocol):
+class ViewKnown(Protocol):
     """What a source reads: a scheduler, or a follower that decides nothing."""
 
     @property
@@ -42,7 +42,7 @@ class Known(Protocol):
         """The rules."""
 
 
-class Source:
+class ViewSource:
     """Looks at the cluster while somebody runs it; hands out what is shown.
 
     Args:
@@ -53,7 +53,7 @@ class Source:
 
     def __init__(
         self,
-        known: Known,
+        known: ViewKnown,
         *,
         clock: Callable[[], float] = time.time,
         remark: Callable[[], str] = str,

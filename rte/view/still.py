@@ -11,7 +11,7 @@ from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.scheduler.loop.cycle import Cycle
-from rte.view.source import Source
+from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     from rte.model.node import NodeReading
@@ -25,7 +25,7 @@ class _Known:
 
 def picture(cluster: Cluster) -> dict[str, Any]:
     """Everything that the page shows of a cluster that does not change any more."""
-    source = Source(_Known(cluster), clock=time.time)
+    source = ViewSource(_Known(cluster), clock=time.time)
     source.look()
     return {**source.snapshot(), "live": False}
 

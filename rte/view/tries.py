@@ -16,14 +16,14 @@ from rte.scheduler.loop.gangs.ground import member_of
 
 if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.desk import FitDesk
-    from rte.view.source import Known
+    from rte.view.source import ViewKnown
 
 #: Pods of one question, and admissions that it may cost: a fraction of a second.
 _MOST_PODS = 200
 _STEPS = 5_000
 
 
-async def attempt(known: Known, desk: FitDesk, body: bytes) -> dict[str, Any]:
+async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> dict[str, Any]:
     """Answer for the pods of a manifest: the first one node by node, all of them together.
 
     Args:

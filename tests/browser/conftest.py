@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from rte.view.serve import serve
-from rte.view.source import Source
+from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ class Served:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.source = Source(world)
+        self.source = ViewSource(world)
         self.url = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)

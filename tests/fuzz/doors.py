@@ -20,7 +20,7 @@ from rte import errors
 from rte.scheduler.front import explain, fit, usage
 from rte.scheduler.front.extender import Extender
 from rte.view import routes as page
-from rte.view.source import Source
+from rte.view.source import ViewSource
 from tests.fuzz import objects, scheduler
 from tests.fuzz.scheduler import Finding
 from tests.fuzz.values import DEEP, ODD, TEXTS, damaged
@@ -93,7 +93,7 @@ def _handlers(desk: Desk) -> dict[str, Handler]:
     )
     turns: Any = SimpleNamespace(protect=list)
     client: Any = _Client()
-    source = Source(known)
+    source = ViewSource(known)
     offered = [
         *explain.routes(known),
         *fit.routes(known),

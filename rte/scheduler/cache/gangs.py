@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rte import errors
 from rte.k8s import gang as sources
-from rte.k8s.gang import Gang, GangKey, Source
+from rte.k8s.gang import Gang, GangKey, GangSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 #: Collections that describe gangs, and the source that each speaks for. Kubernetes 1.37 serves
 #: PodGroups as v1beta1, 1.36 as v1alpha2; the Workload is that of 1.35.
-COLLECTIONS: Final[dict[str, Source]] = {
-    "podgroups": Source.POD_GROUP,
-    "podgroups-1.36": Source.POD_GROUP,
-    "workloads-1.35": Source.WORKLOAD,
-    "podgroups-coscheduling": Source.SCHEDULER_PLUGINS,
+COLLECTIONS: Final[dict[str, GangSource]] = {
+    "podgroups": GangSource.POD_GROUP,
+    "podgroups-1.36": GangSource.POD_GROUP,
+    "workloads-1.35": GangSource.WORKLOAD,
+    "podgroups-coscheduling": GangSource.SCHEDULER_PLUGINS,
 }
 
 #: Conditions by which a PodGroup of either version says that it was scheduled.
 SCHEDULED: Final = ("PodGroupInitiallyScheduled", "PodGroupScheduled")
 
-_READ: Final[dict[Source, Callable[[Mapping[str, Any]], Gang]]] = {
-    Source.POD_GROUP: sources.parse_pod_group,
-    Source.SCHEDULER_PLUGINS: sources.parse_plugins_pod_group,
+_READ: Final[dict[GangSource, Callable[[Mapping[str, Any]], Gang]]] = {
+    GangSource.POD_GROUP: sources.parse_pod_group,
+    GangSource.SCHEDULER_PLUGINS: sources.parse_plugins_pod_group,
 }
 
 
@@ -69,7 +69,7 @@ class GangBook:
         """
         source = COLLECTIONS[collection]
         key = _key(source, obj.get("metadata") or {})
-        if source is Source.WORKLOAD:
+        if source is GangSource.WORKLOAD:
             self._workloads[f"{key.namespace}/{key.name}"] = obj
             self.changed |= self._in_workloads.get(f"{key.namespace}/{key.name}", set())
             return
@@ -92,7 +92,7 @@ class GangBook:
         source = COLLECTIONS[collection]
         namespace, _, name = path.partition("/")
         key = GangKey(source, namespace, name)
-        if source is Source.WORKLOAD:
+        if source is GangSource.WORKLOAD:
             self._workloads.pop(path, None)
             self.changed |= self._in_workloads.get(path, set())
         elif self._served_as.get(key) == collection:
@@ -103,9 +103,9 @@ class GangBook:
     def gang(self, key: GangKey) -> Gang | str:
         """The gang, or why nothing is known of it."""
         match key.source:
-            case Source.WORKLOAD:
+            case GangSource.WORKLOAD:
                 return self._in_workload(key)
-            case Source.KOORDINATOR:
+            case GangSource.KOORDINATOR:
                 said = (pod.gang_said for pod in self.pods.get(key, {}).values())
                 return next((each for each in said if each is not None), "no pod describes it")
         found = self._declared.get(key)
@@ -113,14 +113,14 @@ class GangBook:
 
     def condition(self, key: GangKey) -> str:
         """The type of condition by which the gang's object says whether it was scheduled."""
-        if key.source is not Source.POD_GROUP or key not in self._served_as:
+        if key.source is not GangSource.POD_GROUP or key not in self._served_as:
             return ""
         return SCHEDULED[0] if self._served_as[key] == "podgroups" else SCHEDULED[1]
 
     def named(self, near: Gang, name: str) -> GangKey:
         """The gang that another one names as ``namespace/name`` (Koordinator's gang groups)."""
         namespace, _, short = name.rpartition("/")
-        for source in (near.key.source, Source.KOORDINATOR, Source.SCHEDULER_PLUGINS):
+        for source in (near.key.source, GangSource.KOORDINATOR, GangSource.SCHEDULER_PLUGINS):
             key = GangKey(source, namespace or near.key.namespace, short)
             if key in self._declared or key in self.pods:
                 return key
@@ -156,7 +156,7 @@ class GangBook:
         if pod is None or pod.gang is None:
             return
         key, pods = pod.gang, self.pods.setdefault(pod.gang, {})
-        if key.source is Source.WORKLOAD:
+        if key.source is GangSource.WORKLOAD:
             self._in_workloads.setdefault(_workload(key), set()).add(key)
         if after is not None and not after.terminal:
             pods[after.uid] = after
@@ -205,7 +205,7 @@ class GangBook:
         (self.grouped.add if gang.with_gangs else self.grouped.discard)(gang.key)
 
 
-def _key(source: Source, metadata: Mapping[str, Any]) -> GangKey:
+def _key(source: GangSource, metadata: Mapping[str, Any]) -> GangKey:
     namespace = str(metadata.get("namespace") or "default")
     return GangKey(source, namespace, str(metadata.get("name") or ""))
 

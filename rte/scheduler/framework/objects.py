@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.k8s import gang, podspec, wire
-from rte.k8s.gang import Source
+from rte.k8s.gang import GangSource
 from rte.model import quantity
 from rte.placement.groups import allocation, networks
 from rte.placement.groups.nhd import adopt
@@ -201,7 +201,7 @@ def _gang(obj: Mapping[str, Any]) -> dict[str, Any]:
     """What the pod says of its gang. A pod that runs counts whatever it says."""
     try:
         key = gang.gang_of(obj)
-        said = gang.parse_annotations(obj) if key and key.source is Source.KOORDINATOR else None
+        said = gang.parse_annotations(obj) if key and key.source is GangSource.KOORDINATOR else None
     except errors.ParseError as error:
         return {"gang_problem": str(error)}
     return {"gang": key, "gang_said": said} if key else {}

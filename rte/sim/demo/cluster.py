@@ -29,7 +29,7 @@ from rte.sim.demo.plain import PlainScheduler
 from rte.sim.fleet import Reports
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 from rte.view.serve import serve
-from rte.view.source import Source
+from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -262,7 +262,7 @@ class Cluster:
                 settings = self._agent(node, node.kubelet.root, self._hardware(folder, number))
                 group.create_task(daemon.serve(settings, {}, self._stop), name=f"agent {node.name}")
             scheduler = Scheduler(client, scheduling)
-            source = Source(scheduler, remark=self._remarked)
+            source = ViewSource(scheduler, remark=self._remarked)
             tasks = [
                 group.create_task(scheduler.run(), name="scheduler"),
                 group.create_task(controllers.run(self.api), name="controllers"),

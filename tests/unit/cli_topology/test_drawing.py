@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from rte import accounting
-from rte.cli import drawing
 from rte.model import bits
 from rte.model.node import (
     ClaimedDevice,
@@ -29,6 +28,7 @@ from rte.model.node import (
     ZoneMemory,
 )
 from rte.sysfs import read_machine
+from rte.view import drawing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from rte import accounting, cli, errors
-from rte.cli import COMMANDS, drawing
+from rte.cli import COMMANDS
 from rte.model import bits
 from rte.model.node import Holding, KubeletConfig, NodeReading, NodeState, PodRef
 from rte.scheduler.report.reporter import REASONS
 from rte.sysfs import read_machine
+from rte.view import drawing
 from tests import machines
 from tests.documents import EVERY_PAGE, commands
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rte import errors
 from rte.k8s import gang
-from rte.k8s.gang import GangKey, Source
+from rte.k8s.gang import GangKey, GangSource
 
 PREFIX = "gang.scheduling.koordinator.sh/"
 
@@ -23,25 +23,25 @@ def pod(spec=None, **metadata):
         (pod(), None),
         (
             pod({"schedulingGroup": {"podGroupName": "g"}}),
-            GangKey(Source.POD_GROUP, "ns", "g"),
+            GangKey(GangSource.POD_GROUP, "ns", "g"),
         ),
         (
             pod({"workloadRef": {"name": "w", "podGroup": "g"}}),
-            GangKey(Source.WORKLOAD, "ns", "w/g"),
+            GangKey(GangSource.WORKLOAD, "ns", "w/g"),
         ),
         (
             pod({"workloadRef": {"name": "w", "podGroup": "g", "podGroupReplicaKey": "3"}}),
-            GangKey(Source.WORKLOAD, "ns", "w/g/3"),
+            GangKey(GangSource.WORKLOAD, "ns", "w/g/3"),
         ),
         (
             pod(labels={"scheduling.x-k8s.io/pod-group": "g"}),
-            GangKey(Source.SCHEDULER_PLUGINS, "ns", "g"),
+            GangKey(GangSource.SCHEDULER_PLUGINS, "ns", "g"),
         ),
         (
             pod(labels={"pod-group.scheduling.sigs.k8s.io": "g"}),
-            GangKey(Source.SCHEDULER_PLUGINS, "ns", "g"),
+            GangKey(GangSource.SCHEDULER_PLUGINS, "ns", "g"),
         ),
-        (pod(annotations={f"{PREFIX}name": "g"}), GangKey(Source.KOORDINATOR, "ns", "g")),
+        (pod(annotations={f"{PREFIX}name": "g"}), GangKey(GangSource.KOORDINATOR, "ns", "g")),
         ({}, None),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_pod_group_of_1_37():
             },
         }
     )
-    assert found.key == GangKey(Source.POD_GROUP, "ns", "g")
+    assert found.key == GangKey(GangSource.POD_GROUP, "ns", "g")
     assert (found.min_count, found.topology_key, found.is_disrupted_whole) == (4, "rack", True)
 
 
@@ -75,7 +75,7 @@ def test_a_basic_group_is_no_gang():
 
 
 def test_a_workload_of_1_35_holds_its_groups():
-    key = GangKey(Source.WORKLOAD, "ns", "w/workers/0")
+    key = GangKey(GangSource.WORKLOAD, "ns", "w/workers/0")
     groups = [
         {"name": "driver", "policy": {"basic": {}}},
         {"name": "workers", "policy": {"gang": {"minCount": 8}}},
@@ -194,7 +194,7 @@ def test_whatever_the_object_is_the_answer_is_a_gang_or_a_parse_error(obj):
         gang.parse_pod_group,
         gang.parse_plugins_pod_group,
         gang.parse_annotations,
-        lambda each: gang.parse_workload(each, GangKey(Source.WORKLOAD, "ns", "w/g")),
+        lambda each: gang.parse_workload(each, GangKey(GangSource.WORKLOAD, "ns", "w/g")),
     ):
         with contextlib.suppress(errors.ParseError):
             parse(obj)

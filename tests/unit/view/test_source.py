@@ -16,7 +16,7 @@ from rte.scheduler.front.turns import Turns
 from rte.view import page
 from rte.view.routes import routes
 from rte.view.serve import serve
-from rte.view.source import Source
+from rte.view.source import ViewSource
 from tests.unit.view.clusters import World, add_node, filled, idle, place, wait
 
 
@@ -35,7 +35,7 @@ def world() -> World:
 
 
 def test_a_look_tells_what_changed_and_the_next_one_nothing(world: World) -> None:
-    source = Source(world, clock=Clock())
+    source = ViewSource(world, clock=Clock())
     first = source.look()
     assert first is not None
     assert list(first["nodes"]) == ["n"]
@@ -44,7 +44,7 @@ def test_a_look_tells_what_changed_and_the_next_one_nothing(world: World) -> Non
 
 
 def test_a_pod_that_got_a_node_and_one_that_waits_are_decisions(world: World) -> None:
-    source = Source(world, clock=Clock())
+    source = ViewSource(world, clock=Clock())
     source.look()
     assert place(world, "n", "a", 2)
     wait(world, "large", 99, "too large")
@@ -58,7 +58,7 @@ def test_a_pod_that_got_a_node_and_one_that_waits_are_decisions(world: World) ->
 
 
 def test_a_node_that_goes_is_told(world: World) -> None:
-    source = Source(world, clock=Clock())
+    source = ViewSource(world, clock=Clock())
     source.look()
     world.cluster.remove_node("n")
     world.cluster.set_report("n", None, 0.0)
@@ -70,7 +70,7 @@ def test_a_node_that_goes_is_told(world: World) -> None:
 
 def test_many_changes_are_described_a_portion_at_a_time() -> None:
     world = filled(230, pods=0)
-    source = Source(world, clock=Clock())
+    source = ViewSource(world, clock=Clock())
     source.look()
     for name in list(world.cluster.nodes):
         assert place(world, name, f"new-{name}", 2)
@@ -79,7 +79,7 @@ def test_many_changes_are_described_a_portion_at_a_time() -> None:
 
 
 async def test_a_slow_listener_is_told_to_begin_anew(world: World) -> None:
-    source = Source(world, clock=Clock())
+    source = ViewSource(world, clock=Clock())
     async with source.listen() as changes:
         for number in range(100):
             wait(world, f"p{number}", 99, "w")
@@ -90,12 +90,12 @@ async def test_a_slow_listener_is_told_to_begin_anew(world: World) -> None:
 
 
 @pytest.fixture
-def source(world: World) -> Source:
-    return Source(world)
+def source(world: World) -> ViewSource:
+    return ViewSource(world)
 
 
 @pytest.fixture
-async def client(source: Source):
+async def client(source: ViewSource):
     app = web.Application()
     app.router.add_routes(routes(source, Turns()))
     async with TestClient(TestServer(app)) as client:
@@ -203,7 +203,7 @@ async def test_a_manifest_that_stands_for_more_than_it_says_is_refused(client, t
     assert time.process_time() - began < 5
 
 
-async def test_changes_come_as_server_sent_events(client, world: World, source: Source) -> None:
+async def test_changes_come_as_server_sent_events(client, world: World, source: ViewSource) -> None:
     async with client.get("/view/events") as stream:
         assert stream.headers["Content-Type"] == "text/event-stream"
         assert json.loads((await stream.content.readline())[6:]) == {"hello": True}
@@ -218,7 +218,7 @@ async def test_a_foreign_name_for_localhost_learns_nothing(world: World) -> None
     import asyncio
 
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve("127.0.0.1:0", Source(world), started=ready.set_result))
+    task = asyncio.create_task(serve("127.0.0.1:0", ViewSource(world), started=ready.set_result))
     url = f"http://127.0.0.1:{await ready}/view/data"
     async with aiohttp.ClientSession() as session:
         assert (await session.get(url)).status == 200

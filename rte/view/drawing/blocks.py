@@ -24,7 +24,7 @@ _LARGE = frozenset({"socket", "zone", "warn"})
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PictureBlock:
     """A part of the picture: its least size, and how it is drawn with a size that it is given."""
 
     width: float
@@ -32,22 +32,22 @@ class Block:
     draw: Callable[[float, float], str]
 
 
-def solid(width: float, height: float, svg: str) -> Block:
+def solid(width: float, height: float, svg: str) -> PictureBlock:
     """A part that does not change with the room it has."""
-    return Block(width, height, lambda _width, _height: svg)
+    return PictureBlock(width, height, lambda _width, _height: svg)
 
 
-def stretched(width: float, height: float, draw: Callable[[float], str]) -> Block:
+def stretched(width: float, height: float, draw: Callable[[float], str]) -> PictureBlock:
     """A part that is drawn for the width that it has."""
-    return Block(width, height, lambda room, _height: draw(room))
+    return PictureBlock(width, height, lambda room, _height: draw(room))
 
 
-def natural(block: Block) -> Block:
+def natural(block: PictureBlock) -> PictureBlock:
     """The block with its least size, whatever room there is."""
     return solid(block.width, block.height, block.draw(block.width, block.height))
 
 
-def frame(kind: str, title: str, subtitle: str, parts: Sequence[Block]) -> Block:
+def frame(kind: str, title: str, subtitle: str, parts: Sequence[PictureBlock]) -> PictureBlock:
     """A titled frame around parts, one below the other."""
     inner = stack(parts, gap=GAP)
     pad = PAD if kind in _LARGE else 5.0
@@ -68,10 +68,10 @@ def frame(kind: str, title: str, subtitle: str, parts: Sequence[Block]) -> Block
         return svg + at(pad, pad + head, inside)
 
     width = max(inner.width, label_width) + 2 * pad
-    return Block(width, inner.height + head + 2 * pad, draw)
+    return PictureBlock(width, inner.height + head + 2 * pad, draw)
 
 
-def stack(blocks: Sequence[Block], gap: float) -> Block:
+def stack(blocks: Sequence[PictureBlock], gap: float) -> PictureBlock:
     """Blocks one below the other, each as wide as the widest; the last one has the room left."""
     least = max(0.0, sum(block.height + gap for block in blocks) - gap)
 
@@ -83,10 +83,12 @@ def stack(blocks: Sequence[Block], gap: float) -> Block:
             y += block.height + gap
         return "".join(svg)
 
-    return Block(max((block.width for block in blocks), default=0.0), least, draw)
+    return PictureBlock(max((block.width for block in blocks), default=0.0), least, draw)
 
 
-def grid(blocks: Sequence[Block], columns: int, gap: float, *, fill: bool = False) -> Block:
+def grid(
+    blocks: Sequence[PictureBlock], columns: int, gap: float, *, fill: bool = False
+) -> PictureBlock:
     """Blocks in rows of equal columns; with ``fill`` they share the room that is left."""
     rows = [blocks[i : i + columns] for i in range(0, len(blocks), columns)]
     columns = min(columns, len(blocks))
@@ -104,10 +106,10 @@ def grid(blocks: Sequence[Block], columns: int, gap: float, *, fill: bool = Fals
             y += high + gap
         return "".join(svg)
 
-    return Block(max(0.0, columns * (widest + gap) - gap), least, draw)
+    return PictureBlock(max(0.0, columns * (widest + gap) - gap), least, draw)
 
 
-def flow(blocks: Sequence[Block], ratio: float) -> Block:
+def flow(blocks: Sequence[PictureBlock], ratio: float) -> PictureBlock:
     """Blocks in a grid of full rows, if possible, whose shape comes near to width / height."""
 
     def strangeness(columns: int) -> float:
@@ -120,9 +122,9 @@ def flow(blocks: Sequence[Block], ratio: float) -> Block:
     return grid(blocks, columns, GAP, fill=True)
 
 
-def wrap(blocks: Sequence[Block], width: float, gap: float, leading: float) -> Block:
+def wrap(blocks: Sequence[PictureBlock], width: float, gap: float, leading: float) -> PictureBlock:
     """Blocks beside each other as words are, in lines of at most ``width``."""
-    lines: list[list[tuple[float, Block]]] = [[]]
+    lines: list[list[tuple[float, PictureBlock]]] = [[]]
     used = 0.0
     for block in blocks:
         if lines[-1] and used + block.width > width:

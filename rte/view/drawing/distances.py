@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from rte.cli.drawing import blocks
-from rte.cli.drawing.blocks import Block, number
 from rte.model import bits
+from rte.view.drawing import blocks
+from rte.view.drawing.blocks import PictureBlock, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ WRITTEN = 16
 _MAP = 640
 
 
-def draw(machine: Machine) -> list[Block]:
+def draw(machine: Machine) -> list[PictureBlock]:
     """The table of all zones, darker where it is farther; nothing for a single zone."""
     if len(machine.zones) < 2:
         return []
@@ -36,7 +36,7 @@ def _shades(known: list[int]) -> Mapping[int | None, str]:
     return {d: f"{0.06 + 0.64 * max(0, d - 10) / max(1, top - 10):.2f}" for d in known}
 
 
-def _table(machine: Machine, shades: Mapping[int | None, str]) -> list[Block]:
+def _table(machine: Machine, shades: Mapping[int | None, str]) -> list[PictureBlock]:
     zones = machine.zones
     wide, high = 34.0, 18.0
     svg = ""
@@ -56,7 +56,7 @@ def _table(machine: Machine, shades: Mapping[int | None, str]) -> list[Block]:
     return [blocks.solid(side * wide, side * high, svg)]
 
 
-def _map(machine: Machine, shades: Mapping[int | None, str]) -> list[Block]:
+def _map(machine: Machine, shades: Mapping[int | None, str]) -> list[PictureBlock]:
     """A cell for each pair, equal ones beside each other as one; and what the shades mean."""
     ids = [zone.id for zone in machine.zones]
     side = max(2, min(10, _MAP // len(ids)))
@@ -84,7 +84,7 @@ def _map(machine: Machine, shades: Mapping[int | None, str]) -> list[Block]:
     return [table, _key(machine, shades, table.width)]
 
 
-def _key(machine: Machine, shades: Mapping[int | None, str], width: float) -> Block:
+def _key(machine: Machine, shades: Mapping[int | None, str], width: float) -> PictureBlock:
     """What each shade means, and how many zones are so far from the first one."""
     first = machine.zones[0]
     entries = []

@@ -1,5 +1,5 @@
 """Pictures of machines as SVG; ``blocks`` is the layout, ``words`` what parts are called."""
 
-from rte.cli.drawing.machine import draw
+from rte.view.drawing.machine import draw
 
 __all__ = ["draw"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rte.cli.drawing import blocks, devices, distances, paint, style, words
-from rte.cli.drawing.blocks import GAP, PAD, Block, escape, number
 from rte.model import bits
 from rte.model.quantity import format_bytes
+from rte.view.drawing import blocks, devices, distances, paint, style, words
+from rte.view.drawing.blocks import GAP, PAD, PictureBlock, escape, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rte.cli.drawing.paint import Paint
     from rte.model.bits import CPUSet
     from rte.model.machine import CPU, Machine, Zone
     from rte.model.node import NodeReading
+    from rte.view.drawing.paint import Paint
 
 #: Holders that the legend names.
 _NAMED = 40
@@ -56,7 +56,7 @@ def _name(machine: Machine, reading: NodeReading | None) -> str:
     return (reading.node_name if reading else "") or machine.model or "Machine"
 
 
-def _header(machine: Machine, reading: NodeReading | None) -> Block:
+def _header(machine: Machine, reading: NodeReading | None) -> PictureBlock:
     name = _name(machine, reading)
     lines = [words.summarize(machine)]
     if name != machine.model and machine.model:
@@ -74,10 +74,10 @@ def _header(machine: Machine, reading: NodeReading | None) -> Block:
     return blocks.solid(width, 28 + 17 * len(lines), svg)
 
 
-def _body(machine: Machine, colours: Paint, names: words.Names) -> list[Block]:
+def _body(machine: Machine, colours: Paint, names: words.Names) -> list[PictureBlock]:
     """Sockets around their zones; zones that several sockets share lie in one frame of them all."""
     cell = _cell_size(machine)
-    frames: dict[frozenset[int], list[Block]] = {}
+    frames: dict[frozenset[int], list[PictureBlock]] = {}
     for zone in machine.zones:
         owners = frozenset(c.socket for c in machine.cpus if c.online and c.zone == zone.id)
         block = _zone(machine, zone, colours, cell, names)
@@ -113,7 +113,7 @@ def _cell_size(machine: Machine) -> tuple[float, float]:
 
 def _zone(
     machine: Machine, zone: Zone, colours: Paint, cell: tuple[float, float], names: words.Names
-) -> Block:
+) -> PictureBlock:
     cpus = [cpu for cpu in machine.cpus if cpu.online and cpu.zone == zone.id]
     groups: dict[int | None, list[CPU]] = {}
     for cpu in cpus:
@@ -135,7 +135,7 @@ def _cache(
     cpus: Sequence[CPU],
     colours: Paint,
     cell: tuple[float, float],
-) -> Block:
+) -> PictureBlock:
     cores: dict[CPUSet, list[CPU]] = {}
     for cpu in cpus:
         cores.setdefault(cpu.siblings, []).append(cpu)
@@ -154,7 +154,7 @@ def _cache(
     return blocks.frame("l3", "", title, [grid])
 
 
-def _core(threads: Sequence[CPU], colours: Paint, cell: tuple[float, float]) -> Block:
+def _core(threads: Sequence[CPU], colours: Paint, cell: tuple[float, float]) -> PictureBlock:
     columns = 1 if len(threads) <= 2 else 2 if len(threads) <= 4 else 4
     grid = blocks.grid([_thread(cpu, colours, cell) for cpu in threads], columns, 1, fill=True)
     kind = " e" if threads[0].kind in _SLOW else ""
@@ -169,7 +169,7 @@ def _core(threads: Sequence[CPU], colours: Paint, cell: tuple[float, float]) -> 
     return blocks.stretched(grid.width + 4, height, draw)
 
 
-def _thread(cpu: CPU, colours: Paint, cell: tuple[float, float]) -> Block:
+def _thread(cpu: CPU, colours: Paint, cell: tuple[float, float]) -> PictureBlock:
     least, height = cell
     kind = colours.styles[cpu.id]
     ink = " ink" if kind.startswith("p") else ""
@@ -185,7 +185,7 @@ def _thread(cpu: CPU, colours: Paint, cell: tuple[float, float]) -> Block:
     return blocks.stretched(least, height, draw)
 
 
-def _memory(zone: Zone, colours: Paint) -> Block:
+def _memory(zone: Zone, colours: Paint) -> PictureBlock:
     """One bar per kind of memory, as long as its share of the zone; held parts are filled."""
     pools = {size: size * count for size, count in sorted(zone.hugepages.items())}
     plain = max(0, zone.memory_bytes - sum(pools.values()))
@@ -237,7 +237,7 @@ def _bar(kind: str, x: float, y: float, width: float, tip: str = "") -> str:
     )
 
 
-def _legend(machine: Machine, colours: Paint) -> Block:
+def _legend(machine: Machine, colours: Paint) -> PictureBlock:
     shown = set(colours.styles.values())
     asked = "" if colours.state else " (no kubelet asked)"
     entries = [
@@ -276,7 +276,7 @@ def _legend(machine: Machine, colours: Paint) -> Block:
     return blocks.wrap(swatches, 900, 2 * GAP, 5)
 
 
-def _swatch(kind: str, label: str) -> Block:
+def _swatch(kind: str, label: str) -> PictureBlock:
     y, height = ("4", "5") if kind in {"mem", "pool", "held", "res"} else ("0", "12")
     svg = f'<rect class="{kind}" y="{y}" width="14" height="{height}" rx="2"/>'
     return blocks.solid(
@@ -284,7 +284,7 @@ def _swatch(kind: str, label: str) -> Block:
     )
 
 
-def _warnings(lines: Sequence[str]) -> list[Block]:
+def _warnings(lines: Sequence[str]) -> list[PictureBlock]:
     if not lines:
         return []
     shown = [blocks.shorten(line, 140) for line in lines[:12]]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.cli.drawing import blocks, words
-from rte.cli.drawing.blocks import Block, escape, number
+from rte.view.drawing import blocks, words
+from rte.view.drawing.blocks import PictureBlock, escape, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rte.cli.drawing.paint import Holder, Paint, PluginDevice
     from rte.model.machine import Machine, PCIDevice
     from rte.model.node import ClaimedDevice
+    from rte.view.drawing.paint import Paint, PaintedHolder, PluginDevice
 
 #: Room between the address of a device and what it is.
 _ADDRESS = 78.0
 
 
-def of_zone(machine: Machine, zone: int, paint: Paint, names: words.Names) -> list[Block]:
+def of_zone(machine: Machine, zone: int, paint: Paint, names: words.Names) -> list[PictureBlock]:
     """What lies in one zone: PCI devices, then what only device plugins know."""
     here = [device for device in machine.pci if device.zone == zone]
     drawn = [_pci(here, paint, names)] if here else []
@@ -26,7 +26,7 @@ def of_zone(machine: Machine, zone: int, paint: Paint, names: words.Names) -> li
     return drawn + _plugin(d for d in known if d.zones == 1 << zone)
 
 
-def elsewhere(machine: Machine, paint: Paint, names: words.Names) -> list[Block]:
+def elsewhere(machine: Machine, paint: Paint, names: words.Names) -> list[PictureBlock]:
     """Devices of several zones or of none, and what claims of DRA gave."""
     lost = [device for device in machine.pci if device.zone is None]
     known = _named_by_pci(machine, paint)
@@ -61,7 +61,7 @@ def _names(device: PCIDevice) -> tuple[str, ...]:
     return (device.address, uuid) if uuid else (device.address,)
 
 
-def _pci(devices: Sequence[PCIDevice], paint: Paint, names: words.Names) -> Block:
+def _pci(devices: Sequence[PCIDevice], paint: Paint, names: words.Names) -> PictureBlock:
     """PCI devices in the frame of the switch that they share, VFs in the chip of their PF."""
     here = {device.address for device in devices}
     functions: dict[str, list[PCIDevice]] = {}
@@ -87,7 +87,7 @@ def _pci(devices: Sequence[PCIDevice], paint: Paint, names: words.Names) -> Bloc
 
 def _chip(
     device: PCIDevice, functions: Sequence[PCIDevice], paint: Paint, names: words.Names
-) -> Block:
+) -> PictureBlock:
     label = _label(device, names)
     known = next((paint.devices[n] for n in _names(device) if n in paint.devices), None)
     tip = f"{device.address} {words.describe_device(device, names)}"
@@ -127,13 +127,13 @@ def _label(device: PCIDevice, names: words.Names) -> str:
     return " ".join(word for word in shown if word)
 
 
-def _function(vf: PCIDevice, paint: Paint, names: words.Names) -> Block:
+def _function(vf: PCIDevice, paint: Paint, names: words.Names) -> PictureBlock:
     known = paint.devices.get(vf.address)
     tip = f"{vf.address} {words.describe_device(vf, names)}"
     return _cell(vf.details.get("vf", "?"), known, f"{tip} · {known.tip}" if known else tip)
 
 
-def _plugin(devices: Iterable[PluginDevice]) -> list[Block]:
+def _plugin(devices: Iterable[PluginDevice]) -> list[PictureBlock]:
     """Devices that only a plugin knows, one line for each resource."""
     resources: dict[str, list[PluginDevice]] = {}
     for device in devices:
@@ -158,7 +158,7 @@ def _short(identity: str) -> str:
     return identity if len(identity) <= 10 else f"…{identity[-8:]}"
 
 
-def _cell(label: str, device: PluginDevice | None, tip: str, width: float = 20.0) -> Block:
+def _cell(label: str, device: PluginDevice | None, tip: str, width: float = 20.0) -> PictureBlock:
     width = max(width, blocks.text_width(label, 9) + 8)
     svg = _box(width, 14, device, tip) + (
         f'<text class="n{_ink(device)}" x="{number(width / 2)}" y="10.2">{escape(label)}</text>'
@@ -182,7 +182,7 @@ def _ink(device: PluginDevice | None) -> str:
     return " ink" if device and device.holder else ""
 
 
-def _claimed(holder: Holder, device: ClaimedDevice) -> Block:
+def _claimed(holder: PaintedHolder, device: ClaimedDevice) -> PictureBlock:
     label = f"{device.driver} {device.pool}/{device.device}"
     tip = escape(f"{label} · claim {device.namespace}/{device.claim} · held by {holder.name}")
 

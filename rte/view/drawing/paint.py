@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rte.cli.drawing import style
 from rte.model import bits
 from rte.model.node import Holding
 from rte.model.words import describe_holding
+from rte.view.drawing import style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PaintedHolder:
     """A container (or a pod as a whole) that holds something for itself.
 
     Attributes:
@@ -41,7 +41,7 @@ class PluginDevice:
     id: str
     zones: ZoneSet | None
     healthy: bool
-    holder: Holder | None
+    holder: PaintedHolder | None
 
     @property
     def tip(self) -> str:
@@ -59,9 +59,9 @@ class Paint:
     styles: Mapping[int, str]
     tips: Mapping[int, str]
     state: NodeState | None = None
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[PaintedHolder, ...] = ()
     devices: Mapping[str, PluginDevice] = field(default_factory=dict)
-    claimed: tuple[tuple[Holder, ClaimedDevice], ...] = ()
+    claimed: tuple[tuple[PaintedHolder, ClaimedDevice], ...] = ()
 
 
 def mix(machine: Machine, reading: NodeReading | None) -> Paint:
@@ -79,12 +79,12 @@ def mix(machine: Machine, reading: NodeReading | None) -> Paint:
 
     paint(state.shared, "shared", "shared pool")
     paint(state.reserved, "reserved", "reserved")
-    holders: list[Holder] = []
-    owners: dict[tuple[str, int], Holder] = {}
-    claimed: list[tuple[Holder, ClaimedDevice]] = []
+    holders: list[PaintedHolder] = []
+    owners: dict[tuple[str, int], PaintedHolder] = {}
+    claimed: list[tuple[PaintedHolder, ClaimedDevice]] = []
     for name, holding, claims in holdings_of(reading):
         kind = f"p{len(holders) % len(style.HOLDERS)}"
-        holder = Holder(name, kind, describe_holding(holding, claims))
+        holder = PaintedHolder(name, kind, describe_holding(holding, claims))
         holders.append(holder)
         paint(holding.cpus, holder.style, name)
         owners |= {
