@@ -330,6 +330,14 @@ class NodeEntry:
                 self._bound = zone_bound(view.predicted, [cpus for _, cpus, _ in zones])
         return self._bound
 
+    def broken_up(self) -> float:
+        """80 where no zone has a free exclusive CPU, 0 where one is empty; 90 without zones."""
+        view, zones = self.outlook(), self.free_by_zone()
+        sizes = view.base.topology.zone_cpus.values() if view else ()
+        size = max((cpus.bit_count() for cpus in sizes), default=0)
+        most = min(size, max((cpus for _, cpus, _ in zones or ()), default=0))
+        return 80.0 * (1.0 - most / size) if size else 90.0
+
     def without(self, uids: frozenset[str]) -> NodeEntry:
         """This node as it will be when these pods have ended."""
         twin = self._twin()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rte.scheduler.framework.columns import Columns, Mask, Rows
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Column, Columns, Mask, Rows
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
@@ -141,6 +142,25 @@ class NodeFilter(Plugin):
 
     about_room: ClassVar[bool] = False
 
+    def rules_out(
+        self,
+        shape: Shape,  # noqa: ARG002
+        amounts: NodeAmounts,  # noqa: ARG002
+        rows: Rows | slice,  # noqa: ARG002
+    ) -> Iterable[Refusal]:
+        """Whom of these rows it refuses for certain, as far as columns tell."""
+        return ()
+
+    def is_told(self, shape: Shape) -> bool:  # noqa: ARG002
+        """Of a rule that is asked before others that columns tell of: whether they tell all that
+        it says of such a pod.
+        """
+        return True
+
+    def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:  # noqa: ARG002
+        """Of a rule ``about_room``: whether amounts alone show that it refuses the pod."""
+        return False
+
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:
         """Only a node that the rule does not refuse any more."""
         if not event.node:
@@ -200,11 +220,19 @@ class Change(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Rows that a rule refuses, and why; ``resources``: that may end when pods leave them."""
+    """Rows that a rule refuses, and why.
+
+    Attributes:
+        rows: that are refused.
+        reason: as the exact check says; empty: that cannot be told without asking it.
+        resources: that may end when pods leave them.
+        by_zones: the kubelet's managers refuse, for want of room in zones.
+    """
 
     rows: Mask
     reason: str
     resources: bool = False
+    by_zones: bool = False
 
 
 class Surroundings:
@@ -297,6 +325,14 @@ class RowScore(Score):
         rows = np.array([node.row for node, _ in candidates], dtype=np.intp)
         scores = self.score_rows(pod, rows, snapshot)
         return None if scores is None else list(scores.tolist())
+
+
+class Ranks(Plugin):
+    """A preference that has a part in the order in which nodes are asked."""
+
+    def ranks(self, shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column | None:
+        """Of each of these rows, the smaller the better; None where all are alike."""
+        raise NotImplementedError
 
 
 class Reserve(Plugin):

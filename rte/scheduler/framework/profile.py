@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rte.scheduler.framework.events import Help, Kind
 from rte.scheduler.framework.plugin import (
     Annotate,
@@ -13,6 +15,7 @@ from rte.scheduler.framework.plugin import (
     Filter,
     NodeFilter,
     PreFilter,
+    Ranks,
     Reserve,
     RowFilter,
     Score,
@@ -23,6 +26,8 @@ from rte.scheduler.framework.status import SUCCESS, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Column, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -78,6 +83,7 @@ class Profile:
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
+        self._ranking = tuple(p for p in plugins if isinstance(p, Ranks))
         self._filters = tuple(p for p in plugins if isinstance(p, Filter))
         self._looking_around = tuple(p for p in plugins if isinstance(p, Filter | PreFilter))
         self._by_kinds: dict[int, list[Filter | PreFilter]] = {}
@@ -139,6 +145,40 @@ class Profile:
             for plugin in self._node_filters
             if not plugin.about_room
         )
+
+    def lacks_room(self, shape: Shape, node: NodeEntry) -> NodeFilter | None:
+        """A rule by which amounts alone show that the node refuses the pod; None: it may do."""
+        asked = (plugin for plugin in self._node_filters if plugin.about_room)
+        return next((plugin for plugin in asked if plugin.lacks_room(shape, node)), None)
+
+    def ruled_out(
+        self,
+        shape: Shape,
+        amounts: NodeAmounts,
+        rows: Rows | slice = slice(None),
+        *,
+        about_room: bool = False,
+    ) -> Iterator[tuple[NodeFilter, Refusal]]:
+        """Rules and whom of these rows they refuse for certain, in the order in which they are
+        asked; ``about_room``: only those that refuse for want of room.
+        """
+        told = True
+        for plugin in self._node_filters:
+            if about_room and not plugin.about_room:
+                continue
+            for refusal in plugin.rules_out(shape, amounts, rows):
+                # One that was asked before may have another reason.
+                yield plugin, refusal if told else refusal._replace(reason="")
+            told = told and plugin.is_told(shape)
+
+    def ranks(self, shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column:
+        """The order in which these rows are asked, the smaller the sooner."""
+        out = np.zeros(len(rows), dtype=np.int64)
+        for plugin in self._ranking:
+            part = plugin.ranks(shape, amounts, rows)
+            if part is not None:
+                out += part
+        return out
 
     def around(self, pod: PodView, snapshot: Snapshot) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""

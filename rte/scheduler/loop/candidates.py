@@ -12,13 +12,8 @@ import numpy as np
 
 from rte.scheduler.cache.cluster import Backlog
 from rte.scheduler.cache.table import Table
-from rte.scheduler.framework.plugin import Candidate, RowScore
+from rte.scheduler.framework.plugin import Candidate, Ranks, RowScore
 from rte.scheduler.framework.status import SUCCESS
-from rte.scheduler.plugins import node_resources_fit
-from rte.scheduler.plugins.node_resource_topology import NodeResourceTopology
-from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from rte.scheduler.plugins.taint_toleration import TaintToleration
-from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -32,9 +27,6 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around, Profile
     from rte.scheduler.framework.shape import Shape
-
-#: Preferences that the order of the screen has in it.
-_IN_THE_KEYS = frozenset({ZoneRoom.name, TaintToleration.name})
 
 #: Nodes that take the pod, out of which the best is chosen.
 ENOUGH = 4
@@ -55,7 +47,7 @@ class Candidates:
 
     def __init__(self, cluster: Cluster, profile: Profile) -> None:
         self._cluster, self._profile = cluster, profile
-        self.table = Table(cluster.columns)
+        self.table = Table(cluster.columns, profile)
         self._backlog = Backlog(cluster)
         #: As of a sequence: less the CPU that is left on each node, the most first; its sums.
         self._left = (-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -111,7 +103,7 @@ class Candidates:
         """Millicores that are left on all nodes together on which at least so many are."""
         if self._left[0] != self._cluster.sequence:
             self.catch_up()
-            ascending = np.sort(-self.table.left("cpu"))
+            ascending = np.sort(-self.table.left_of("cpu"))
             self._left = self._cluster.sequence, ascending, np.cumsum(-ascending)
         _, ascending, sums = self._left
         nodes = int(np.searchsorted(ascending, -least, side="right"))
@@ -119,15 +111,10 @@ class Candidates:
 
     def _is_too_small(self, shape: Shape, entry: NodeEntry, refused_by: set[str]) -> bool:
         """Whether the node refuses the pod by amounts alone; by which rule is added."""
-        if entry.held_off:
-            return False
-        if not node_resources_fit.left(entry).holds(shape.needs):
-            refused_by.add(NodeResourcesFit.name)
-        elif not entry.zone_bound().lets(shape.needs):
-            refused_by.add(NodeResourceTopology.name)
-        else:
-            return False
-        return True
+        rule = None if entry.held_off else self._profile.lacks_room(shape, entry)
+        if rule is not None:
+            refused_by.add(rule.name)
+        return rule is not None
 
     def ordered(
         self, pod: PodView, around: Around, changed: list[NodeEntry] | None, refused_by: set[str]
@@ -142,7 +129,7 @@ class Candidates:
             screened = screened.among([entry.row for entry in changed])
         refused_by |= screened.dropped
         preferences = self._profile.preferences(pod, cluster)
-        concerned = [plugin for plugin in preferences if plugin.name not in _IN_THE_KEYS]
+        concerned = [plugin for plugin in preferences if not isinstance(plugin, Ranks)]
         preference = self._preference(pod, screened.rows, preferences)
         entries = (cluster.rows[row] for row in screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
@@ -154,9 +141,9 @@ class Candidates:
         self, pod: PodView, rows: Rows, preferences: Mapping[Score, float]
     ) -> NDArray[np.float64] | None:
         """What these rules prefer among the rows; None: nothing that the keys do not tell."""
-        asked = {p: w for p, w in preferences.items() if not (p.exact or p.name == ZoneRoom.name)}
+        asked = {plugin: w for plugin, w in preferences.items() if not plugin.exact}
         decided = all(plugin.decides for plugin in asked)
-        if all(p.name in _IN_THE_KEYS for p in asked) or len(rows) <= (1 if decided else ENOUGH):
+        if all(isinstance(p, Ranks) for p in asked) or len(rows) <= (1 if decided else ENOUGH):
             return None
         total = np.zeros(len(rows))
         for plugin, weight in asked.items():

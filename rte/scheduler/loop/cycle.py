@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
-    from rte.scheduler.cache.table import ZonesShort
+    from rte.scheduler.framework.amounts import ZonesShort
     from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry

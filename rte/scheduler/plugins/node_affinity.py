@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, RowScore, shares
+from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowScore, shares
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
+    from rte.scheduler.framework.amounts import NodeAmounts
     from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -38,6 +41,13 @@ class NodeAffinity(NodeFilter, RowScore):
         if node.info and not shape.nodes.matches(node.name, node.info.labels):
             return replace(status, reason=WHY)
         return status
+
+    def rules_out(
+        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
+    ) -> Iterator[Refusal]:
+        """Nodes that the pod does not ask for."""
+        if shape.nodes.labels or shape.nodes.terms is not None:
+            yield Refusal(~amounts.columns.selected(shape.nodes)[rows], WHY)
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether the pod prefers any nodes."""

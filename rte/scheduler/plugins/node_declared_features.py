@@ -10,9 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
@@ -36,3 +40,10 @@ class NodeDeclaredFeatures(NodeFilter):
         if node.info and not node.info.declared_features.issuperset(shape.features):
             return replace(status, reason=WHY)
         return status
+
+    def rules_out(
+        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
+    ) -> Iterator[Refusal]:
+        """Nodes that lack some of them."""
+        if shape.features:
+            yield Refusal(~amounts.columns.declaring(shape.features)[rows], WHY)

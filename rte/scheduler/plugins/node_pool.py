@@ -6,10 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rte.k8s.selectors import NodeTerm
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
@@ -32,3 +36,12 @@ class NodePool(NodeFilter):
         if node.info and not self._pool.matches(node.name, node.info.labels):
             return replace(status, reason=WHY)
         return status
+
+    def rules_out(
+        self,
+        shape: Shape,  # noqa: ARG002
+        amounts: NodeAmounts,
+        rows: Rows | slice,
+    ) -> Iterator[Refusal]:
+        """Nodes that are not ours."""
+        yield Refusal(~amounts.columns.meant(self._pool)[rows], WHY)

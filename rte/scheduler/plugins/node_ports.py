@@ -36,6 +36,10 @@ class NodePorts(NodeFilter):
         gone = event.pod
         return gone is None or collide(pod.shape.ports, gone.shape.ports)
 
+    def is_told(self, shape: Shape) -> bool:
+        """Of ports columns know nothing."""
+        return not shape.ports
+
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node where a port is taken."""
         if shape.ports and any(collide(shape.ports, pod.shape.ports) for pod in node.pods.values()):

@@ -10,14 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from rte.model.pod import ContainerKind
 from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal
 from rte.scheduler.framework.room import NO_ROOM
+from rte.scheduler.framework.shape import memory_tie
 from rte.scheduler.plugins.node_resources_fit import lacking, left
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.model.pod import Container
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Mask, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -89,6 +98,23 @@ class NodeResourceTopology(NodeFilter):
             node.verdicts[shape.kubelet_key] = verdict
         return _of_verdict(verdict, status)
 
+    def rules_out(
+        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
+    ) -> Iterator[Refusal]:
+        """Nodes where a container, or the pod, must find one zone for its CPUs and finds none."""
+        if not any(shape.exclusive_cpus) or shape.pod.pod_requests is not None:
+            return
+        refused = amounts.kept(
+            shape.kubelet_key, rows, lambda some: _finds_no_zone(shape, amounts, some)
+        )
+        plain = amounts.plain[rows]
+        yield Refusal(refused & plain, "TopologyAffinityError", by_zones=True)
+        yield Refusal(refused & ~plain, "")
+
+    def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:
+        """Whether no zone has the CPUs."""
+        return not node.zone_bound().lets(shape.needs)
+
     def _unknown(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """No report: plain rules, and what refusals have told."""
         why = node.distrust()
@@ -99,6 +125,35 @@ class NodeResourceTopology(NodeFilter):
             return status
         why = "node(s) without a report whose kubelet has refused such a pod"
         return replace(status, reason=why, uncertain=not known.fresh)
+
+
+def _finds_no_zone(shape: Shape, amounts: NodeAmounts, rows: Rows | slice) -> Mask:
+    """Rows where a container, or the pod, must go to one zone, and none has room for it.
+
+    It must under single-numa-node, and under restricted where
+    :class:`rte.scheduler.framework.room.ZoneBound` says so.
+    """
+    needs, boxes = shape.needs, shape.pod.containers
+    running = sum(_bytes(box) for box in boxes if box.kind is not ContainerKind.INIT)
+    whole = _in_zones(amounts, needs.pod_cpus, running, needs.pod_memory, rows)
+    each = np.ones_like(whole)
+    for box, cpus in zip(boxes, shape.exclusive_cpus, strict=True):
+        if cpus:
+            each &= _in_zones(amounts, cpus, _bytes(box), memory_tie(box), rows)
+    fits: Mask = np.where(amounts.by_pod[rows], whole, each)
+    return amounts.zoned[rows] & ~(fits & (amounts.together[rows] >= needs.pod_cpus))
+
+
+def _in_zones(amounts: NodeAmounts, cpus: int, memory: int, tie: int, rows: Rows | slice) -> Mask:
+    enough = amounts.cpus[:, rows] >= cpus
+    single = np.logical_or.reduce(enough & (amounts.memory[:, rows] >= memory), axis=0)
+    wide = (amounts.bound[rows] < cpus) & (amounts.tied[rows] < tie)
+    found: Mask = np.where(amounts.single[rows], single, wide | enough.any(axis=0))
+    return found
+
+
+def _bytes(container: Container) -> int:
+    return container.requests.get("memory", 0)
 
 
 def _gives_nothing(shape: Shape, node: NodeEntry) -> bool:

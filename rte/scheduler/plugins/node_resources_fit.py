@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal
 from rte.scheduler.framework.room import ANY_ZONES, NO_ROOM, Room, ZoneBound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -57,6 +59,17 @@ class NodeResourcesFit(NodeFilter):
         if name:
             return replace(status, reason=why(name), resources=True)
         return status
+
+    def rules_out(
+        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
+    ) -> Iterator[Refusal]:
+        """Nodes without room, by the first resource that they lack."""
+        for name, amount in shape.totals.items():
+            yield Refusal(amounts.of(name, rows) < amount, why(name))
+
+    def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:
+        """Whether CPU or memory of the node are too little."""
+        return not left(node).holds(shape.needs)
 
 
 def why(name: str) -> str:

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 from rte.k8s.tolerations import UNSCHEDULABLE, tolerates
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter
+from rte.scheduler.framework.plugin import NodeFilter, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
@@ -30,3 +34,9 @@ class NodeUnschedulable(NodeFilter):
         if info and info.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
             return replace(status, reason=WHY)
         return status
+
+    def rules_out(
+        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
+    ) -> Iterator[Refusal]:
+        """Nodes that are cordoned."""
+        yield Refusal(~amounts.columns.schedulable(shape.tolerations)[rows], WHY)

@@ -9,15 +9,16 @@ import numpy as np
 
 from rte.k8s.tolerations import HARD_EFFECTS, tolerates
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, RowScore, shares
+from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowScore, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from rte.k8s.wire import Taint
-    from rte.scheduler.framework.columns import Rows
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Column, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
@@ -41,6 +42,13 @@ class TaintToleration(NodeFilter, RowScore):
             return replace(status, reason=why(taint.key))
         return status
 
+    def rules_out(
+        self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
+    ) -> Iterator[Refusal]:
+        """Nodes by the first such taint."""
+        for key, refused in amounts.columns.untolerated(shape.tolerations):
+            yield Refusal(refused[rows], why(key))
+
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Any node may have such a taint."""
         return True
@@ -51,6 +59,11 @@ class TaintToleration(NodeFilter, RowScore):
         """The fewer PreferNoSchedule taints that the pod does not tolerate, the better."""
         counts = snapshot.columns.disliked(pod.shape.tolerations)
         return None if counts is None else shares(counts[rows].astype(np.float64), reverse=True)
+
+    def ranks(self, shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column | None:
+        """Before all else: any such taint is worse than none."""
+        counts = amounts.columns.disliked(shape.tolerations)
+        return None if counts is None else counts[rows] << 56
 
 
 def why(key: str) -> str:

@@ -58,6 +58,10 @@ class VolumeRestrictions(RowFilter, NodeFilter):
         users.pop(pod.uid, None)
         return _ClaimUsers(snapshot.columns, alone, users)
 
+    def is_told(self, shape: Shape) -> bool:
+        """Of disks columns know nothing."""
+        return not shape.disks
+
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node where such a disk is in use."""
         if shape.disks and any(_conflict(shape, pod.shape) for pod in node.pods.values()):

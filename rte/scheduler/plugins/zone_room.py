@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.placement.fleet import scores
-from rte.scheduler.framework.plugin import Score
+from rte.scheduler.framework.amounts import MANY, SCORED
+from rte.scheduler.framework.plugin import Ranks, Score
+from rte.scheduler.framework.room import UNBOUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.model.node import NodeState
+    from rte.scheduler.framework.amounts import NodeAmounts
+    from rte.scheduler.framework.columns import Column, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Candidate, Snapshot
@@ -32,7 +36,7 @@ HARMLESS, BALANCE = 3.0, 1.0
 _SHAPES_IN_MIND = 12
 
 
-class ZoneRoom(Score):
+class ZoneRoom(Score, Ranks):
     """Keeps what was asked for lately.
 
     Attributes:
@@ -42,6 +46,7 @@ class ZoneRoom(Score):
     name = "ZoneRoom"
     says = "room that is left in the zones for the pods to come"
     weight = 1.0
+    exact = True
 
     def __init__(self) -> None:
         self.instead: Score | None = None
@@ -84,6 +89,16 @@ class ZoneRoom(Score):
     ) -> Sequence[float] | None:
         """0 to 100 each; they are comparable between decisions, so they are not stretched."""
         return [self._one(pod.shape, candidate) for candidate in candidates]
+
+    def ranks(self, shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column:
+        """By fit for pods that may need a zone, by harm for the others."""
+        if not shape.may_need_zone:
+            return _harm(shape, amounts, rows)
+        need = max(shape.exclusive_cpus, default=0)
+        keys: Column = amounts.kept(
+            ("zones", need), slice(None), lambda some: _tightness(need, amounts, some)
+        )
+        return keys[rows]
 
     def _one(self, shape: Shape, candidate: Candidate) -> float:
         node, status = candidate
@@ -136,12 +151,8 @@ def harmless(milli: int, node: NodeEntry) -> float:
     config = view.base.config
     if config.cpu_policy != "static" or config.topology_policy == "none":
         return 100.0
-    free = [cpus for _, cpus, _ in zones]
-    size = max((cpus.bit_count() for cpus in view.base.topology.zone_cpus.values()), default=0)
     left = node.info.allocatable.get("cpu", 0) - node.used["cpu"] - milli
-    if left >= 1000 * sum(free):
-        return 90.0
-    return 80.0 * (1.0 - max(free, default=0) / size) if size else 90.0
+    return 90.0 if left >= 1000 * sum(cpus for _, cpus, _ in zones) else node.broken_up()
 
 
 def balance(shape: Shape, node: NodeEntry) -> float:
@@ -149,9 +160,41 @@ def balance(shape: Shape, node: NodeEntry) -> float:
     if node.info is None:
         return 0.0
     parts = []
-    for name in ("cpu", "memory"):
+    for name in SCORED:
         total = node.info.allocatable.get(name, 0)
         if total > 0:
             left = total - node.scored[name] - shape.scored.get(name, 0)
             parts.append(100.0 * max(0, left) / total)
     return sum(parts) / len(parts) if parts else 0.0
+
+
+def _tightness(need: int, amounts: NodeAmounts, rows: Rows | slice) -> Column:
+    """Best fit: free CPUs of the tightest zone that holds the largest container, then of the node.
+
+    A node with a pod in flight costs more predictions and may have to wait for it; one without a
+    report comes last.
+    """
+    # Too small becomes very large.
+    over = (amounts.cpus[:, rows] - np.int32(min(need, 2 * MANY))).view(np.uint32)
+    tightest = np.minimum(over.min(axis=0), 1 << 16).astype(np.int64)
+    left = np.clip(amounts.of("cpu", rows), 0, (1 << 24) - 1)
+    in_flight = np.minimum(amounts.in_flight[rows], 255)
+    bare = (~amounts.zoned[rows]).astype(np.int64)
+    keys: Column = (bare << 52) | (in_flight << 44) | (tightest << 24) | left
+    return keys
+
+
+def _harm(shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column:
+    """What an ordinary pod's score is made of (:func:`harmless` and :func:`balance`), turned round,
+    in millionths.
+    """
+    free = amounts.of("cpu", rows) - shape.totals.get("cpu", 0)
+    inside = np.where(free >= 1000 * amounts.together[rows], 90.0, amounts.broken_up[rows] / 1e6)
+    parts = np.where(amounts.aligning[rows], inside, 100.0) * HARMLESS
+    known = [name for name in SCORED if name in amounts.allocatable]
+    for name in known:
+        total, used = amounts.allocatable[name][rows], amounts.scored[name][rows]
+        after = np.maximum(total - used - min(shape.scored.get(name, 0), UNBOUNDED), 0)
+        parts += BALANCE / len(known) * 100.0 * after / np.maximum(total, 1)
+    score = 1000.0 * parts / (HARMLESS + BALANCE)
+    return np.rint((1e5 - score) * 1e6).astype(np.int64)

@@ -38,7 +38,7 @@ def test_what_the_check_accepts_passes_the_screen(
     world.node("plain", bare=True)
     for boxes in placed:
         world.place(world.pod(cpu=boxes))
-    table = Table(world.cluster.columns)
+    table = Table(world.cluster.columns, world.cycle.profile)
     table.refresh(world.cluster.nodes.values())
     for boxes in asked:
         pod = world.pod(cpu=boxes, guaranteed=guaranteed)
@@ -50,7 +50,7 @@ def test_what_the_check_accepts_passes_the_screen(
 
 
 def _screen(world: World) -> Table:
-    table = Table(world.cluster.columns)
+    table = Table(world.cluster.columns, world.cycle.profile)
     table.refresh(world.cluster.nodes.values())
     return table
 
@@ -173,13 +173,13 @@ def test_a_table_that_was_asked_before_answers_as_a_new_one(data: st.DataObject)
     world = World()
     for number, policy in enumerate(["restricted", "single-numa-node", "best-effort"]):
         world.node(f"n{number}", state(machine(zones=2, cpus=6), policy=policy))
-    table, cluster = Table(world.cluster.columns), world.cluster
+    table, cluster = Table(world.cluster.columns, world.cycle.profile), world.cluster
     asked = [world.pod(cpu=data.draw(_BOXES), guaranteed=bool(n % 3)) for n in range(4)]
     seen, placed = 0, []
     for _ in range(data.draw(st.integers(1, 6))):
         table.refresh(cluster.changed_since(seen))
         seen = cluster.sequence
-        fresh = Table(cluster.columns)
+        fresh = Table(cluster.columns, world.cycle.profile)
         fresh.refresh(cluster.nodes.values())
         for pod in asked:
             kept, new = table.screen(pod.shape), fresh.screen(pod.shape)

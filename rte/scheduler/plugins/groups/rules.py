@@ -89,6 +89,10 @@ class GroupsNode(NodeFilter, Clocked):
         self._books = books
         self._settling = Settling()
 
+    def is_told(self, shape: Shape) -> bool:
+        """Of groups columns know nothing."""
+        return not shape.has_groups
+
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """All reasons that apply."""
         wish = self._books.valid(shape)
