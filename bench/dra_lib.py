@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from rte.placement.dra import Node, Verdict, allocate, decode
-from rte.placement.dra.fleet import Fleet
+from rte.placement.dra import ClaimNode, ClaimVerdict, allocate, decode
+from rte.placement.dra.fleet import DeviceFleet
 
 if TYPE_CHECKING:
     from rte.placement.dra.objects import AllocationResult, ResourceClaim, ResourceSlice
@@ -82,8 +82,8 @@ def claim(number: int, count: int) -> ResourceClaim:
 class Cluster:
     def __init__(self, nodes: int, seed: int) -> None:
         self.random = random.Random(seed)
-        self.fleet = Fleet()
-        self.nodes = [Node(name=f"n{number:05d}") for number in range(nodes)]
+        self.fleet = DeviceFleet()
+        self.nodes = [ClaimNode(name=f"n{number:05d}") for number in range(nodes)]
         for number, node in enumerate(self.nodes):
             self.fleet.put_node(node)
             self.fleet.put_slice(gpu_slice(number, "H100" if number % 2 else "A100"))
@@ -115,7 +115,7 @@ class Cluster:
             self.running[place], self.running[-1] = self.running[-1], self.running[place]
             self.fleet.remove(self.running.pop())
 
-    def bind(self, verdict: Verdict) -> None:
+    def bind(self, verdict: ClaimVerdict) -> None:
         (allocation,) = verdict.allocations.values()
         self.fleet.add(allocation)
         self.running.append(allocation)

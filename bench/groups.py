@@ -19,13 +19,13 @@ from rte import nrt, placement
 from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import group_inventory
 from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation, GroupCPUs
-from rte.placement.groups.cluster import Cluster
+from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.inventory import (
     DEFAULT_POLICY,
     NIC,
     Core,
+    GroupNodeFacts,
     Inventory,
-    NodeFacts,
     Policy,
 )
 from rte.placement.groups.parsing import parse_request
@@ -150,7 +150,9 @@ class Plain:
         self.port_tx[port] += sign * tx
 
 
-def plain_choice(wanted: Request, cluster: Cluster, names: list[str], machine: Inventory) -> float:
+def plain_choice(
+    wanted: Request, cluster: GroupNodes, names: list[str], machine: Inventory
+) -> float:
     """Seconds that the baseline takes for one decision, node by node until one fits."""
     started = time.process_time()
     for name in names:
@@ -160,7 +162,7 @@ def plain_choice(wanted: Request, cluster: Cluster, names: list[str], machine: I
     return time.process_time() - started
 
 
-def hold_some(cluster: Cluster, name: str, seed: int, gbps: int) -> None:
+def hold_some(cluster: GroupNodes, name: str, seed: int, gbps: int) -> None:
     """A pod that holds one function of each zone and some cores, as many as the seed says."""
     chance = random.Random(seed)
     groups = []
@@ -184,10 +186,10 @@ def hold_some(cluster: Cluster, name: str, seed: int, gbps: int) -> None:
 
 def decisions(nodes: int, gbps_held: int, wanted: Request) -> dict[str, float | str]:
     """One decision over nodes that all differ (where something is held of them)."""
-    machine, cluster = inventory(), Cluster()
+    machine, cluster = inventory(), GroupNodes()
     names = [f"n{i:04d}" for i in range(nodes)]
     for seed, name in enumerate(names):
-        cluster.set_node(name, machine, NodeFacts(), POLICY)
+        cluster.set_node(name, machine, GroupNodeFacts(), POLICY)
         if gbps_held:
             hold_some(cluster, name, seed, gbps_held)
     started, began = time.process_time(), time.perf_counter()
@@ -207,10 +209,10 @@ def stream(nodes: int, pods: int, seed: int) -> dict[str, float]:
     """Pods of a few kinds come and go on nodes of four shapes."""
     chance = random.Random(seed)
     machines = shapes()
-    cluster = Cluster()
+    cluster = GroupNodes()
     names = [f"n{i:04d}" for i in range(nodes)]
     for i, name in enumerate(names):
-        cluster.set_node(name, machines[i % 4], NodeFacts(), DEFAULT_POLICY)
+        cluster.set_node(name, machines[i % 4], GroupNodeFacts(), DEFAULT_POLICY)
     kinds = [request(*rates, workers=workers) for rates, workers in KINDS]
     here: list[str] = []
     placed = 0

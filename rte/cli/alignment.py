@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rte import errors, nrt
 from rte.cli.inputs import KINDS
 from rte.model import words
-from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, decode, truth
+from rte.placement.dra import CEL, ClaimNode, DeviceInventory, DeviceSupply, Usage, decode, truth
 from rte.placement.dra.alignment import Alignment
 from rte.scheduler.framework import objects
 
@@ -53,7 +53,7 @@ def observe(items: Iterable[dict[str, Any]]) -> tuple[list[AlignmentRow], list[s
     for item in items:
         if item.get("kind") in by_kind:
             by_kind[item["kind"]].append(item)
-    inventory = Inventory()
+    inventory = DeviceInventory()
     for one in _read(by_kind["ResourceSlice"], decode.resource_slice, problems):
         inventory.put_slice(one)
     claims = list(_read(by_kind["ResourceClaim"], decode.resource_claim, problems))
@@ -67,7 +67,9 @@ def observe(items: Iterable[dict[str, Any]]) -> tuple[list[AlignmentRow], list[s
         if uid in pods:
             metadata = pods[uid]["metadata"]
             name = f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
-            node = Node(name=(where := pods[uid]["spec"]["nodeName"]), labels=labels.get(where, {}))
+            node = ClaimNode(
+                name=(where := pods[uid]["spec"]["nodeName"]), labels=labels.get(where, {})
+            )
             rows.append(_row(uid, name, node, own, reports.get(where), inventory))
     return sorted(rows, key=lambda row: (row.node, row.pod)), problems
 
@@ -101,10 +103,10 @@ def _lines(row: AlignmentRow) -> Iterator[str]:
 def _row(
     uid: str,
     name: str,
-    node: Node,
+    node: ClaimNode,
     claims: list[ResourceClaim],
     report: nrt.NRT | None,
-    inventory: Inventory,
+    inventory: DeviceInventory,
 ) -> AlignmentRow:
     state = report.state if report is not None else None
     if report is None or state is None:
@@ -113,7 +115,7 @@ def _row(
             pod=name, node=node.name, alignment=Alignment.UNKNOWN, reason=text, devices={}
         )
     pci = report.device_zones.pci if report.device_zones else None
-    supply = Supply(pools=inventory.pools(node), classes={}, usage=Usage(), expressions=CEL())
+    supply = DeviceSupply(pools=inventory.pools(node), classes={}, usage=Usage(), expressions=CEL())
     seen = next((one for one in truth.observe(state, pci, claims, supply) if one.uid == uid), None)
     if seen is None:
         text = "its kubelet has not admitted it yet"

@@ -17,7 +17,7 @@ import xxhash
 from rte import errors
 from rte.accounting import zone_resources
 from rte.model import bits, quantity
-from rte.placement.groups.inventory import GPU, NIC, Core, Device, Inventory
+from rte.placement.groups.inventory import GPU, NIC, Core, Inventory, PCIFunction
 from rte.reader import jsontext
 from rte.reader.budget import Int64
 
@@ -188,7 +188,7 @@ def _hardware(what: Published) -> dict[str, Any]:
 
 
 def _told(
-    device: Device, number: Mapping[tuple[str, ...], int], **facts: str | int | None
+    device: PCIFunction, number: Mapping[tuple[str, ...], int], **facts: str | int | None
 ) -> dict[str, Any]:
     """A device with the facts that are known."""
     place = {"address": device.address, "zone": device.zone, "path": number[device.path]}

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, allocate, decode
+from rte.placement.dra import CEL, ClaimNode, DeviceInventory, DeviceSupply, Usage, allocate, decode
 from tests.cluster.dra.running import calls, hardware, start_driver
 from tests.cluster.pods import container, pod
 
@@ -39,11 +39,11 @@ def allocated_claim(cluster: Cluster, node: nodes.Node, owner: dict[str, Any]) -
             },
         },
     )
-    inventory = Inventory()
+    inventory = DeviceInventory()
     for one in api.get(f"{API}/resourceslices")["items"]:
         inventory.put_slice(decode.resource_slice(one))
-    place = Node(name=node.name)
-    supply = Supply(
+    place = ClaimNode(name=node.name)
+    supply = DeviceSupply(
         pools=inventory.pools(place),
         classes={
             one["metadata"]["name"]: decode.device_class(one)

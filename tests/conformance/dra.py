@@ -8,11 +8,11 @@ from rte.model import quantity
 from rte.placement.dra import decode
 from rte.placement.dra.cel import expressions
 from rte.placement.dra.features import Features
-from rte.placement.dra.inventory import Inventory
-from rte.placement.dra.nodes import Node
-from rte.placement.dra.structured.allocator import Supply, allocate
+from rte.placement.dra.inventory import DeviceInventory
+from rte.placement.dra.nodes import ClaimNode
+from rte.placement.dra.structured.allocator import DeviceSupply, allocate
 from rte.placement.dra.structured.usage import Usage
-from rte.placement.dra.verdict import Reason, Refusal, Verdict
+from rte.placement.dra.verdict import ClaimRefusal, ClaimVerdict, Reason
 from tests.conformance import dra_validity
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ class Recorded:
     def matches(self, expression: str, device: PoolDevice) -> bool:
         answer = self._match[expression][self._place(device)]
         if answer == "e":
-            raise Refusal(Reason.CEL_RUNTIME, "recorded runtime error")
+            raise ClaimRefusal(Reason.CEL_RUNTIME, "recorded runtime error")
         if answer == "c":
-            raise Refusal(Reason.CEL_COMPILE, "recorded compile error")
+            raise ClaimRefusal(Reason.CEL_COMPILE, "recorded compile error")
         return bool(answer == "1")
 
     def derive(self, expression: str, device: PoolDevice) -> Attribute:
         answer = self._derived[expression][self._place(device)]
         if answer == "e":
-            raise Refusal(Reason.CEL_RUNTIME, "recorded runtime error")
+            raise ClaimRefusal(Reason.CEL_RUNTIME, "recorded runtime error")
         return dra_validity.attribute(answer)
 
 
@@ -76,7 +76,7 @@ def _features(case: dict[str, Any]) -> Features:
 
 def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
     features = _features(case)
-    inventory = Inventory(features)
+    inventory = DeviceInventory(features)
     for rule in case.get("rules", ()):
         inventory.put_rule(decode.device_taint_rule(rule))
     for value in case.get("slices", ()):
@@ -90,7 +90,7 @@ def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
     recorded = Recorded(case)
     differences = []
     for data in case["nodes"]:
-        node = Node(
+        node = ClaimNode(
             name=data["metadata"]["name"],
             labels=data["metadata"].get("labels", {}),
             declared_features=frozenset(data.get("status", {}).get("declaredFeatures", ())),
@@ -99,7 +99,7 @@ def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
         verdict = allocate(
             node,
             claims,
-            Supply(
+            DeviceSupply(
                 pools=pools,
                 classes=classes,
                 usage=usage,
@@ -114,7 +114,12 @@ def _differences(case: dict[str, Any], *, exactly: bool) -> list[str]:
 
 
 def _difference(
-    case: dict[str, Any], node: Node, pools: Sequence[Pool], verdict: Verdict, *, exactly: bool
+    case: dict[str, Any],
+    node: ClaimNode,
+    pools: Sequence[Pool],
+    verdict: ClaimVerdict,
+    *,
+    exactly: bool,
 ) -> str:
     truth = case["truth"][node.name]
     ours = {name: decode.encode(one) for name, one in verdict.allocations.items()}
@@ -189,7 +194,7 @@ def check_dra_cel(case: dict[str, Any]) -> list[str]:
     )
     try:
         answer = str(expressions.evaluate(case["expr"], data["driver"], device)).lower()
-    except Refusal as refusal:
+    except ClaimRefusal as refusal:
         answer = f"error: {refusal}"
     if answer == case["result"] or (
         answer[:5] == "error" and case["result"] not in ("true", "false")

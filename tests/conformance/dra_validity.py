@@ -30,7 +30,11 @@ def attribute(data: Any) -> objects.Attribute:
 
 
 def why_not_better(
-    case: dict[str, Any], node: nodes.Node, pools: Sequence[Pool], ours: dict[str, Any], wanted: str
+    case: dict[str, Any],
+    node: nodes.ClaimNode,
+    pools: Sequence[Pool],
+    ours: dict[str, Any],
+    wanted: str,
 ) -> str:
     """Empty if it is right to place where Kubernetes' allocator did not; else what is wrong."""
     old = case["k8s"].startswith("1.35")
@@ -62,7 +66,7 @@ def _defect_of_135(case: dict[str, Any]) -> bool:
 
 def invalid(
     case: dict[str, Any],
-    node: nodes.Node,
+    node: nodes.ClaimNode,
     pools: Sequence[Pool],
     ours: dict[str, Any],
     *,
@@ -81,7 +85,7 @@ def invalid(
 
 def _problems(
     case: dict[str, Any],
-    node: nodes.Node,
+    node: nodes.ClaimNode,
     pools: Sequence[Pool],
     allocated: list[tuple[Any, Any]],
     complete: bool,

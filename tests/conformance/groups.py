@@ -13,19 +13,19 @@ from rte.placement.groups.inventory import (
     GPU,
     NIC,
     Core,
+    GroupNodeFacts,
     Inventory,
     NICUse,
-    NodeFacts,
     Policy,
     Used,
 )
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
-from rte.placement.groups.request import Group, Request, SMTByKind
+from rte.placement.groups.request import GroupWish, Request, SMTByKind
 from rte.placement.koordinator.devices.allocate import allocate_devices
 from rte.placement.koordinator.devices.node import read_node_devices
-from rte.placement.koordinator.devices.outcome import DeviceAllocation, Refusal
+from rte.placement.koordinator.devices.outcome import DeviceAllocation, DeviceRefusal
 from rte.placement.koordinator.devices.request import DeviceRequestError, read_device_request
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def written_out(request: Request, document: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def group_written_out(group: Group) -> dict[str, Any]:
+def group_written_out(group: GroupWish) -> dict[str, Any]:
     smt = group.smt
     if isinstance(smt, SMTByKind):
         smt = {"feeders": smt.feeders, "queues": smt.queues, "workers": smt.workers}
@@ -180,9 +180,9 @@ def policy_of(case: dict | None) -> Policy:
     return Policy(**fields)
 
 
-def node_of(case: dict | None) -> NodeFacts:
+def node_of(case: dict | None) -> GroupNodeFacts:
     told = dict(case or {})
-    facts = NodeFacts(
+    facts = GroupNodeFacts(
         cordoned=told.pop("cordoned", False),
         maintenance=told.pop("maintenance", False),
         groups=tuple(told.pop("groups", ["default"])),
@@ -284,7 +284,7 @@ def check_groups_koordinator(case: dict) -> list[str]:
         return ["asks for nothing"]
     zones = None if case["numa"] is None else frozenset(case["numa"])
     outcome = allocate_devices(request, node, zones=zones, strategy=case["scorer"])
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, DeviceRefusal):
         code = "Unschedulable" if outcome.resolvable else "UnschedulableAndUnresolvable"
         told = (want["stage"], want.get("code"), want.get("reasons"))
         got = ("allocate", code, [outcome.reason])

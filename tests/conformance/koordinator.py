@@ -29,10 +29,10 @@ def check_koordinator_takecpus(case: dict) -> list[str]:
     if unknown := set(case) - TAKE_FIELDS:
         return [f"unknown fields {sorted(unknown)}"]
     crashed = bool(case["panic"])
-    ledger = koordinator.Ledger(
+    ledger = koordinator.CPULedger(
         topology=topology(case["cpus"]),
         allocated={
-            int(cpu): koordinator.Allocated(count, policy)
+            int(cpu): koordinator.HeldCPU(count, policy)
             for cpu, (count, policy) in case["alloc"].items()
         },
         max_references=case["maxref"],

@@ -6,23 +6,23 @@ The public names are here; docs/dra.md shows them at work.
 from rte.placement.dra.alignment import Aligned, Alignment, Wish, align
 from rte.placement.dra.cel.expressions import CEL
 from rte.placement.dra.features import Features
-from rte.placement.dra.inventory import Inventory
-from rte.placement.dra.nodes import Node
-from rte.placement.dra.structured.allocator import Supply, allocate
+from rte.placement.dra.inventory import DeviceInventory
+from rte.placement.dra.nodes import ClaimNode
+from rte.placement.dra.structured.allocator import DeviceSupply, allocate
 from rte.placement.dra.structured.usage import Usage
-from rte.placement.dra.verdict import Reason, Verdict
+from rte.placement.dra.verdict import ClaimVerdict, Reason
 
 __all__ = [
     "CEL",
     "Aligned",
     "Alignment",
+    "ClaimNode",
+    "ClaimVerdict",
+    "DeviceInventory",
+    "DeviceSupply",
     "Features",
-    "Inventory",
-    "Node",
     "Reason",
-    "Supply",
     "Usage",
-    "Verdict",
     "Wish",
     "align",
     "allocate",

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from rte.model import words
 from rte.placement.dra.structured.allocator import MAX_STEPS, allocate
 from rte.placement.dra.structured.pools import DeviceID
-from rte.placement.dra.verdict import Reason, Verdict
+from rte.placement.dra.verdict import ClaimVerdict, Reason
 from rte.placement.dra.zones import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rte.model.bits import ZoneSet
-    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import AllocationResult, ResourceClaim
-    from rte.placement.dra.structured.allocator import Supply
+    from rte.placement.dra.structured.allocator import DeviceSupply
     from rte.placement.dra.structured.pools import PoolDevice
     from rte.placement.dra.zones import Places
     from rte.placement.inflight.certainty import ExpectedZones
@@ -58,16 +58,16 @@ class Aligned:
         expected: the zones that the kubelet will give to CPUs and memory.
     """
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     alignment: Alignment
     reason: str = ""
     expected: ExpectedZones
 
 
 def align(
-    node: Node,
+    node: ClaimNode,
     claims: Sequence[ResourceClaim],
-    supply: Supply,
+    supply: DeviceSupply,
     expected: ExpectedZones,
     places: Places,
     wish: Wish = Wish.PREFERRED,
@@ -130,7 +130,7 @@ def judge(zones: ZoneSet, devices: Mapping[DeviceID, Location]) -> tuple[Alignme
 
 
 def locate_all(
-    allocations: Iterable[AllocationResult], supply: Supply, places: Places
+    allocations: Iterable[AllocationResult], supply: DeviceSupply, places: Places
 ) -> dict[DeviceID, Location]:
     """The places of all devices of allocations, those with admin access left out."""
     known = {
@@ -162,7 +162,7 @@ def _ranks(places: Places, zones: ZoneSet, *, required: bool) -> Callable[[PoolD
     return rank
 
 
-def _without_zone(supply: Supply, places: Places) -> str:
+def _without_zone(supply: DeviceSupply, places: Places) -> str:
     """That there are devices of which no zone is known, and why."""
     for pool in supply.pools:
         for device in pool.devices:
@@ -173,5 +173,5 @@ def _without_zone(supply: Supply, places: Places) -> str:
 
 
 def _refused(text: str, expected: ExpectedZones) -> Aligned:
-    verdict = Verdict(reason=Reason.NOT_ALIGNED, message=text, allocations={})
+    verdict = ClaimVerdict(reason=Reason.NOT_ALIGNED, message=text, allocations={})
     return Aligned(verdict=verdict, alignment=Alignment.UNKNOWN, reason=text, expected=expected)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.node import NodeState
-    from rte.placement.dra.structured.allocator import Supply
+    from rte.placement.dra.structured.allocator import DeviceSupply
     from rte.placement.dra.zones import Places
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneRoom:
+class ZoneBalance:
     """A zone of a node: all CPUs and devices that can be given, and what is free of them."""
 
     cpus: int
@@ -32,7 +32,7 @@ class ZoneRoom:
     free_devices: int
 
 
-def rooms(state: NodeState, supply: Supply, places: Places) -> dict[int, ZoneRoom]:
+def rooms(state: NodeState, supply: DeviceSupply, places: Places) -> dict[int, ZoneBalance]:
     """The zones of a node that have CPUs, ascending; devices of unknown place are left out."""
     total: Counter[int] = Counter()
     free: Counter[int] = Counter()
@@ -47,7 +47,7 @@ def rooms(state: NodeState, supply: Supply, places: Places) -> dict[int, ZoneRoo
     found = {}
     for zone, cpus in sorted(places.cpu_zones.items()):
         assignable = cpus & ~state.reserved
-        found[zone] = ZoneRoom(
+        found[zone] = ZoneBalance(
             cpus=assignable.bit_count(),
             free_cpus=(assignable & state.shared).bit_count(),
             devices=total[zone],
@@ -61,7 +61,7 @@ def fills_lowest_first(state: NodeState) -> bool:
     return goes_to_one_zone(state, rules_of(state.config, state.kubelet_version))
 
 
-def score(zones: Mapping[int, ZoneRoom], *, lowest_first: bool) -> int:
+def score(zones: Mapping[int, ZoneBalance], *, lowest_first: bool) -> int:
     """0 to 100: how well CPUs and devices of the node run out together (after a placement).
 
     Less by every free device that pods will not reach: those whose zone has no CPUs left, and those

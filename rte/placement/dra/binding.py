@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rte.placement.dra.structured.pools import Pool
 
 
-class Readiness(StrEnum):
+class ClaimReadiness(StrEnum):
     """What binding conditions come to."""
 
     READY = "ready"
@@ -32,31 +32,31 @@ class Readiness(StrEnum):
     FAILED = "failed"  #: a device cannot be made ready: allocate others
 
 
-def readiness(claim: ResourceClaim) -> tuple[Readiness, str]:
+def readiness(claim: ResourceClaim) -> tuple[ClaimReadiness, str]:
     """The state of all devices of the claim that have binding conditions, and what is behind it."""
     allocation = claim.status.allocation
     if allocation is None:
-        return Readiness.WAITING, f"claim {claim.metadata.name} is not allocated"
+        return ClaimReadiness.WAITING, f"claim {claim.metadata.name} is not allocated"
     for result in allocation.devices.results:
         if not result.binding_conditions:
             continue
         name = f"{result.driver}/{result.pool}/{result.device}"
         status = _status_of(claim, result)
         if status is None:
-            return Readiness.WAITING, f"no status of {name} yet"
+            return ClaimReadiness.WAITING, f"no status of {name} yet"
         held = {condition.type: condition for condition in status.conditions}
         for wanted in result.binding_failure_conditions:
             found = held.get(wanted)
             if found is not None and found.status == "True":
                 return (
-                    Readiness.FAILED,
+                    ClaimReadiness.FAILED,
                     f"{name}: {wanted}: {found.reason} {found.message}".rstrip(),
                 )
         for wanted in result.binding_conditions:
             found = held.get(wanted)
             if found is None or found.status != "True":
-                return Readiness.WAITING, f"{name}: {wanted} is not true yet"
-    return Readiness.READY, ""
+                return ClaimReadiness.WAITING, f"{name}: {wanted} is not true yet"
+    return ClaimReadiness.READY, ""
 
 
 def lost(allocation: AllocationResult, pools: Iterable[Pool], *, taints: bool = True) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.pod import Container, Pod
-    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import DeviceClass
 
 #: Every class serves the resource of this prefix and its own name.
@@ -66,7 +66,7 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass
 
 
 def extended_claim(
-    pod: Pod, node: Node, serving: Mapping[str, DeviceClass]
+    pod: Pod, node: ClaimNode, serving: Mapping[str, DeviceClass]
 ) -> ExtendedClaim | None:
     """The claim for what the pod asks of extended resources that DRA serves on the node.
 

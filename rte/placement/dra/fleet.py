@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rte.placement.dra import decode, nodes
 from rte.placement.dra.cel.expressions import CEL
-from rte.placement.dra.inventory import Inventory
-from rte.placement.dra.structured.allocator import Supply, allocate
+from rte.placement.dra.inventory import DeviceInventory
+from rte.placement.dra.structured.allocator import DeviceSupply, allocate
 from rte.placement.dra.structured.pools import PoolID
 from rte.placement.dra.structured.usage import Usage
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rte.placement.dra.features import Features
-    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import (
         AllocationResult,
         DeviceClass,
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
         ResourceClaim,
         ResourceSlice,
     )
-    from rte.placement.dra.verdict import Verdict
+    from rte.placement.dra.verdict import ClaimVerdict
 
 #: Shapes of claims that are remembered; the one that was asked for longest ago goes first.
 MAX_SHAPES = 256
 
 
-class Fleet:
+class DeviceFleet:
     """Nodes, slices, classes and allocations of a cluster, and who fits where.
 
     Claims of one shape (equal specifications) are tried once per node. A change of a slice or an
@@ -38,16 +38,16 @@ class Fleet:
     """
 
     def __init__(self, features: Features | None = None) -> None:
-        self.inventory = Inventory(features)
+        self.inventory = DeviceInventory(features)
         self.usage = Usage(shares=self.inventory.features.consumable_capacity)
         self._classes: dict[str, DeviceClass] = {}
         self._expressions = CEL()
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ClaimNode] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._versions: Counter[str] = Counter()
         self._version_of_all = 0
 
-    def put_node(self, node: Node) -> None:
+    def put_node(self, node: ClaimNode) -> None:
         """Add a node, or replace the one of its name."""
         if self._nodes.get(node.name) != node:
             self._nodes[node.name] = node
@@ -103,9 +103,9 @@ class Fleet:
         """Grows whenever what the node has for claims may have changed."""
         return self._versions[name] + self._version_of_all
 
-    def supply(self, node: Node) -> Supply:
+    def supply(self, node: ClaimNode) -> DeviceSupply:
         """What the node has."""
-        return Supply(
+        return DeviceSupply(
             pools=self.inventory.pools(node),
             classes=self._classes,
             usage=self.usage,
@@ -113,7 +113,7 @@ class Fleet:
             features=self.inventory.features,
         )
 
-    def fitting(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Verdict]:
+    def fitting(self, claims: Sequence[ResourceClaim]) -> Mapping[str, ClaimVerdict]:
         """Nodes that can take the claims, with an allocation for a pod of the shape.
 
         The allocation is right for the shape, but bears the names of the claims that were asked
@@ -170,5 +170,5 @@ class _Shape:
 
     def __init__(self, claims: Sequence[ResourceClaim], names: Iterable[str]) -> None:
         self.claims = claims
-        self.fitting: dict[str, Verdict] = {}
+        self.fitting: dict[str, ClaimVerdict] = {}
         self.stale: set[str] = set(names)

@@ -10,11 +10,11 @@ from rte.placement.dra.structured.pools import DeviceID, KnownSlice, Pool, PoolI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rte.placement.dra.nodes import Node
-    from rte.placement.dra.objects import DeviceTaintRule, ResourceSlice, Taint
+    from rte.placement.dra.nodes import ClaimNode
+    from rte.placement.dra.objects import DeviceTaint, DeviceTaintRule, ResourceSlice
 
 
-class Inventory:
+class DeviceInventory:
     """The ResourceSlices of a cluster and the taints that rules add to their devices.
 
     What a node sees is put together when it is asked for and kept until a slice changes that the
@@ -28,7 +28,7 @@ class Inventory:
         self._of_no_node: dict[str, KnownSlice] = {}
         self._of_pool: dict[PoolID, dict[str, KnownSlice]] = {}
         self._rules: dict[str, DeviceTaintRule] = {}
-        self._seen: dict[str, tuple[Node, tuple[Pool, ...]]] = {}
+        self._seen: dict[str, tuple[ClaimNode, tuple[Pool, ...]]] = {}
         self._viewers: dict[PoolID, set[str]] = {}
 
     def put_slice(self, value: ResourceSlice) -> frozenset[str] | None:
@@ -63,7 +63,7 @@ class Inventory:
         rule = self._rules.pop(name, None)
         return frozenset() if rule is None else self._taint_anew([rule])
 
-    def pools(self, node: Node) -> tuple[Pool, ...]:
+    def pools(self, node: ClaimNode) -> tuple[Pool, ...]:
         """The pools that a node sees, in the order of allocation.
 
         The same object as long as nothing of it has changed: it can tell that a result still holds.
@@ -104,7 +104,7 @@ class Inventory:
             self._seen.pop(viewer, None)
         return concerned
 
-    def _taints(self, device: DeviceID) -> Iterator[Taint]:
+    def _taints(self, device: DeviceID) -> Iterator[DeviceTaint]:
         for _, rule in sorted(self._rules.items()):
             if _concerns(rule, device):
                 yield rule.spec.taint

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class ClaimNode:
     """What allocation reads of a Node object.
 
     Attributes:
@@ -33,7 +33,7 @@ class Node:
 
 
 def matches(
-    node: Node, *, name: str | None, every: bool | None, selector: NodeSelector | None
+    node: ClaimNode, *, name: str | None, every: bool | None, selector: NodeSelector | None
 ) -> bool:
     """Whether a slice or device with this node selection is for the node (``NodeMatches``)."""
     if name:
@@ -43,12 +43,12 @@ def matches(
     return selector is not None and selects(selector, node)
 
 
-def selects(selector: NodeSelector, node: Node) -> bool:
+def selects(selector: NodeSelector, node: ClaimNode) -> bool:
     """Whether one of the terms holds; a term without conditions holds nowhere."""
     return any(_term_holds(term, node) for term in selector.node_selector_terms)
 
 
-def _term_holds(term: SelectorTerm, node: Node) -> bool:
+def _term_holds(term: SelectorTerm, node: ClaimNode) -> bool:
     return _ready(term).matches(node.name, node.labels)
 
 

@@ -38,7 +38,7 @@ class _Open(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A part of an API object; what is absent there has its default here, more is ignored."""
 
 
-class _Object(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class _Closed(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A part of an API object whose every field matters to allocation."""
 
 
@@ -63,7 +63,7 @@ class Metadata(_Open, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Requirement(_Object, frozen=True):
+class Requirement(_Closed, frozen=True):
     """One condition of a node selector term."""
 
     key: str
@@ -71,14 +71,14 @@ class Requirement(_Object, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class SelectorTerm(_Object, frozen=True):
+class SelectorTerm(_Closed, frozen=True):
     """Conditions that all hold."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
-class NodeSelector(_Object, frozen=True):
+class NodeSelector(_Closed, frozen=True):
     """Terms of which one holds."""
 
     node_selector_terms: tuple[SelectorTerm, ...] = ()
@@ -87,7 +87,7 @@ class NodeSelector(_Object, frozen=True):
 # --- ResourceSlice -------------------------------------------------------------------------------
 
 
-class Attribute(_Object, frozen=True):
+class Attribute(_Closed, frozen=True):
     """An attribute's value: exactly one field is set."""
 
     integer: int | None = field(default=None, name="int")
@@ -100,7 +100,7 @@ class Attribute(_Object, frozen=True):
     versions: tuple[str, ...] | None = None
 
 
-class ValidRange(_Object, frozen=True):
+class ValidRange(_Closed, frozen=True):
     """Amounts that a request may take: from ``min`` in steps up to ``max``."""
 
     min: Nano | None = None
@@ -108,7 +108,7 @@ class ValidRange(_Object, frozen=True):
     step: Nano | None = None
 
 
-class RequestPolicy(_Object, frozen=True):
+class RequestPolicy(_Closed, frozen=True):
     """What may be taken of a capacity that several allocations share."""
 
     default: Nano | None = None
@@ -116,27 +116,27 @@ class RequestPolicy(_Object, frozen=True):
     valid_range: ValidRange | None = None
 
 
-class Capacity(_Object, frozen=True):
+class DeviceCapacity(_Closed, frozen=True):
     """How much of something a device has."""
 
     value: Nano
     request_policy: RequestPolicy | None = None
 
 
-class Counter(_Object, frozen=True):
+class Counter(_Closed, frozen=True):
     """An amount in a counter set, or taken of it."""
 
     value: Nano
 
 
-class CounterSet(_Object, frozen=True):
+class CounterSet(_Closed, frozen=True):
     """Counters that devices of a pool share."""
 
     name: str
     counters: dict[str, Counter] = {}
 
 
-class CounterConsumption(_Object, frozen=True):
+class CounterConsumption(_Closed, frozen=True):
     """What a device takes of one counter set while it is allocated."""
 
     counter_set: str
@@ -144,7 +144,7 @@ class CounterConsumption(_Object, frozen=True):
     compatibility_groups: tuple[str, ...] = ()
 
 
-class Taint(_Object, frozen=True):
+class DeviceTaint(_Closed, frozen=True):
     """Keeps requests without a matching toleration away."""
 
     key: str = ""
@@ -153,17 +153,17 @@ class Taint(_Object, frozen=True):
     time_added: str | None = None
 
 
-class Device(_Object, frozen=True):
+class Device(_Closed, frozen=True):
     """One device of a slice. ``unknown`` names fields that this release does not understand."""
 
     name: str
     attributes: dict[str, Attribute] = {}
-    capacity: dict[str, Capacity] = {}
+    capacity: dict[str, DeviceCapacity] = {}
     consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool | None = None
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ class Device(_Object, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-class ResourcePool(_Object, frozen=True):
+class ResourcePool(_Closed, frozen=True):
     """The pool that a slice is part of."""
 
     name: str
@@ -179,7 +179,7 @@ class ResourcePool(_Object, frozen=True):
     resource_slice_count: int = 0
 
 
-class SliceSpec(_Object, frozen=True):
+class SliceSpec(_Closed, frozen=True):
     """Devices of one driver; ``unknown`` as in :class:`Device`, for all of them."""
 
     driver: str
@@ -202,7 +202,7 @@ class ResourceSlice(_Open, frozen=True):
     spec: SliceSpec
 
 
-class TaintSelector(_Object, frozen=True):
+class TaintSelector(_Closed, frozen=True):
     """Which devices a rule taints: all given fields must match."""
 
     driver: str | None = None
@@ -210,10 +210,10 @@ class TaintSelector(_Object, frozen=True):
     device: str | None = None
 
 
-class TaintRuleSpec(_Object, frozen=True):
+class TaintRuleSpec(_Closed, frozen=True):
     """A taint and its devices; an absent selector matches none, an empty one all."""
 
-    taint: Taint = Taint()
+    taint: DeviceTaint = DeviceTaint()
     device_selector: TaintSelector | None = None
 
 
@@ -227,28 +227,28 @@ class DeviceTaintRule(_Open, frozen=True):
 # --- DeviceClass and ResourceClaim ---------------------------------------------------------------
 
 
-class CELSelector(_Object, frozen=True):
+class CELSelector(_Closed, frozen=True):
     """An expression over ``device``."""
 
     expression: str
 
 
-class Selector(_Object, frozen=True):
+class DeviceSelector(_Closed, frozen=True):
     """How a device is chosen; without ``cel`` a form that is not known."""
 
     cel: CELSelector | None = None
 
 
-class ClassConfiguration(_Object, frozen=True):
+class ClassConfiguration(_Closed, frozen=True):
     """Parameters for a driver."""
 
     opaque: dict[str, Any] | None = None
 
 
-class ClassSpec(_Object, frozen=True):
+class ClassSpec(_Closed, frozen=True):
     """What devices of the class have in common."""
 
-    selectors: tuple[Selector, ...] = ()
+    selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[ClassConfiguration, ...] = ()
     extended_resource_name: str | None = None
     unknown: tuple[str, ...] = ()
@@ -261,7 +261,7 @@ class DeviceClass(_Open, frozen=True):
     spec: ClassSpec = ClassSpec()
 
 
-class Toleration(_Object, frozen=True):
+class DeviceToleration(_Closed, frozen=True):
     """Lets a request take tainted devices."""
 
     key: str = ""
@@ -271,34 +271,34 @@ class Toleration(_Object, frozen=True):
     toleration_seconds: int | None = None
 
 
-class CapacityRequirements(_Object, frozen=True):
+class CapacityRequirements(_Closed, frozen=True):
     """How much of each capacity a request needs."""
 
     requests: dict[str, Nano] = {}
 
 
-class DerivedAttribute(_Object, frozen=True):
+class DerivedAttribute(_Closed, frozen=True):
     """An attribute that constraints see and an expression computes."""
 
     name: str
     expression: str
 
 
-class ExactRequest(_Object, frozen=True):
+class ExactRequest(_Closed, frozen=True):
     """A request, or one alternative of it (then with a ``name``)."""
 
     device_class_name: str = ""
     name: str = ""
-    selectors: tuple[Selector, ...] = ()
+    selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
     derived_attributes: tuple[DerivedAttribute, ...] = ()
 
 
-class DeviceRequest(_Object, frozen=True):
+class DeviceRequest(_Closed, frozen=True):
     """One request of a claim: ``exactly``, or the first of several alternatives."""
 
     name: str
@@ -306,7 +306,7 @@ class DeviceRequest(_Object, frozen=True):
     first_available: tuple[ExactRequest, ...] = ()
 
 
-class Constraint(_Object, frozen=True):
+class Constraint(_Closed, frozen=True):
     """What the devices of the named requests (none named: all) have in common, or never."""
 
     requests: tuple[str, ...] = ()
@@ -314,14 +314,14 @@ class Constraint(_Object, frozen=True):
     distinct_attribute: str | None = None
 
 
-class ClaimConfiguration(_Object, frozen=True):
+class ClaimConfiguration(_Closed, frozen=True):
     """Parameters for a driver, for some requests or all."""
 
     requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None
 
 
-class DeviceClaim(_Object, frozen=True):
+class DeviceClaim(_Closed, frozen=True):
     """What a claim asks for; ``unknown`` as in :class:`Device`."""
 
     requests: tuple[DeviceRequest, ...] = ()
@@ -330,7 +330,7 @@ class DeviceClaim(_Object, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-class ClaimSpec(_Object, frozen=True):
+class ClaimSpec(_Closed, frozen=True):
     """The specification of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
@@ -344,7 +344,7 @@ class DeviceResult(_Open, frozen=True):
     pool: str
     device: str
     admin_access: bool | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = field(default=None, name="shareID")
@@ -360,7 +360,7 @@ class AllocationConfiguration(_Open, frozen=True):
     opaque: dict[str, Any] | None = None
 
 
-class DeviceAllocation(_Open, frozen=True):
+class DeviceAllocationResult(_Open, frozen=True):
     """Devices and their parameters."""
 
     results: tuple[DeviceResult, ...] = ()
@@ -370,7 +370,7 @@ class DeviceAllocation(_Open, frozen=True):
 class AllocationResult(_Open, frozen=True):
     """What a claim was given, and the nodes that can use it (None: all)."""
 
-    devices: DeviceAllocation = DeviceAllocation()
+    devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
     allocation_timestamp: str | None = None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.model.machine import PCIZones
     from rte.model.node import NodeState
     from rte.placement.dra.objects import ResourceClaim
-    from rte.placement.dra.structured.allocator import Supply
+    from rte.placement.dra.structured.allocator import DeviceSupply
     from rte.placement.dra.structured.pools import DeviceID
     from rte.placement.dra.zones import Location
 
@@ -46,7 +46,7 @@ class PodTruth:
 
 
 def observe(
-    state: NodeState, pci: PCIZones | None, claims: Iterable[ResourceClaim], supply: Supply
+    state: NodeState, pci: PCIZones | None, claims: Iterable[ResourceClaim], supply: DeviceSupply
 ) -> list[PodTruth]:
     """Every pod of the node that uses an allocated claim, by UID.
 
@@ -74,7 +74,7 @@ def _observe(
     state: NodeState,
     uid: str,
     claims: Sequence[ResourceClaim],
-    supply: Supply,
+    supply: DeviceSupply,
     places: Places,
 ) -> PodTruth:
     held = [*state.holdings.get(uid, {}).values()]

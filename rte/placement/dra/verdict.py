@@ -48,7 +48,7 @@ class Reason(StrEnum):
         return self in (Reason.UNSUPPORTED, Reason.SEARCH_LIMIT)
 
 
-class Refusal(Exception):  # noqa: N818 - an answer on its way up, not a failure
+class ClaimRefusal(Exception):  # noqa: N818 - an answer on its way up, not a failure
     """Ends an allocation."""
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -57,7 +57,7 @@ class Refusal(Exception):  # noqa: N818 - an answer on its way up, not a failure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ClaimVerdict:
     """What became of a pod's claims on one node.
 
     Attributes:

@@ -10,7 +10,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.placement.groups.place import SEARCH_LIMIT, Decision, place_on
+from rte.placement.groups.place import SEARCH_LIMIT, GroupDecision, place_on
 from rte.placement.groups.search.supply import Supply
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SHORT_SEARCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class GroupGround:
     """A node as the search sees it.
 
     Attributes:
@@ -47,14 +47,14 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class KnownRequest:
     """A request and its number."""
 
     number: int
     request: Request
 
 
-class Answers:
+class KnownPlaces:
     """Remembers answers; :meth:`begin` is called before each decision over many nodes.
 
     Attributes:
@@ -67,11 +67,11 @@ class Answers:
         self._numbers = itertools.count()
         self._shapes: dict[Hashable, int] = {}
         self._grounds: dict[Hashable, int] = {}
-        self._wishes: dict[Request, Wish] = {}
+        self._wishes: dict[Request, KnownRequest] = {}
         self._supplies: dict[int, Supply] = {}
-        self._known: dict[tuple[int, int], Decision] = {}
+        self._known: dict[tuple[int, int], GroupDecision] = {}
 
-    def ground(self, inventory: Inventory, policy: Policy, used: Used) -> Ground:
+    def ground(self, inventory: Inventory, policy: Policy, used: Used) -> GroupGround:
         """A node as the search sees it."""
         if len(self._grounds) >= MAX_GROUNDS:
             self._forget()
@@ -79,19 +79,19 @@ class Answers:
         number = self._grounds.setdefault((shape, used.key), next(self._numbers))
         taken = inventory.reserved_cpus | used.cpus
         free = sum(not mask & taken for mask in inventory.core_masks)
-        return Ground(number, inventory, policy, used, free)
+        return GroupGround(number, inventory, policy, used, free)
 
-    def wish(self, request: Request) -> Wish:
+    def wish(self, request: Request) -> KnownRequest:
         """The request with its number."""
         if request not in self._wishes and len(self._wishes) >= MAX_REQUESTS:
             self._wishes.clear()
-        return self._wishes.setdefault(request, Wish(next(self._numbers), request))
+        return self._wishes.setdefault(request, KnownRequest(next(self._numbers), request))
 
     def begin(self) -> None:
         """A new decision: its first searches have the whole budget."""
         self._cut_off_before = self.cut_off
 
-    def place(self, wish: Wish, ground: Ground) -> Decision:
+    def place(self, wish: KnownRequest, ground: GroupGround) -> GroupDecision:
         """The place of a pod on a node that is fit for it."""
         key = wish.number, ground.number
         decision = self._known.get(key)
@@ -107,7 +107,7 @@ class Answers:
                 self._known[key] = decision
         return decision
 
-    def supply(self, ground: Ground) -> Supply:
+    def supply(self, ground: GroupGround) -> Supply:
         """What the node has to give."""
         supply = self._supplies.get(ground.number)
         if supply is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rte.placement.groups.allocation import Allocation, GroupAllocation
     from rte.placement.groups.inventory import NIC, Inventory, Policy, Used
-    from rte.placement.groups.request import SMT, Group, NICWish, Request
+    from rte.placement.groups.request import SMT, GroupWish, NICWish, Request
 
 
 def violations(
@@ -92,7 +92,7 @@ def preference(
     return len(zones), len(group_zones), outside, apart, len(functions)
 
 
-def _amount_faults(wish: Group, given: GroupAllocation) -> Iterator[str]:
+def _amount_faults(wish: GroupWish, given: GroupAllocation) -> Iterator[str]:
     if [len(cpus) for cpus in given.cpus.feeders] != [gpu.feeders for gpu in wish.gpus]:
         yield "wrong number of feeders"
     pairs = [1 if queue.rx == queue.tx else 2 for queue in given.cpus.queues]
@@ -108,7 +108,7 @@ def _amount_faults(wish: Group, given: GroupAllocation) -> Iterator[str]:
             yield f"{nic.address} does not have what was asked for"
 
 
-def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
+def _group_faults(wish: GroupWish, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
     yield from _amount_faults(wish, given)
     own = list(given.functions())
     if len(set(own)) < len(own):
@@ -117,7 +117,9 @@ def _group_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> 
     yield from _alignment_faults(wish, given, inventory)
 
 
-def _gpu_wish_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
+def _gpu_wish_faults(
+    wish: GroupWish, given: GroupAllocation, inventory: Inventory
+) -> Iterator[str]:
     known = {gpu.address: gpu for gpu in inventory.gpus}
     for entry, address in zip(wish.gpus, given.gpus, strict=False):
         gpu = known.get(address)
@@ -127,7 +129,9 @@ def _gpu_wish_faults(wish: Group, given: GroupAllocation, inventory: Inventory) 
             yield f"GPU {address} is another model"
 
 
-def _alignment_faults(wish: Group, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
+def _alignment_faults(
+    wish: GroupWish, given: GroupAllocation, inventory: Inventory
+) -> Iterator[str]:
     if wish.mapping == "none":
         if given.zone is not None or given.hugepages:
             yield "has a zone without asking for one"

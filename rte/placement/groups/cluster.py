@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rte.placement.groups import holdings
-from rte.placement.groups.answers import Answers, Ground
+from rte.placement.groups.answers import GroupGround, KnownPlaces
 from rte.placement.groups.place import unfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.placement.groups.allocation import Allocation
-    from rte.placement.groups.inventory import Inventory, NodeFacts, Policy, Used
-    from rte.placement.groups.place import Decision
+    from rte.placement.groups.inventory import GroupNodeFacts, Inventory, Policy, Used
+    from rte.placement.groups.place import GroupDecision
     from rte.placement.groups.record import Record
     from rte.placement.groups.request import Request
 
@@ -34,34 +34,36 @@ class Choice:
     """
 
     node: str | None = None
-    decision: Decision | None = None
+    decision: GroupDecision | None = None
     refusals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Node:
+class _GroupNode:
     name: str
-    facts: NodeFacts
-    ground: Ground
+    facts: GroupNodeFacts
+    ground: GroupGround
     changed_at: float | None = None
     allocations: dict[str, Allocation] = field(default_factory=dict)
 
 
-class Cluster:
+class GroupNodes:
     """The nodes and the pods with groups on them."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _GroupNode] = {}
         #: Records of pods on nodes that are not known (yet).
         self._waiting: dict[str, dict[str, Allocation]] = {}
         self._node_of: dict[str, str] = {}
-        self._answers = Answers()
+        self._answers = KnownPlaces()
 
-    def set_node(self, name: str, inventory: Inventory, facts: NodeFacts, policy: Policy) -> None:
+    def set_node(
+        self, name: str, inventory: Inventory, facts: GroupNodeFacts, policy: Policy
+    ) -> None:
         """A node is there, or something about it has changed."""
         old = self._nodes.get(name)
         allocations = self._waiting.pop(name, {}) if old is None else old.allocations
-        self._nodes[name] = _Node(
+        self._nodes[name] = _GroupNode(
             name=name,
             facts=facts,
             ground=self._answers.ground(inventory, policy, holdings.used_by(allocations)),
@@ -150,29 +152,29 @@ class Cluster:
             refusals[node.name] = reasons
         return Choice(refusals=refusals)
 
-    def _count(self, node: _Node) -> None:
+    def _count(self, node: _GroupNode) -> None:
         """Sum up what is held on a node."""
         ground = node.ground
         used = holdings.used_by(node.allocations)
         node.ground = self._answers.ground(ground.inventory, ground.policy, used)
 
     @staticmethod
-    def _change(node: _Node, at: float | None) -> None:
+    def _change(node: _GroupNode, at: float | None) -> None:
         if at is not None:
             node.changed_at = at if node.changed_at is None else max(node.changed_at, at)
 
 
-def _facts_at(node: _Node, now: float) -> NodeFacts:
+def _facts_at(node: _GroupNode, now: float) -> GroupNodeFacts:
     if node.changed_at is None:
         return node.facts
     return replace(node.facts, seconds_since_change=max(now - node.changed_at, 0.0))
 
 
-def _rank(request: Request, node: _Node) -> tuple[bool, int, str]:
+def _rank(request: Request, node: _GroupNode) -> tuple[bool, int, str]:
     return (*preference(request, node.ground), node.name)
 
 
-def preference(request: Request, ground: Ground) -> tuple[bool, int]:
+def preference(request: Request, ground: GroupGround) -> tuple[bool, int]:
     """Smallest first: pods without GPUs avoid nodes with any, then the strategy decides."""
     avoided = bool(ground.inventory.gpus) and not request.wants_gpus
     sign = -1 if ground.policy.strategy == "spread" else 1

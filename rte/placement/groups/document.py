@@ -30,7 +30,7 @@ class RequestError(errors.RteError):
 
 
 @dataclass(slots=True)
-class Place:
+class DocumentValue:
     """A value and its path from the root. Its methods read it, or say what is wrong with it."""
 
     path: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.placement.groups.search.supply import Function, Supply
+    from rte.placement.groups.search.supply import NICFunction, Supply
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,7 @@ def _nics(supply: Supply, zone: int | None) -> tuple[FreeNIC, ...]:
     )
 
 
-def _nic(supply: Supply, function: Function) -> FreeNIC:
+def _nic(supply: Supply, function: NICFunction) -> FreeNIC:
     return FreeNIC(
         address=function.nic.address,
         name=function.nic.name,

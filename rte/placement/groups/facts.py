@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.placement.groups.inventory import NodeFacts
+from rte.placement.groups.inventory import GroupNodeFacts
 from rte.placement.groups.nhd import labels as nhd
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ _NHD_VALUES = {"vlan": nhd.VLAN, "gateway": nhd.GATEWAY}
 
 def node_facts(
     labels: Mapping[str, str], *, unschedulable: bool = False, cpu_arch: str = ""
-) -> NodeFacts:
+) -> GroupNodeFacts:
     """The facts about a node."""
     names = labels.get(GROUPS, labels.get(nhd.GROUP, ""))
     maintenance = labels.get(MAINTENANCE, labels.get(nhd.MAINTENANCE, ""))
-    return NodeFacts(
+    return GroupNodeFacts(
         cordoned=unschedulable,
         maintenance=nhd.is_maintenance(maintenance),
         groups=tuple(sorted(set(filter(None, names.split("."))))) or ("default",),

@@ -18,7 +18,7 @@ Pages: TypeAlias = "Mapping[str, int]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class PCIFunction:
     """A PCI function.
 
     Attributes:
@@ -39,7 +39,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GPU(Device):
+class GPU(PCIFunction):
     """A GPU that the driver can use; model ``""``, memory 0, index None = not told."""
 
     model: str = ""
@@ -49,7 +49,7 @@ class GPU(Device):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NIC(Device):
+class NIC(PCIFunction):
     """A network function.
 
     Attributes:
@@ -130,7 +130,7 @@ class Inventory:
         """The PF of a VF, or the function itself where that is not in the inventory."""
         return self.nic_by_address.get(nic.pf, nic) if nic.pf is not None else nic
 
-    def zone_of(self, device: Device) -> int | None:
+    def zone_of(self, device: PCIFunction) -> int | None:
         """The zone of a device; on a node of one zone every device without one is in it."""
         if device.zone is None and len(self.pages) == 1:
             return next(iter(self.pages))
@@ -218,7 +218,7 @@ DEFAULT_POLICY = Policy()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeFacts:
+class GroupNodeFacts:
     """What is said about the node beside its hardware.
 
     Attributes:

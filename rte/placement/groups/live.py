@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from rte.placement.groups.allocation import Allocation
     from rte.placement.groups.inventory import Inventory
-    from rte.placement.groups.nhd.adopt import Placed
+    from rte.placement.groups.nhd.adopt import NHDPlacement
     from rte.placement.groups.record import Record
     from rte.placement.groups.request import Request
 
 _T = TypeVar("_T")
 
 
-class Holder(NamedTuple):
+class GroupHolder(NamedTuple):
     """A pod on a node, or on its way there.
 
     Attributes:
@@ -47,7 +47,7 @@ class Holder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GroupHoldings:
     """What pods hold.
 
     Attributes:
@@ -59,15 +59,15 @@ class Held:
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def held_by(pods: Iterable[Holder], inventory: Inventory) -> Held:
+def held_by(pods: Iterable[GroupHolder], inventory: Inventory) -> GroupHoldings:
     """What the pods of a node hold.
 
     A record counts for the pod and the node that it names; a copied one holds nothing. A pod that
     NHD has placed holds what NHD wrote into its file. What only the annotation says counts where it
     can be true: pods that an earlier release has bound have no other record.
     """
-    held = Held()
-    said: list[Holder] = []
+    held = GroupHoldings()
+    said: list[GroupHolder] = []
     for pod in pods:
         try:
             if pod.recorded:
@@ -85,7 +85,7 @@ def held_by(pods: Iterable[Holder], inventory: Inventory) -> Held:
 
 
 def _believed(
-    pods: Iterable[Holder], known: dict[str, Allocation]
+    pods: Iterable[GroupHolder], known: dict[str, Allocation]
 ) -> Iterator[tuple[str, Allocation]]:
     """Of those that only say what they hold: whoever holds just what it asks for, and nothing that
     is recorded for somebody else. It might have got that by asking.
@@ -117,7 +117,7 @@ def _record(text: str) -> Record | errors.RteError:
 
 
 @lru_cache(maxsize=1_024)
-def _placed(text: str) -> Placed | errors.RteError:
+def _placed(text: str) -> NHDPlacement | errors.RteError:
     try:
         return read_placed(text)
     except errors.RteError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rte import errors
 from rte.model import quantity
-from rte.placement.groups.document import Place, RequestError
+from rte.placement.groups.document import DocumentValue, RequestError
 from rte.placement.groups.models import words
 from rte.placement.groups.request import (
     ANNOTATION,
@@ -17,10 +17,10 @@ from rte.placement.groups.request import (
     VERSION,
     CPUClass,
     GPUWish,
-    Group,
+    GroupWish,
     Misc,
     NICWish,
-    Queue,
+    QueueWish,
     Request,
     SMTByKind,
 )
@@ -58,11 +58,11 @@ def parse_request(text: str) -> Request:
         RequestError: the first fault found.
     """
     try:
-        document = jsontext.exact(text, ANNOTATION, _Object)
+        document = jsontext.exact(text, ANNOTATION, _JSONObject)
     except errors.MalformedError as error:
         why = f"has {error.why}" if error.limit else "is not JSON"
         raise RequestError("syntax", "", why) from error
-    return _Reader("", document).request()
+    return _RequestValue("", document).request()
 
 
 def check_pages(request: Request, asked: Mapping[str, int]) -> None:
@@ -82,7 +82,7 @@ def check_pages(request: Request, asked: Mapping[str, int]) -> None:
             raise RequestError("mismatch", f"hugepages.{size}", why)
 
 
-class _Object(dict[str, Any]):
+class _JSONObject(dict[str, Any]):
     """A JSON object that remembers a key which was there twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -93,7 +93,7 @@ class _Object(dict[str, Any]):
             self.repeated = next(key for key, count in counts.items() if count > 1)
 
 
-class _Reader(Place):
+class _RequestValue(DocumentValue):
     """A value of the JSON document."""
 
     # The shapes of JSON.
@@ -106,7 +106,7 @@ class _Reader(Place):
                 self.at(key).fail("unknown-field", "is not known")
 
     def _object(self) -> None:
-        if not isinstance(self.value, _Object):
+        if not isinstance(self.value, _JSONObject):
             self.fail("type", "must be an object")
         if self.value.repeated:
             self.at(self.value.repeated).fail("duplicate", "is there twice")
@@ -114,13 +114,13 @@ class _Reader(Place):
     def __contains__(self, key: str) -> bool:
         return key in self.value
 
-    def get(self, key: str, read: Callable[[_Reader], Any], default: Any) -> Any:
+    def get(self, key: str, read: Callable[[_RequestValue], Any], default: Any) -> Any:
         return read(self.at(key)) if key in self else default
 
     # The parts of a request.
 
     def request(self) -> Request:
-        if not isinstance(self.value, _Object):
+        if not isinstance(self.value, _JSONObject):
             self.fail("type", "must be an object")
         version = self.at("version")
         if version.value is None and "version" not in self:
@@ -131,16 +131,17 @@ class _Reader(Place):
             "version", "mapping", "pcieScope", "nodeGroups", "cpuArch", "hugepages",
             "hugepagesPlacement", "misc", "groups", free=("render", "params"),
         )  # fmt: skip
-        mapping = self.get("mapping", _Reader.mapping, "numa")
-        scope = self.get("pcieScope", _Reader.scope, "switch")
+        mapping = self.get("mapping", _RequestValue.mapping, "numa")
+        scope = self.get("pcieScope", _RequestValue.scope, "switch")
         groups = self.get("groups", lambda it: it.groups(mapping, scope), ())
         request = Request(
             groups=groups,
-            node_groups=self.get("nodeGroups", _Reader.names, ("default",)),
-            cpu_arch=self.get("cpuArch", _Reader.architectures, ("any",)),
-            hugepages=self.get("hugepages", _Reader.pages, {}),
-            strict_pages=self.get("hugepagesPlacement", _Reader.placement, "prefer") == "strict",
-            misc=self.get("misc", _Reader.misc, Misc()),
+            node_groups=self.get("nodeGroups", _RequestValue.names, ("default",)),
+            cpu_arch=self.get("cpuArch", _RequestValue.architectures, ("any",)),
+            hugepages=self.get("hugepages", _RequestValue.pages, {}),
+            strict_pages=self.get("hugepagesPlacement", _RequestValue.placement, "prefer")
+            == "strict",
+            misc=self.get("misc", _RequestValue.misc, Misc()),
         )
         if not (groups or request.misc.count or request.hugepages):
             self.fail("empty", "asks for nothing")
@@ -204,7 +205,7 @@ class _Reader(Place):
         self.fields("count", "smt", "mapping")
         return Misc(
             count=self.get("count", lambda it: it.whole(0, MAX_CPUS), 0),
-            smt=self.get("smt", _Reader.smt, "share"),
+            smt=self.get("smt", _RequestValue.smt, "share"),
             mapping=self.get("mapping", lambda it: it.one_of(("numa", "none")), "numa"),
         )
 
@@ -212,18 +213,18 @@ class _Reader(Place):
         self.fields("count", "smt")
         return CPUClass(
             count=self.get("count", lambda it: it.whole(0, MAX_CPUS), 0),
-            smt=self.get("smt", _Reader.smt, "share"),
+            smt=self.get("smt", _RequestValue.smt, "share"),
         )
 
     def group_smt(self) -> SMT | SMTByKind:
-        if not isinstance(self.value, _Object):
+        if not isinstance(self.value, _JSONObject):
             return self.smt()
         kinds = ("feeders", "queues", "workers")
         self.fields(*kinds)
         return SMTByKind(**{kind: self.at(kind).smt() for kind in kinds if kind in self})
 
-    def groups(self, mapping: str, scope: str) -> tuple[Group, ...]:
-        groups: list[Group] = []
+    def groups(self, mapping: str, scope: str) -> tuple[GroupWish, ...]:
+        groups: list[GroupWish] = []
         for entry in self.members():
             group, count = entry.group(mapping, scope)
             if count == 1:
@@ -237,24 +238,24 @@ class _Reader(Place):
             seen.add(group.name)
         return tuple(groups)
 
-    def group(self, mapping: str, scope: str) -> tuple[Group, int]:
+    def group(self, mapping: str, scope: str) -> tuple[GroupWish, int]:
         self.fields(
             "name", "count", "mapping", "pcieScope", "smt", "gpus", "nics", "queues", "workers",
             "helpers", "hugepages", free=("params",),
         )  # fmt: skip
         if "name" not in self:
             self.at("name").fail("missing", "is missing")
-        queues: list[tuple[Queue, bool]] = self.get("queues", _Reader.queues, [])
-        nics: list[NICWish] | None = self.get("nics", _Reader.nics, None)
-        group = Group(
+        queues: list[tuple[QueueWish, bool]] = self.get("queues", _RequestValue.queues, [])
+        nics: list[NICWish] | None = self.get("nics", _RequestValue.nics, None)
+        group = GroupWish(
             name=self.at("name").label(),
-            mapping=self.get("mapping", _Reader.mapping, mapping),
-            scope=self.get("pcieScope", _Reader.scope, scope),
-            smt=self.get("smt", _Reader.group_smt, "share"),
-            gpus=self.get("gpus", _Reader.gpus, ()),
+            mapping=self.get("mapping", _RequestValue.mapping, mapping),
+            scope=self.get("pcieScope", _RequestValue.scope, scope),
+            smt=self.get("smt", _RequestValue.group_smt, "share"),
+            gpus=self.get("gpus", _RequestValue.gpus, ()),
             workers=self.get("workers", lambda it: it.whole(0, MAX_CPUS), 0),
-            helpers=self.get("helpers", _Reader.helpers, CPUClass()),
-            hugepages=self.get("hugepages", _Reader.pages, {}),
+            helpers=self.get("helpers", _RequestValue.helpers, CPUClass()),
+            hugepages=self.get("hugepages", _RequestValue.pages, {}),
             **self._join(queues, nics),
         )
         count = self.get("count", lambda it: it.whole(1, MAX_GROUPS), 1)
@@ -268,11 +269,13 @@ class _Reader(Place):
             self.fail("value", "must be a lower-case DNS name")
         return text
 
-    def _join(self, queues: list[tuple[Queue, bool]], nics: list[NICWish] | None) -> dict[str, Any]:
+    def _join(
+        self, queues: list[tuple[QueueWish, bool]], nics: list[NICWish] | None
+    ) -> dict[str, Any]:
         """Queues with the NIC that each is on, NICs with the demand of their queues."""
         if nics is None:
             nics = [NICWish()] if any(queue.rx or queue.tx for queue, _ in queues) else []
-        joined: list[Queue] = []
+        joined: list[QueueWish] = []
         for i, (queue, told) in enumerate(queues):
             nic = queue.nic if queue.nic is not None else 0
             if nic < len(nics):
@@ -280,21 +283,21 @@ class _Reader(Place):
                 nics[nic] = replace(wish, rx=wish.rx + queue.rx, tx=wish.tx + queue.tx)
                 joined.append(replace(queue, nic=nic))
             elif (told and nic) or queue.rx or queue.tx:
-                _Reader(f"{self.path}.queues[{i}].nic", nic).fail(
+                _RequestValue(f"{self.path}.queues[{i}].nic", nic).fail(
                     "reference", "names no entry of nics"
                 )
             else:
                 joined.append(replace(queue, nic=None))
         return {"queues": tuple(joined), "nics": tuple(nics)}
 
-    def queues(self) -> list[tuple[Queue, bool]]:
+    def queues(self) -> list[tuple[QueueWish, bool]]:
         """The queues, and for each whether it names its NIC itself."""
         queues = []
         for entry in self.members():
             entry.fields("rx", "tx", "nic", "cpus")
-            queue = Queue(
-                rx=entry.get("rx", _Reader.mbps, 0),
-                tx=entry.get("tx", _Reader.mbps, 0),
+            queue = QueueWish(
+                rx=entry.get("rx", _RequestValue.mbps, 0),
+                tx=entry.get("tx", _RequestValue.mbps, 0),
                 nic=entry.get("nic", lambda it: it.whole(0, MAX_NICS - 1), None),
                 cpus=cast("Literal[1, 2]", entry.get("cpus", lambda it: it.whole(1, 2), 2)),
             )
@@ -306,20 +309,20 @@ class _Reader(Place):
 
     def nic(self) -> NICWish:
         self.fields("gbps", "exclusive", "redundant", "minGbps", "kind", "rdma")
-        rx, tx = self.get("gbps", _Reader.rates, (0, 0))
+        rx, tx = self.get("gbps", _RequestValue.rates, (0, 0))
         return NICWish(
             rx=rx,
             tx=tx,
-            exclusive=self.get("exclusive", _Reader.truth, False),
-            redundant=self.get("redundant", _Reader.truth, False),
-            min_mbps=self.get("minGbps", _Reader.mbps, 0),
+            exclusive=self.get("exclusive", _RequestValue.truth, False),
+            redundant=self.get("redundant", _RequestValue.truth, False),
+            min_mbps=self.get("minGbps", _RequestValue.mbps, 0),
             kind=self.get("kind", lambda it: it.one_of(("any", "pf", "vf")), "any"),
-            rdma=self.get("rdma", _Reader.truth, False),
+            rdma=self.get("rdma", _RequestValue.truth, False),
         )
 
     def rates(self) -> tuple[int, int]:
         self.fields("rx", "tx")
-        return self.get("rx", _Reader.mbps, 0), self.get("tx", _Reader.mbps, 0)
+        return self.get("rx", _RequestValue.mbps, 0), self.get("tx", _RequestValue.mbps, 0)
 
     def gpus(self) -> tuple[GPUWish, ...]:
         gpus: list[GPUWish] = []
@@ -327,7 +330,7 @@ class _Reader(Place):
             entry.fields("count", "feeders", "match")
             wish = GPUWish(
                 feeders=entry.get("feeders", lambda it: it.whole(0, MAX_GPUS), 0),
-                **entry.get("match", _Reader.match, {}),
+                **entry.get("match", _RequestValue.match, {}),
             )
             gpus += [wish] * entry.get("count", lambda it: it.whole(1, MAX_GPUS), 1)
         return tuple(gpus)
@@ -335,7 +338,7 @@ class _Reader(Place):
     def match(self) -> dict[str, Any]:
         self.fields("model", "memoryGiB")
         return {
-            "models": self.get("model", _Reader.models, ()),
+            "models": self.get("model", _RequestValue.models, ()),
             "memory_gib": self.get("memoryGiB", lambda it: it.whole(1, 4096), 0),
         }
 

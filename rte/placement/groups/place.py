@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from rte.placement.groups.inventory import (
     DEFAULT_POLICY,
     NOTHING_USED,
+    GroupNodeFacts,
     Inventory,
-    NodeFacts,
     Policy,
     Used,
 )
-from rte.placement.groups.request import Group, Request
+from rte.placement.groups.request import GroupWish, Request
 from rte.placement.groups.search import search
 from rte.placement.groups.search.handout import allocate
-from rte.placement.groups.search.problem import Problem
+from rte.placement.groups.search.problem import SearchProblem
 from rte.placement.groups.search.supply import Supply
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ RESOURCES = ("gpus", "cpus", "nic", "hugepages")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class GroupDecision:
     """The answer for one node.
 
     Attributes:
@@ -51,33 +51,33 @@ def place(
     inventory: Inventory,
     used: Used = NOTHING_USED,
     policy: Policy = DEFAULT_POLICY,
-    node: NodeFacts | None = None,
-) -> Decision:
+    node: GroupNodeFacts | None = None,
+) -> GroupDecision:
     """Find the place of a pod on a node."""
-    if reasons := unfit(request, node or NodeFacts(), policy):
-        return Decision(reasons=reasons)
+    if reasons := unfit(request, node or GroupNodeFacts(), policy):
+        return GroupDecision(reasons=reasons)
     return place_on(request, Supply(inventory, used, policy))
 
 
-def place_on(request: Request, supply: Supply, max_steps: int | None = None) -> Decision:
+def place_on(request: Request, supply: Supply, max_steps: int | None = None) -> GroupDecision:
     """Find the place of a pod on a node that is fit for it.
 
     ``max_steps`` stands in for the policy's budget of the search.
     """
     policy = supply.policy
     steps = policy.max_steps if max_steps is None else max_steps
-    problem = Problem(request, supply)
+    problem = SearchProblem(request, supply)
     try:
         solution = search.find(problem, steps)
         if solution is None:
-            return Decision(reasons=_lacking(request, supply, steps))
+            return GroupDecision(reasons=_lacking(request, supply, steps))
     except search.SearchLimit:
-        return Decision(reasons=(SEARCH_LIMIT,))
+        return GroupDecision(reasons=(SEARCH_LIMIT,))
     solution = search.improve(problem, solution, policy.max_improvement_steps)
-    return Decision(allocation=allocate(problem, solution), cost=solution.cost)
+    return GroupDecision(allocation=allocate(problem, solution), cost=solution.cost)
 
 
-def unfit(request: Request, node: NodeFacts, policy: Policy) -> tuple[str, ...]:
+def unfit(request: Request, node: GroupNodeFacts, policy: Policy) -> tuple[str, ...]:
     """Why the pod may not go to the node, whatever is free there."""
     resting = (
         node.seconds_since_change is not None
@@ -104,7 +104,7 @@ def _lacking(request: Request, supply: Supply, max_steps: int) -> tuple[str, ...
     reasons = [
         resource
         for resource in _asked_for(request)
-        if search.find(Problem(_alone(request, resource), supply), max_steps) is None
+        if search.find(SearchProblem(_alone(request, resource), supply), max_steps) is None
     ]
     return tuple(reasons) or (ALIGNMENT,)
 
@@ -128,14 +128,14 @@ def _alone(request: Request, resource: str) -> Request:
         classes = [(group.name, wish) for group in groups for wish in group.classes()]
         return Request(
             groups=tuple(
-                Group(name=name, mapping="none", smt=wish.smt, workers=wish.count)
+                GroupWish(name=name, mapping="none", smt=wish.smt, workers=wish.count)
                 for name, wish in classes
             ),
             misc=replace(request.misc, mapping="none"),
         )
     if resource == "hugepages":
         return Request(hugepages=request.all_pages())
-    bare = [Group(name=group.name, mapping="none") for group in groups]
+    bare = [GroupWish(name=group.name, mapping="none") for group in groups]
     if resource == "gpus":
         return Request(
             groups=tuple(

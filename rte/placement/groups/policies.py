@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.document import Place
+from rte.placement.groups.document import DocumentValue
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
 from rte.placement.groups.networks import elements
 from rte.placement.groups.template import render
@@ -59,7 +59,7 @@ def read_policies(document: Any) -> Policies:
     Raises:
         RequestError: the first fault found.
     """
-    root = _Setting("", {} if document is None else document)
+    root = _PolicyValue("", {} if document is None else document)
     default = root.policy(DEFAULT_POLICY, "classes")
     listed = root.at("classes").members() if "classes" in root.value else []
     return Policies(
@@ -67,7 +67,7 @@ def read_policies(document: Any) -> Policies:
     )
 
 
-class _Setting(Place):
+class _PolicyValue(DocumentValue):
     """A value of the file."""
 
     def labels(self) -> tuple[tuple[str, str], ...]:
@@ -94,7 +94,7 @@ class _Setting(Place):
 
     def rate(self) -> int:
         if isinstance(self.value, float):
-            return _Setting(self.path, Decimal(str(self.value))).mbps()
+            return _PolicyValue(self.path, Decimal(str(self.value))).mbps()
         return self.mbps()
 
     def seconds(self) -> float:
@@ -120,12 +120,12 @@ class _Setting(Place):
 
 _READERS: dict[str, tuple[str, Any]] = {
     "nicHeadroomPercent": ("nic_headroom_percent", lambda it: it.whole(1, 100)),
-    "nicMinGbps": ("nic_min_mbps", _Setting.rate),
+    "nicMinGbps": ("nic_min_mbps", _PolicyValue.rate),
     "nicSharing": ("nic_sharing", lambda it: it.one_of(("exclusive", "bandwidth"))),
-    "settleSeconds": ("settle_seconds", _Setting.seconds),
-    "settleFor": ("settle_for", _Setting.kinds),
+    "settleSeconds": ("settle_seconds", _PolicyValue.seconds),
+    "settleFor": ("settle_for", _PolicyValue.kinds),
     "strategy": ("strategy", lambda it: it.one_of(("pack", "spread"))),
     "maxSteps": ("max_steps", lambda it: it.whole(1, MAX_STEPS)),
     "maxImprovementSteps": ("max_improvement_steps", lambda it: it.whole(0, MAX_STEPS)),
-    "networks": ("networks", _Setting.template),
+    "networks": ("networks", _PolicyValue.template),
 }

@@ -80,7 +80,7 @@ def devices_of(
     return devices
 
 
-class _Document(Allocation, frozen=True, kw_only=True):
+class _RecordText(Allocation, frozen=True, kw_only=True):
     """The annotation as it stands there."""
 
     version: int
@@ -98,7 +98,7 @@ def parse_record(text: str) -> Record:
         RecordError: it is none, or of a version that does not hold what we know.
     """
     try:
-        document = jsontext.decode(text, _Document, "allocation")
+        document = jsontext.decode(text, _RecordText, "allocation")
     except errors.MalformedError as error:
         raise RecordError(f"the allocation cannot be read: {error}") from error
     if document.version != VERSION:

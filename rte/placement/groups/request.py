@@ -68,7 +68,7 @@ class NICWish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Queue:
+class QueueWish:
     """A queue pair: its rates in Mb/s, its CPUs (2 = one for each direction, 1 = one for both).
 
     Attributes:
@@ -97,7 +97,7 @@ class Misc(CPUClass):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class GroupWish:
     """One group, ``count`` written out."""
 
     name: str
@@ -106,7 +106,7 @@ class Group:
     smt: SMT | SMTByKind = "share"
     gpus: tuple[GPUWish, ...] = ()
     nics: tuple[NICWish, ...] = ()
-    queues: tuple[Queue, ...] = ()
+    queues: tuple[QueueWish, ...] = ()
     workers: int = 0
     helpers: CPUClass = CPUClass()
     hugepages: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -144,7 +144,7 @@ class Request:
         strict_pages: they must come from the zones of groups and misc CPUs.
     """
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[GroupWish, ...] = ()
     node_groups: tuple[str, ...] = ("default",)
     cpu_arch: tuple[str, ...] = ("any",)
     hugepages: Mapping[str, int] = field(default_factory=dict, hash=False)

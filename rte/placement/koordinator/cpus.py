@@ -39,7 +39,7 @@ class PickError(errors.RteError):
 
 
 @dataclass(frozen=True, slots=True)
-class Allocated:
+class HeldCPU:
     """A CPU in the ledger: how many pods hold it, and the exclusive policy of the latest one."""
 
     references: int
@@ -47,7 +47,7 @@ class Allocated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ledger:
+class CPULedger:
     """The CPUs of a node and who holds them.
 
     Attributes:
@@ -58,7 +58,7 @@ class Ledger:
     """
 
     topology: Topology
-    allocated: Mapping[int, Allocated] = field(default_factory=dict)
+    allocated: Mapping[int, HeldCPU] = field(default_factory=dict)
     max_references: int = 1
     reserved: CPUSet = 0
 
@@ -73,7 +73,7 @@ class Ledger:
 
 
 def pick_cpus(
-    ledger: Ledger,
+    ledger: CPULedger,
     need: int,
     *,
     available: CPUSet | None = None,
@@ -103,17 +103,17 @@ def pick_cpus(
     first = free & preferred
     result = 0
     if first:
-        result = _Accumulator(
+        result = _CPUAccumulator(
             ledger, min(need, first.bit_count()), first, exclusive, strategy
         ).pick(bind)
         need -= result.bit_count()
         free &= ~first
     if need > 0:
-        result |= _Accumulator(ledger, need, free, exclusive, strategy).pick(bind)
+        result |= _CPUAccumulator(ledger, need, free, exclusive, strategy).pick(bind)
     return result
 
 
-def _distribute(ledger: Ledger, need: int, free: CPUSet, bind: str, exclusive: str) -> CPUSet:
+def _distribute(ledger: CPULedger, need: int, free: CPUSet, bind: str, exclusive: str) -> CPUSet:
     """Deal the need over the NUMA zones, one core (or CPU) a zone and round, then pick in each."""
     if need > free.bit_count():
         raise PickError(NOT_ENOUGH)
@@ -134,15 +134,15 @@ def _distribute(ledger: Ledger, need: int, free: CPUSet, bind: str, exclusive: s
     result = 0
     for zone, number in share.items():
         inside = free & ledger.topology.zone_cpus[zone]
-        result |= _Accumulator(ledger, number, inside, exclusive, LEAST_ALLOCATED).pick(bind)
+        result |= _CPUAccumulator(ledger, number, inside, exclusive, LEAST_ALLOCATED).pick(bind)
     return result
 
 
-class _Accumulator:
+class _CPUAccumulator:
     """One run of the picker: what is still free, what has been taken, how many are missing."""
 
     def __init__(
-        self, ledger: Ledger, need: int, available: CPUSet, exclusive: str, strategy: str
+        self, ledger: CPULedger, need: int, available: CPUSet, exclusive: str, strategy: str
     ) -> None:
         cpus = ledger.topology.cpus
         self.info: dict[int, CPUInfo] = {info.cpu: info for info in cpus}

@@ -18,7 +18,7 @@ from rte.placement.koordinator.cpus import (
     LEAST_ALLOCATED,
     NOT_ENOUGH,
     SPREAD_BY_PCPUS,
-    Ledger,
+    CPULedger,
     PickError,
     pick_cpus,
 )
@@ -50,7 +50,7 @@ class KoordinatorNode:
         strategy: NUMA allocate strategy.
     """
 
-    ledger: Ledger
+    ledger: CPULedger
     totals: Mapping[int, Mapping[str, int]]
     allocated: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     cpu_ratio: float = 1.0
@@ -76,7 +76,7 @@ class NodeRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocation:
+class ZoneAllocation:
     """The outcome: CPUs (0: none of its own) and zone -> resource -> amount."""
 
     cpus: CPUSet = 0
@@ -101,7 +101,9 @@ def available_resources(node: KoordinatorNode) -> dict[int, dict[str, int]]:
     return out
 
 
-def allocate(node: KoordinatorNode, request: NodeRequest, affinity: ZoneSet | None) -> Allocation:
+def allocate(
+    node: KoordinatorNode, request: NodeRequest, affinity: ZoneSet | None
+) -> ZoneAllocation:
     """Give the pod its share of the zones in ``affinity``, evenly, and its CPUs.
 
     Args:
@@ -115,14 +117,14 @@ def allocate(node: KoordinatorNode, request: NodeRequest, affinity: ZoneSet | No
     usable = _usable_cpus(node.ledger, request)
     zones = _split(node, request, affinity, usable) if affinity is not None else {}
     if not request.binds:
-        return Allocation(zones=zones)
+        return ZoneAllocation(zones=zones)
     need = request.amounts.get("cpu", 0) // 1000
     try:
         cpus = _pick(node, request, need, usable, zones)
     except PickError as error:
         raise AllocationError([str(error)]) from error
     _check_required(node.ledger, request, cpus)
-    return Allocation(cpus=cpus, zones=zones)
+    return ZoneAllocation(cpus=cpus, zones=zones)
 
 
 def hints(node: KoordinatorNode, request: NodeRequest, policy: str) -> dict[str, list[Hint]]:
@@ -173,7 +175,7 @@ def _zone_sets(zones: ZoneSet) -> list[ZoneSet]:
     return sorted(subsets[1:], key=lambda mask: (mask.bit_count(), tuple(bits.members(mask))))
 
 
-def _usable_cpus(ledger: Ledger, request: NodeRequest) -> CPUSet:
+def _usable_cpus(ledger: CPULedger, request: NodeRequest) -> CPUSet:
     """Free CPUs that a required bind policy can use: whole cores, or one CPU of each core."""
     free = ledger.available()
     if not request.required:
@@ -192,7 +194,7 @@ def _usable_cpus(ledger: Ledger, request: NodeRequest) -> CPUSet:
     return usable
 
 
-def _cpus_per_core(ledger: Ledger) -> int:
+def _cpus_per_core(ledger: CPULedger) -> int:
     cpus = ledger.topology.cpus
     return len(cpus) // max(1, len({info.core for info in cpus}))
 
@@ -230,7 +232,7 @@ def _split(
     return dict(sorted(out.items()))
 
 
-def _share(ledger: Ledger, request: NodeRequest, name: str, left: int, zones: int) -> int:
+def _share(ledger: CPULedger, request: NodeRequest, name: str, left: int, zones: int) -> int:
     """An even share of what is left, in the unit that can be given."""
     if name != "cpu" or not request.binds:
         return left // zones
@@ -273,7 +275,7 @@ def _pick(
     return result
 
 
-def _check_required(ledger: Ledger, request: NodeRequest, cpus: CPUSet) -> None:
+def _check_required(ledger: CPULedger, request: NodeRequest, cpus: CPUSet) -> None:
     if not request.required:
         return
     cores = len({info.core for info in ledger.topology.cpus if cpus >> info.cpu & 1})

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from rte.placement.dra import Wish, decode, extended
 from rte.placement.dra.alignment import ANNOTATION
-from rte.placement.dra.fleet import Fleet
-from rte.placement.dra.nodes import Node
+from rte.placement.dra.fleet import DeviceFleet
+from rte.placement.dra.nodes import ClaimNode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ class Devices:
     """
 
     def __init__(self) -> None:
-        self.fleet = Fleet()
+        self.fleet = DeviceFleet()
         self.claims: dict[str, KnownClaim] = {}
         self.serving: dict[str, DeviceClass] = {}
         self.at_once: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class Devices:
         self._promised: dict[str, list[AllocationResult]] = {}
         self._counted: dict[str, AllocationResult] = {}
         self._of_pod: dict[str, set[str]] = {}
-        self._nodes: dict[str, tuple[NodeInfo, Node]] = {}
+        self._nodes: dict[str, tuple[NodeInfo, ClaimNode]] = {}
 
     # --- what watches tell -----------------------------------------------------------------------
 
@@ -182,11 +182,11 @@ class Devices:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def node(self, info: NodeInfo) -> Node:
+    def node(self, info: NodeInfo) -> ClaimNode:
         """The node as allocation sees it."""
         known = self._nodes.get(info.name)
         if known is None or known[0] is not info:
-            node = Node(
+            node = ClaimNode(
                 name=info.name,
                 labels=info.labels,
                 declared_features=info.declared_features,

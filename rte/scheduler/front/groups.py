@@ -13,7 +13,7 @@ from rte.scheduler.plugins.groups.rules import ProcessingGroups
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.placement.groups.answers import Wish
+    from rte.placement.groups.answers import KnownRequest
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.status import Status
@@ -74,7 +74,7 @@ class GroupsExplainer:
             would_help=tuple(self._would_help(self._wish, entry, known)),
         )
 
-    def _would_help(self, wish: Wish, entry: NodeEntry, known: OnNode) -> Iterator[str]:
+    def _would_help(self, wish: KnownRequest, entry: NodeEntry, known: OnNode) -> Iterator[str]:
         allocations = known.held.allocations
         for uid in sorted(allocations.keys() - {self._uid}):
             if uid not in entry.pods or not self._questions:

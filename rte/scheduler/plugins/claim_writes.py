@@ -246,11 +246,11 @@ def _reserve(
 def _ready(name: str, claim: ResourceClaim) -> Wait | Impossible | None:
     state, why = binding.readiness(claim)
     match state:
-        case binding.Readiness.READY:
+        case binding.ClaimReadiness.READY:
             return None
-        case binding.Readiness.WAITING:
+        case binding.ClaimReadiness.WAITING:
             return Wait(f'resourceclaim "{name}" was not ready in time: {why}')
-        case binding.Readiness.FAILED:
+        case binding.ClaimReadiness.FAILED:
             return Impossible(f'resourceclaim "{name}": {why}')
 
 

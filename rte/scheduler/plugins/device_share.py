@@ -16,11 +16,11 @@ import orjson
 from rte import errors
 from rte.placement.koordinator.devices.allocate import allocate_devices
 from rte.placement.koordinator.devices.node import read_node_devices
-from rte.placement.koordinator.devices.outcome import Refusal
+from rte.placement.koordinator.devices.outcome import DeviceRefusal
 from rte.placement.koordinator.devices.request import (
     ALLOCATED,
-    DeviceRequest,
     DeviceRequestError,
+    DeviceShareRequest,
     read_device_request,
 )
 from rte.reader import jsontext
@@ -30,7 +30,7 @@ from rte.scheduler.framework.plugin import Annotate, NodeFilter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.koordinator.devices.node import NodeDevices
+    from rte.placement.koordinator.devices.node import SharedDevices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Shape
@@ -49,7 +49,7 @@ class DeviceShare(NodeFilter, Annotate):
     helped_by = Kind.NODE_ADDED | Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED
 
     def __init__(self) -> None:
-        self._requests: dict[bytes, DeviceRequest | DeviceRequestError | None] = {}
+        self._requests: dict[bytes, DeviceShareRequest | DeviceRequestError | None] = {}
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Choose the devices, or refuse a node that has none for the pod."""
@@ -62,7 +62,7 @@ class DeviceShare(NodeFilter, Annotate):
         if devices is None:
             return replace(status, reason="node(s) without a Device object")
         outcome = allocate_devices(request, devices)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, DeviceRefusal):
             return replace(status, reason=outcome.reason, resources=outcome.resolvable)
         return replace(status, devices=orjson.dumps(outcome.document()).decode())
 
@@ -70,14 +70,14 @@ class DeviceShare(NodeFilter, Annotate):
         """What was chosen."""
         return {ALLOCATED: status.devices} if status.devices else {}
 
-    def _request(self, shape: Shape) -> DeviceRequest | DeviceRequestError | None:
+    def _request(self, shape: Shape) -> DeviceShareRequest | DeviceRequestError | None:
         if shape.key not in self._requests:
             if len(self._requests) >= _MOST_SHAPES:
                 self._requests.clear()
             self._requests[shape.key] = _read(shape)
         return self._requests[shape.key]
 
-    def _on(self, node: NodeEntry) -> NodeDevices | None:
+    def _on(self, node: NodeEntry) -> SharedDevices | None:
         if node.koordinator_devices is None:
             return None
         if self.name not in node.derived:
@@ -85,11 +85,11 @@ class DeviceShare(NodeFilter, Annotate):
             held = [_held(text) for text in texts if text]
             labels = node.info.labels if node.info else {}
             node.derived[self.name] = read_node_devices(node.koordinator_devices, held, labels)
-        known: NodeDevices = node.derived[self.name]
+        known: SharedDevices = node.derived[self.name]
         return known
 
 
-def _read(shape: Shape) -> DeviceRequest | DeviceRequestError | None:
+def _read(shape: Shape) -> DeviceShareRequest | DeviceRequestError | None:
     amounts = {name: amount for name, amount in shape.totals.items() if "/" in name}
     try:
         return read_device_request(amounts, shape.annotations)

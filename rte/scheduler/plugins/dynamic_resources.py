@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.placement.dra.alignment import Aligned
-    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import ResourceClaim
     from rte.scheduler.framework.devices import Devices, KnownClaim
     from rte.scheduler.framework.events import ClusterEvent
@@ -278,7 +278,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         asked.known[node.name] = answer
         return answer
 
-    def _find(self, asked: _Asked, pod: PodView, node: NodeEntry, place: Node) -> _Answer:
+    def _find(self, asked: _Asked, pod: PodView, node: NodeEntry, place: ClaimNode) -> _Answer:
         made = extended.extended_claim(pod.shape.pod, place, self._devices.serving)
         claims = [*asked.claims, made.claim] if made else asked.claims
         expected, places = _zones(pod, node)
@@ -286,7 +286,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         aligned = align(place, claims, supply, expected, places, asked.wish)
         return _Answer(aligned=aligned, made=made)
 
-    def _check_given(self, asked: _Asked, pod: PodView, place: Node) -> None:
+    def _check_given(self, asked: _Asked, pod: PodView, place: ClaimNode) -> None:
         """What was given to the pod alone, by an attempt before, may not be there any more.
 
         No node takes the pod then, so the claim is freed (:meth:`leftovers`) and given others.
@@ -377,7 +377,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     def _rooms(
         self, answer: _Answer, candidate: Candidate, after: NodeState
-    ) -> dict[int, balance.ZoneRoom]:
+    ) -> dict[int, balance.ZoneBalance]:
         """The zones of a node with the pod and its devices on it."""
         node = candidate.node
         if node.info is None or node.report is None:

@@ -13,12 +13,12 @@ import orjson
 
 from rte import errors
 from rte.model import bits, quantity
-from rte.placement.koordinator.cpus import Allocated, Ledger, constrained_burst_place
+from rte.placement.koordinator.cpus import CPULedger, HeldCPU, constrained_burst_place
 from rte.placement.koordinator.node import (
-    Allocation,
     AllocationError,
     KoordinatorNode,
     NodeRequest,
+    ZoneAllocation,
     allocate,
     hints,
 )
@@ -104,7 +104,7 @@ def wishes(shape: Shape) -> KoordinatorPod:
 
 def choose(
     shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
-) -> Allocation:
+) -> ZoneAllocation:
     """The CPUs and zones for a pod of this shape; nothing where it only would have liked a zone.
 
     Raises:
@@ -142,7 +142,7 @@ def asks(wish: KoordinatorPod) -> bool:
 
 def _burst(
     shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
-) -> Allocation:
+) -> ZoneAllocation:
     """The zone whose shared pool holds the limit of a ``ConstrainedBurst`` pod."""
     taken = state.reserved
     for held in holders:
@@ -152,12 +152,12 @@ def _burst(
     if place is None:
         if wish.burst_required:
             raise AllocationError(("no zone's shared pool holds the pod's CPU limit",))
-        return Allocation()
+        return ZoneAllocation()
     amounts = {name: shape.totals[name] for name in ("cpu", "memory") if name in shape.totals}
-    return Allocation(zones={place.zone: amounts})
+    return ZoneAllocation(zones={place.zone: amounts})
 
 
-def write(allocation: Allocation) -> str:
+def write(allocation: ZoneAllocation) -> str:
     """The annotation's value."""
     body: dict[str, Any] = {}
     if allocation.cpus:
@@ -204,9 +204,9 @@ def _node(state: NodeState, holders: Iterable[Held]) -> KoordinatorNode:
             quantity.add(allocated.setdefault(zone, {}), amounts)
     memory = {zone.id: zone.memory_bytes for zone in state.topology.zones}
     return KoordinatorNode(
-        ledger=Ledger(
+        ledger=CPULedger(
             topology=state.topology,
-            allocated={cpu: Allocated(count) for cpu, count in references.items()},
+            allocated={cpu: HeldCPU(count) for cpu, count in references.items()},
             reserved=state.reserved,
         ),
         totals={

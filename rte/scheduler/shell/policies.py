@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rte import errors
-from rte.placement.groups.document import Place, RequestError
+from rte.placement.groups.document import DocumentValue, RequestError
 from rte.placement.groups.policies import Policies, read_policies
 from rte.reader import budget, yamltext
 from rte.scheduler.framework.profile import Scoring
@@ -55,7 +55,7 @@ def read_scoring(document: Any, names: Collection[str] = ()) -> dict[str, Scorin
     return {name: it.scoring() for each in profiles for name, it in each.items(names)}
 
 
-class _Setting(Place):
+class _Setting(DocumentValue):
     """A value of the file with scores."""
 
     def items(self, known: Collection[str]) -> Iterator[tuple[str, _Setting]]:

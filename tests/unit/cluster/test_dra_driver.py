@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from rte.placement.dra import CEL, Inventory, Node, Supply, Usage, allocate, decode
+from rte.placement.dra import CEL, ClaimNode, DeviceInventory, DeviceSupply, Usage, allocate, decode
 from rte.sim import slices
 from rte.sysfs.reader import read_machine
 from tests.cluster.dra._pb import dra_pb2 as pb
@@ -125,13 +125,15 @@ def test_shares_and_watchers_do_not_clash(kubelet: Kubelet) -> None:
 
 def test_slices_say_where_the_devices_of_a_machine_are() -> None:
     machine = read_machine(FIXTURE / "sys", FIXTURE / "proc")
-    inventory = Inventory()
+    inventory = DeviceInventory()
     for name in slices.DRIVERS:
         for one in slices.slices_of(machine, NODE, name):
             inventory.put_slice(decode.resource_slice(one))
     classes = {kind: decode.device_class(slices.class_of(d)) for d, kind in slices.DRIVERS.items()}
-    node = Node(name="n0")
-    supply = Supply(pools=inventory.pools(node), classes=classes, usage=Usage(), expressions=CEL())
+    node = ClaimNode(name="n0")
+    supply = DeviceSupply(
+        pools=inventory.pools(node), classes=classes, usage=Usage(), expressions=CEL()
+    )
     pair = decode.resource_claim(
         {
             "metadata": {"name": "pair"},

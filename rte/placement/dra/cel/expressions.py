@@ -15,12 +15,12 @@ import msgspec
 from rte.placement.dra.cel import library, tree, values
 from rte.placement.dra.cel.rewriting import NotInKubernetesError
 from rte.placement.dra.objects import Attribute
-from rte.placement.dra.verdict import Reason, Refusal
+from rte.placement.dra.verdict import ClaimRefusal, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.dra.objects import Capacity, Device
+    from rte.placement.dra.objects import Device, DeviceCapacity
     from rte.placement.dra.structured.pools import PoolDevice
 
 #: ``CELSelectorExpressionMaxLength``.
@@ -56,14 +56,14 @@ class CEL:
         if found is None:
             try:
                 found = evaluate(expression, device.id.driver, device.device)
-            except Refusal as refusal:
+            except ClaimRefusal as refusal:
                 # Not the exception itself: it would keep the frames that it has passed.
                 found = (refusal.reason, str(refusal))
             if len(device.evaluated) >= _MAX_KEPT:
                 device.evaluated.clear()
             device.evaluated[expression] = found
         if isinstance(found, tuple):
-            raise Refusal(*found)
+            raise ClaimRefusal(*found)
         return found
 
     def derive(self, expression: str, device: PoolDevice) -> Attribute:
@@ -84,7 +84,9 @@ def evaluate(expression: str, driver: str, device: Device) -> bool:
     program = _compile(expression, derived=False)
     found = program.run(driver, device)
     if not isinstance(found, bool):
-        raise Refusal(Reason.CEL_RUNTIME, f"{_shown(expression)} yields {type(found).__name__}")
+        raise ClaimRefusal(
+            Reason.CEL_RUNTIME, f"{_shown(expression)} yields {type(found).__name__}"
+        )
     return found
 
 
@@ -103,7 +105,7 @@ def derive(expression: str, driver: str, device: Device) -> Attribute:
     elif kind := _kind(found):
         one = values.semver_text(found) if kind == "version" else found
         return msgspec.convert({kind: one}, Attribute)
-    raise Refusal(Reason.CEL_RUNTIME, f"{_shown(expression)} yields what no attribute can be")
+    raise ClaimRefusal(Reason.CEL_RUNTIME, f"{_shown(expression)} yields what no attribute can be")
 
 
 def _kind(value: object) -> str:
@@ -135,12 +137,12 @@ class _Program:
         try:
             result = self._program.eval(data=data)
         except RuntimeError as error:  # out of the library's budget of iterations
-            raise Refusal(
+            raise ClaimRefusal(
                 Reason.CEL_RUNTIME, f"{_shown(self._expression)}: {_first_line(error)}"
             ) from error
         if result.type().name() == "ERROR":
             text = _first_line(result.value())
-            raise Refusal(Reason.CEL_RUNTIME, f"{_shown(self._expression)}: {text}")
+            raise ClaimRefusal(Reason.CEL_RUNTIME, f"{_shown(self._expression)}: {text}")
         return result.plain_value()
 
 
@@ -179,11 +181,11 @@ def _compile(expression: str, *, derived: bool) -> _Program:
     found = _compiled(expression)
     if isinstance(found, str):
         text = f"cannot place: rte cannot compile {_shown(expression)}: {found}"
-        raise Refusal(Reason.CEL_COMPILE, text)
+        raise ClaimRefusal(Reason.CEL_COMPILE, text)
     kind, program = found
     allowed = kind.lower().startswith(_DERIVED) if derived else kind.lower() in ("bool", "dyn")
     if not allowed:
-        raise Refusal(Reason.CEL_COMPILE, f"cannot place: {_shown(expression)} yields {kind}")
+        raise ClaimRefusal(Reason.CEL_COMPILE, f"cannot place: {_shown(expression)} yields {kind}")
     return program
 
 
@@ -212,14 +214,14 @@ def _value(attribute: Attribute) -> Any:
         if attribute.version is not None:
             return values.semver_of(attribute.version)
     except ValueError as error:
-        raise Refusal(Reason.CEL_RUNTIME, f"parse semantic version: {error}") from error
+        raise ClaimRefusal(Reason.CEL_RUNTIME, f"parse semantic version: {error}") from error
     for one in (attribute.integer, attribute.boolean, attribute.string):
         if one is not None:
             return one
-    raise Refusal(Reason.CEL_RUNTIME, "unsupported attribute value")
+    raise ClaimRefusal(Reason.CEL_RUNTIME, "unsupported attribute value")
 
 
-def _amount(capacity: Capacity) -> Any:
+def _amount(capacity: DeviceCapacity) -> Any:
     return values.of_nano(capacity.value)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-class Function(NamedTuple):
+class CELFunction(NamedTuple):
     """One overload; the name of a member function begins with a dot.
 
     Those without ``run`` are rewritten before they are evaluated (see ``tree``).
@@ -36,7 +36,7 @@ class Function(NamedTuple):
 BETWEEN = "textBetween"
 
 
-def internal() -> Iterable[Function]:
+def internal() -> Iterable[CELFunction]:
     """Functions of no expression, to which the library's own are rewritten."""
 
     def between(text: str, start: int, end: int) -> str:
@@ -44,25 +44,27 @@ def internal() -> Iterable[Function]:
             raise ValueError(f"invalid substring range, start: {start}, end: {end}")
         return text[start:end]
 
-    yield Function(f".{BETWEEN}", BETWEEN, ("string", "int", "int"), "string", between)
+    yield CELFunction(f".{BETWEEN}", BETWEEN, ("string", "int", "int"), "string", between)
 
 
-def table() -> Iterable[Function]:
+def table() -> Iterable[CELFunction]:
     """Every function that Kubernetes has and the CEL library has not."""
     yield from _quantities()
     yield from _versions()
     yield from _addresses()
     yield from _urls()
     yield from _lists()
-    yield Function("sets.contains", "list_sets_contains_list", ("list", "list"), "bool", _contains)
-    yield Function(
+    yield CELFunction(
+        "sets.contains", "list_sets_contains_list", ("list", "list"), "bool", _contains
+    )
+    yield CELFunction(
         "sets.equivalent",
         "list_sets_equivalent_list",
         ("list", "list"),
         "bool",
         lambda one, other: _contains(one, other) and _contains(other, one),
     )
-    yield Function(
+    yield CELFunction(
         "sets.intersects",
         "list_sets_intersects_list",
         ("list", "list"),
@@ -71,7 +73,7 @@ def table() -> Iterable[Function]:
     )
 
 
-def _quantities() -> Iterable[Function]:
+def _quantities() -> Iterable[CELFunction]:
     q = "Quantity"
 
     def number(value: Any) -> int:
@@ -90,47 +92,47 @@ def _quantities() -> Iterable[Function]:
         nano = values.nano_of(value)
         return (nano > 0) - (nano < 0)
 
-    yield Function("quantity", "string_to_quantity", ("string",), q, values.quantity_of)
-    yield Function(
+    yield CELFunction("quantity", "string_to_quantity", ("string",), q, values.quantity_of)
+    yield CELFunction(
         "isQuantity", "is_quantity_string", ("string",), "bool", _works(values.quantity_of)
     )
-    yield Function("sign", "quantity_sign", (q,), "int", sign)
+    yield CELFunction("sign", "quantity_sign", (q,), "int", sign)
     yield from _comparisons("quantity", q)
-    yield Function(".asApproximateFloat", "quantity_get_float", (q,), "double", approximate)
-    yield Function(".asInteger", "quantity_get_int", (q,), "int", values.as_integer)
-    yield Function(".isInteger", "quantity_is_integer", (q,), "bool", values.is_integer)
-    yield Function(".add", "quantity_add", (q, q), q, add)
-    yield Function(".add", "quantity_add_int", (q, "int"), q, add)
-    yield Function(".sub", "quantity_sub", (q, q), q, sub)
-    yield Function(".sub", "quantity_sub_int", (q, "int"), q, sub)
+    yield CELFunction(".asApproximateFloat", "quantity_get_float", (q,), "double", approximate)
+    yield CELFunction(".asInteger", "quantity_get_int", (q,), "int", values.as_integer)
+    yield CELFunction(".isInteger", "quantity_is_integer", (q,), "bool", values.is_integer)
+    yield CELFunction(".add", "quantity_add", (q, q), q, add)
+    yield CELFunction(".add", "quantity_add_int", (q, "int"), q, add)
+    yield CELFunction(".sub", "quantity_sub", (q, q), q, sub)
+    yield CELFunction(".sub", "quantity_sub_int", (q, "int"), q, sub)
 
 
-def _versions() -> Iterable[Function]:
+def _versions() -> Iterable[CELFunction]:
     def of(text: str, lenient: bool = False) -> Any:
         return values.semver_of(text, lenient=lenient)
 
     s = "Semver"
-    yield Function("semver", "string_to_semver", ("string",), s, of)
-    yield Function("semver", "string_bool_to_semver", ("string", "bool"), s, of)
-    yield Function("isSemver", "is_semver_string", ("string",), "bool", _works(of))
-    yield Function("isSemver", "is_semver_string_bool", ("string", "bool"), "bool", _works(of))
+    yield CELFunction("semver", "string_to_semver", ("string",), s, of)
+    yield CELFunction("semver", "string_bool_to_semver", ("string", "bool"), s, of)
+    yield CELFunction("isSemver", "is_semver_string", ("string",), "bool", _works(of))
+    yield CELFunction("isSemver", "is_semver_string_bool", ("string", "bool"), "bool", _works(of))
     yield from _comparisons("semver", s)
     for place, name in enumerate(("major", "minor", "patch")):
-        yield Function(f".{name}", f"semver_{name}", (s,), "int", _numbered(place))
+        yield CELFunction(f".{name}", f"semver_{name}", (s,), "int", _numbered(place))
 
 
 def _numbered(place: int) -> Callable[[Any], int]:
     return lambda value: values.version_number(value, place)
 
 
-def _comparisons(name: str, kind: str) -> Iterable[Function]:
+def _comparisons(name: str, kind: str) -> Iterable[CELFunction]:
     both = (kind, kind)
-    yield Function(".isGreaterThan", f"{name}_is_greater_than", both, "bool", None)
-    yield Function(".isLessThan", f"{name}_is_less_than", both, "bool", None)
-    yield Function(".compareTo", f"{name}_compare_to", both, "int", None)
+    yield CELFunction(".isGreaterThan", f"{name}_is_greater_than", both, "bool", None)
+    yield CELFunction(".isLessThan", f"{name}_is_less_than", both, "bool", None)
+    yield CELFunction(".compareTo", f"{name}_compare_to", both, "int", None)
 
 
-def _addresses() -> Iterable[Function]:
+def _addresses() -> Iterable[CELFunction]:
     def ip(text: str) -> Any:
         return wrap("IP", str(values.address(text)))
 
@@ -155,10 +157,10 @@ def _addresses() -> Iterable[Function]:
     def is_canonical(text: str) -> bool:
         return str(values.address(text)) == text
 
-    yield Function("ip", "string_to_ip", ("string",), "IP", ip)
-    yield Function("isIP", "is_ip", ("string",), "bool", _works(ip))
-    yield Function("ip.isCanonical", "ip_is_canonical", ("string",), "bool", is_canonical)
-    yield Function(".family", "ip_family", ("IP",), "int", lambda v: values.ip_of(v).version)
+    yield CELFunction("ip", "string_to_ip", ("string",), "IP", ip)
+    yield CELFunction("isIP", "is_ip", ("string",), "bool", _works(ip))
+    yield CELFunction("ip.isCanonical", "ip_is_canonical", ("string",), "bool", is_canonical)
+    yield CELFunction(".family", "ip_family", ("IP",), "int", lambda v: values.ip_of(v).version)
     for name, id_, holds in (
         ("isUnspecified", "ip_is_unspecified", lambda found: found.is_unspecified),
         ("isLoopback", "ip_is_loopback", lambda found: found.is_loopback),
@@ -174,29 +176,29 @@ def _addresses() -> Iterable[Function]:
         ),
         ("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda found: found.is_link_local),
     ):
-        yield Function(f".{name}", id_, ("IP",), "bool", _of_ip(holds))
-    yield Function("cidr", "string_to_cidr", ("string",), "CIDR", cidr)
-    yield Function("isCIDR", "is_cidr", ("string",), "bool", _works(cidr))
+        yield CELFunction(f".{name}", id_, ("IP",), "bool", _of_ip(holds))
+    yield CELFunction("cidr", "string_to_cidr", ("string",), "CIDR", cidr)
+    yield CELFunction("isCIDR", "is_cidr", ("string",), "bool", _works(cidr))
     for kind, id_ in (("string", "cidr_contains_ip_string"), ("IP", "cidr_contains_ip_ip")):
-        yield Function(".containsIP", id_, ("CIDR", kind), "bool", contains)
+        yield CELFunction(".containsIP", id_, ("CIDR", kind), "bool", contains)
     for kind, id_ in (("string", "cidr_contains_cidr_string"), ("CIDR", "cidr_contains_cidr")):
-        yield Function(".containsCIDR", id_, ("CIDR", kind), "bool", contains_range)
-    yield Function(".ip", "cidr_ip", ("CIDR",), "IP", ip_of_cidr)
-    yield Function(
+        yield CELFunction(".containsCIDR", id_, ("CIDR", kind), "bool", contains_range)
+    yield CELFunction(".ip", "cidr_ip", ("CIDR",), "IP", ip_of_cidr)
+    yield CELFunction(
         ".prefixLength",
         "cidr_prefix_length",
         ("CIDR",),
         "int",
         lambda v: values.cidr_of(v).network.prefixlen,
     )
-    yield Function(".masked", "cidr_masked", ("CIDR",), "CIDR", masked)
+    yield CELFunction(".masked", "cidr_masked", ("CIDR",), "CIDR", masked)
 
 
 def _of_ip(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: holds(values.ip_of(value))
 
 
-def _urls() -> Iterable[Function]:
+def _urls() -> Iterable[CELFunction]:
     def part(read: Callable[[Any], str]) -> Callable[[Any], str]:
         return lambda value: read(values.url_part(value))
 
@@ -207,8 +209,8 @@ def _urls() -> Iterable[Function]:
     def query(value: Any) -> dict[str, list[str]]:
         return values.query_of(values.url_part(value).query)
 
-    yield Function("url", "string_to_url", ("string",), "URL", values.url_of)
-    yield Function("isURL", "is_url_string", ("string",), "bool", _works(values.url_of))
+    yield CELFunction("url", "string_to_url", ("string",), "URL", values.url_of)
+    yield CELFunction("isURL", "is_url_string", ("string",), "bool", _works(values.url_of))
     for name, id_, read in (
         ("getScheme", "url_get_scheme", part(lambda split: split.scheme)),
         ("getHost", "url_get_host", part(lambda split: split.netloc.rpartition("@")[2])),
@@ -216,11 +218,11 @@ def _urls() -> Iterable[Function]:
         ("getPort", "url_get_port", port),
         ("getEscapedPath", "url_get_escaped_path", part(lambda split: split.path)),
     ):
-        yield Function(f".{name}", id_, ("URL",), "string", read)
-    yield Function(".getQuery", "url_get_query", ("URL",), "map", query)
+        yield CELFunction(f".{name}", id_, ("URL",), "string", read)
+    yield CELFunction(".getQuery", "url_get_query", ("URL",), "map", query)
 
 
-def _lists() -> Iterable[Function]:
+def _lists() -> Iterable[CELFunction]:
     def index(found: Sequence[Any], item: Any) -> int:
         return next((place for place, one in enumerate(found) if equal(one, item)), -1)
 
@@ -250,19 +252,19 @@ def _lists() -> Iterable[Function]:
     def is_sorted(found: Sequence[Any]) -> bool:
         return all(one <= other for one, other in itertools.pairwise(_of_one_type(found)))
 
-    yield Function(".isSorted", "list_is_sorted", ("list",), "bool", is_sorted)
-    yield Function(".sum", "list_sum", ("list",), "dyn", lambda found: sum(_of_one_type(found)))
-    yield Function(".min", "list_min", ("list",), "dyn", lambda found: min(_of_one_type(found)))
-    yield Function(".max", "list_max", ("list",), "dyn", lambda found: max(_of_one_type(found)))
-    yield Function(".includes", "list_includes", ("dyn", "dyn"), "bool", includes)
-    yield Function(".slice", "list_slice", ("list", "int", "int"), "list", cut)
-    yield Function(".flatten", "list_flatten", ("lists",), "list", flatten)
-    yield Function(".flatten", "list_flatten_int", ("list", "int"), "list", flatten)
-    yield Function(".distinct", "list_distinct", ("list",), "list", distinct)
-    yield Function(
+    yield CELFunction(".isSorted", "list_is_sorted", ("list",), "bool", is_sorted)
+    yield CELFunction(".sum", "list_sum", ("list",), "dyn", lambda found: sum(_of_one_type(found)))
+    yield CELFunction(".min", "list_min", ("list",), "dyn", lambda found: min(_of_one_type(found)))
+    yield CELFunction(".max", "list_max", ("list",), "dyn", lambda found: max(_of_one_type(found)))
+    yield CELFunction(".includes", "list_includes", ("dyn", "dyn"), "bool", includes)
+    yield CELFunction(".slice", "list_slice", ("list", "int", "int"), "list", cut)
+    yield CELFunction(".flatten", "list_flatten", ("lists",), "list", flatten)
+    yield CELFunction(".flatten", "list_flatten_int", ("list", "int"), "list", flatten)
+    yield CELFunction(".distinct", "list_distinct", ("list",), "list", distinct)
+    yield CELFunction(
         ".sort", "list_sort", ("list",), "list", lambda found: sorted(_of_one_type(found))
     )
-    yield Function("lists.range", "lists_range", ("int",), "list", _range)
+    yield CELFunction("lists.range", "lists_range", ("int",), "list", _range)
 
 
 def _range(end: int) -> list[int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cel_expr_python import cel
 
-    from rte.placement.dra.cel.functions import Function
+    from rte.placement.dra.cel.functions import CELFunction
 
 #: Types of Kubernetes' own.
 _ABSTRACT = ("Quantity", "Semver", "IP", "CIDR", "URL")
@@ -78,7 +78,7 @@ def understands(function: str, text: str) -> bool:
     return name != "ERROR"
 
 
-def _declare(library: Any, functions: Iterable[Function]) -> list[Any]:
+def _declare(library: Any, functions: Iterable[CELFunction]) -> list[Any]:
     """The functions with Kubernetes' types, not to be run."""
     types = library.Type
     known = {name: types.AbstractType(f"kubernetes.{name}") for name in _ABSTRACT}
@@ -97,7 +97,7 @@ def _declare(library: Any, functions: Iterable[Function]) -> list[Any]:
     return _collect(library, by_name)
 
 
-def _implement(library: Any, functions: Iterable[Function]) -> list[Any]:
+def _implement(library: Any, functions: Iterable[CELFunction]) -> list[Any]:
     """The functions with the library's types: one overload for all that share them."""
     types = library.Type
     known = dict.fromkeys(_ABSTRACT, types.BYTES) | {"list": types.LIST, "map": types.MAP}

@@ -11,17 +11,17 @@ from rte.placement.dra import nodes
 from rte.placement.dra.features import Features
 from rte.placement.dra.structured import results
 from rte.placement.dra.structured.ledger import Ledger
-from rte.placement.dra.structured.requests import Selection
+from rte.placement.dra.structured.requests import DeviceSelection
 from rte.placement.dra.structured.search import Search
-from rte.placement.dra.verdict import Reason, Refusal, Verdict
+from rte.placement.dra.verdict import ClaimRefusal, ClaimVerdict, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import DeviceClass, ResourceClaim
     from rte.placement.dra.structured.pools import Pool
-    from rte.placement.dra.structured.requests import Expressions, Request
+    from rte.placement.dra.structured.requests import Expressions, PreparedRequest
     from rte.placement.dra.structured.search import Ranks
     from rte.placement.dra.structured.usage import Usage
 
@@ -30,7 +30,7 @@ MAX_STEPS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supply:
+class DeviceSupply:
     """What a node has for claims.
 
     Attributes:
@@ -49,14 +49,14 @@ class Supply:
 
 
 def allocate(
-    node: Node,
+    node: ClaimNode,
     claims: Sequence[ResourceClaim],
-    supply: Supply,
+    supply: DeviceSupply,
     *,
     ranks: Ranks | None = None,
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = MAX_STEPS,
-) -> Verdict:
+) -> ClaimVerdict:
     """Devices for the claims of a pod on a node, or why there are none.
 
     Without ``ranks`` the devices are those that Kubernetes 1.37 would take. Where its own search
@@ -77,24 +77,24 @@ def allocate(
         selector = allocation.node_selector if allocation is not None else None
         if selector is not None and not nodes.selects(selector, node):
             text = f"claim {claim.metadata.name} is allocated on other nodes"
-            return Verdict(reason=Reason.ALLOCATED_ELSEWHERE, message=text, allocations={})
+            return ClaimVerdict(reason=Reason.ALLOCATED_ELSEWHERE, message=text, allocations={})
     todo = [claim for claim in claims if claim.status.allocation is None]
     if not todo:
-        return Verdict(allocations={})
-    selection = Selection(supply.pools, supply.features, supply.expressions)
+        return ClaimVerdict(allocations={})
+    selection = DeviceSelection(supply.pools, supply.features, supply.expressions)
     ledger = Ledger(node, todo, selection, supply.usage)
     try:
         prepared = selection.prepare(todo, supply.classes)
         search = Search(todo, prepared, selection, ledger, ranks=ranks, limit=max_steps)
         found = search.run()
-    except Refusal as refusal:
-        return Verdict(reason=refusal.reason, message=str(refusal), allocations={})
+    except ClaimRefusal as refusal:
+        return ClaimVerdict(reason=refusal.reason, message=str(refusal), allocations={})
     steps = search.steps
     if not found and _may_give_up(prepared, ledger):
         ledger = Ledger(node, todo, selection, supply.usage, complete=True)
         search = Search(todo, prepared, selection, ledger, ranks=ranks, limit=max_steps)
         # What Kubernetes has said no to stays so where this search comes to no answer.
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(ClaimRefusal):
             found = search.run()
         steps += search.steps
     if found:
@@ -104,12 +104,12 @@ def allocate(
         text = (
             f"no devices for the claims; pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
         )
-        return Verdict(reason=Reason.INVALID_POOLS, message=text, allocations={}, steps=steps)
+        return ClaimVerdict(reason=Reason.INVALID_POOLS, message=text, allocations={}, steps=steps)
     text = "no free devices that satisfy all claims"
-    return Verdict(reason=Reason.NO_FIT, message=text, allocations={}, steps=steps)
+    return ClaimVerdict(reason=Reason.NO_FIT, message=text, allocations={}, steps=steps)
 
 
-def _may_give_up(prepared: Sequence[Request], ledger: Ledger) -> bool:
+def _may_give_up(prepared: Sequence[PreparedRequest], ledger: Ledger) -> bool:
     """Whether Kubernetes' rules may have refused what would be valid."""
     alternatives = [a for request in prepared for a in request.alternatives]
     admin = [alternative.is_admin for alternative in alternatives]
@@ -117,14 +117,14 @@ def _may_give_up(prepared: Sequence[Request], ledger: Ledger) -> bool:
 
 
 def _fits(
-    node: Node,
+    node: ClaimNode,
     claims: Sequence[ResourceClaim],
-    prepared: Sequence[Request],
-    selection: Selection,
+    prepared: Sequence[PreparedRequest],
+    selection: DeviceSelection,
     search: Search,
     steps: int,
     new_share_id: Callable[[], str] | None,
-) -> Verdict:
+) -> ClaimVerdict:
     numbers = count()
     allocations = {}
     score = 0
@@ -143,4 +143,4 @@ def _fits(
             selection.features,
             new_share_id or (lambda: f"share-{next(numbers)}"),
         )
-    return Verdict(allocations=allocations, score=score, steps=steps)
+    return ClaimVerdict(allocations=allocations, score=score, steps=steps)

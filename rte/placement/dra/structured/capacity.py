@@ -14,7 +14,7 @@ from rte.placement.dra.objects import Nano
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.dra.objects import Capacity, CapacityRequirements, ValidRange
+    from rte.placement.dra.objects import CapacityRequirements, DeviceCapacity, ValidRange
 
 _MAX = 2**63 - 1
 _MILLI = NANO // 1000
@@ -26,7 +26,7 @@ class UnusableCapacityError(Exception):
 
 def taken(
     requirements: CapacityRequirements | None,
-    capacity: Mapping[str, Capacity],
+    capacity: Mapping[str, DeviceCapacity],
     *,
     fractional: bool,
 ) -> dict[str, Nano] | None:
@@ -51,7 +51,7 @@ def taken(
     return amounts
 
 
-def _amount(name: str, requested: int | None, has: Capacity, *, fractional: bool) -> int:
+def _amount(name: str, requested: int | None, has: DeviceCapacity, *, fractional: bool) -> int:
     policy = has.request_policy
     if requested is None:
         return policy.default if policy and policy.default is not None else has.value
@@ -82,7 +82,7 @@ def _round_up(name: str, requested: int, allowed: ValidRange, *, fractional: boo
     return (start + step * steps) * unit
 
 
-def _violates(amount: int, has: Capacity, fractional: bool) -> bool:
+def _violates(amount: int, has: DeviceCapacity, fractional: bool) -> bool:
     policy = has.request_policy
     if policy is None or amount == policy.default:
         return False

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rte.placement.dra.structured import constraints, requests
 from rte.placement.dra.structured.constraints import Check
-from rte.placement.dra.verdict import Reason, Refusal
+from rte.placement.dra.verdict import ClaimRefusal, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from rte.placement.dra.nodes import Node
+    from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import CounterConsumption, Nano, ResourceClaim
     from rte.placement.dra.structured.constraints import Values
     from rte.placement.dra.structured.pools import Pool, PoolDevice, PoolID
-    from rte.placement.dra.structured.requests import Alternative, Selection
+    from rte.placement.dra.structured.requests import Alternative, DeviceSelection
     from rte.placement.dra.structured.usage import Usage
 
 #: ``draoptionalnodeoperations``: what a node declares that can do without some driver calls.
 _OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
 
 
-class Taken(NamedTuple):
+class TakenDevice(NamedTuple):
     """A device taken for a request; ``amounts`` of its capacities where it is a share."""
 
     alternative: Alternative
@@ -94,15 +94,15 @@ class Ledger:
 
     def __init__(
         self,
-        node: Node,
+        node: ClaimNode,
         claims: Sequence[ResourceClaim],
-        selection: Selection,
+        selection: DeviceSelection,
         usage: Usage,
         *,
         complete: bool = False,
     ) -> None:
         features = selection.features
-        self.taken: list[list[Taken]] = [[] for _ in claims]
+        self.taken: list[list[TakenDevice]] = [[] for _ in claims]
         self.met_overdrawn = False
         self._features = features
         self._selection = selection
@@ -273,7 +273,7 @@ class Ledger:
                 continue
             _roll_back(undo)
             if must:
-                raise Refusal(
+                raise ClaimRefusal(
                     Reason.ALL_CONSTRAINT,
                     f"request {alternative.result_name}: device {'/'.join(device.id)} is one of all"
                     " that it asks for, but a constraint of the claim refuses it",
@@ -308,7 +308,7 @@ class Ledger:
         else:
             self._shares.setdefault(device, []).append(amounts)
             undo.append(lambda: self._give_back_share(device))
-        self.taken[claim].append(Taken(alternative, device, amounts))
+        self.taken[claim].append(TakenDevice(alternative, device, amounts))
         undo.append(self._give_back(claim))
 
     def _give_back(self, claim: int) -> Callable[[], None]:

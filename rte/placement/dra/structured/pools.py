@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rte.placement.dra.features import Features
-    from rte.placement.dra.nodes import Node
-    from rte.placement.dra.objects import Device, ResourceSlice, Taint
+    from rte.placement.dra.nodes import ClaimNode
+    from rte.placement.dra.objects import Device, DeviceTaint, ResourceSlice
     from rte.placement.dra.verdict import Reason
 
 
@@ -53,7 +53,7 @@ class PoolDevice:
     id: DeviceID
     device: Device
     slice: ResourceSlice
-    taints: tuple[Taint, ...]
+    taints: tuple[DeviceTaint, ...]
     evaluated: dict[str, bool | tuple[Reason, str]] = field(default_factory=dict)
 
 
@@ -67,7 +67,9 @@ class KnownSlice:
     grouped: bool
 
     @classmethod
-    def of(cls, value: ResourceSlice, taints: Callable[[DeviceID], Iterable[Taint]]) -> KnownSlice:
+    def of(
+        cls, value: ResourceSlice, taints: Callable[[DeviceID], Iterable[DeviceTaint]]
+    ) -> KnownSlice:
         """``taints`` tells what rules add to a device."""
         spec = value.spec
         pool = PoolID(spec.driver, spec.pool.name)
@@ -120,7 +122,7 @@ class Pool:
 
 
 def gather(
-    node: Node,
+    node: ClaimNode,
     concerning: Iterable[KnownSlice],
     of_pool: Callable[[PoolID], Iterable[KnownSlice]],
     features: Features,
@@ -166,7 +168,7 @@ def _is_understood(known: KnownSlice, features: Features) -> bool:
     return features.compatibility_groups or not known.grouped
 
 
-def _concerns(known: KnownSlice, node: Node) -> bool:
+def _concerns(known: KnownSlice, node: ClaimNode) -> bool:
     spec = known.slice.spec
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return nodes.matches(
@@ -178,7 +180,7 @@ def _concerns(known: KnownSlice, node: Node) -> bool:
     )
 
 
-def _is_for(device: Device, node: Node) -> bool:
+def _is_for(device: Device, node: ClaimNode) -> bool:
     return nodes.matches(
         node, name=device.node_name, every=device.all_nodes, selector=device.node_selector
     )
@@ -202,7 +204,7 @@ def _build(
     pool_id: PoolID,
     slices: Sequence[KnownSlice],
     others: Iterable[KnownSlice],
-    node: Node,
+    node: ClaimNode,
     features: Features,
 ) -> Pool:
     ordered = sorted(slices, key=lambda known: known.slice.metadata.name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rte.placement.dra.structured import capacity
-from rte.placement.dra.verdict import Reason, Refusal
+from rte.placement.dra.verdict import ClaimRefusal, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
         Attribute,
         DeviceClass,
         DeviceRequest,
+        DeviceToleration,
         ExactRequest,
         Nano,
         ResourceClaim,
-        Toleration,
     )
     from rte.placement.dra.structured.pools import Pool, PoolDevice
 
@@ -31,7 +31,7 @@ MAX_EXPRESSIONS = 16 * 1024
 
 
 class Expressions(Protocol):
-    """Evaluates CEL. Both raise :class:`Refusal` where an expression does not compile or fails."""
+    """Evaluates CEL. Both raise :class:`ClaimRefusal` where an expression is wrong or fails."""
 
     def matches(self, expression: str, device: PoolDevice) -> bool:
         """The truth of a selector for a device."""
@@ -77,7 +77,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreparedRequest:
     """A request of a claim: its alternatives in order (one, unless ``is_choice``)."""
 
     claim: int
@@ -85,7 +85,7 @@ class Request:
     is_choice: bool
 
 
-class Selection:
+class DeviceSelection:
     """Which devices a node offers to whom; every answer is kept while a search lasts."""
 
     def __init__(self, pools: Sequence[Pool], features: Features, expressions: Expressions) -> None:
@@ -115,9 +115,9 @@ class Selection:
             try:
                 if not self.expressions.matches(expression, device):
                     return False
-            except Refusal as refusal:
+            except ClaimRefusal as refusal:
                 place = f"{origin}, device {'/'.join(device.id)}"
-                raise Refusal(refusal.reason, f"{place}: {refusal}") from refusal
+                raise ClaimRefusal(refusal.reason, f"{place}: {refusal}") from refusal
         return device not in self._away
 
     def taken(self, alternative: Alternative, device: PoolDevice) -> dict[str, Nano] | None:
@@ -136,12 +136,12 @@ class Selection:
                 )
             except capacity.UnusableCapacityError as error:
                 place = f"request {alternative.result_name}, device {'/'.join(device.id)}"
-                raise Refusal(Reason.CAPACITY, f"{place}: {error}") from error
+                raise ClaimRefusal(Reason.CAPACITY, f"{place}: {error}") from error
         return self._taken[key]
 
     def prepare(
         self, claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]
-    ) -> list[Request]:
+    ) -> list[PreparedRequest]:
         """The requests of all claims, checked in the order in which Kubernetes checks them.
 
         Raises:
@@ -175,7 +175,7 @@ class Selection:
         claim: ResourceClaim,
         request: DeviceRequest,
         classes: Mapping[str, DeviceClass],
-    ) -> Request:
+    ) -> PreparedRequest:
         choices = request.first_available
         variants = choices or ((request.exactly,) if request.exactly is not None else ())
         if not variants:
@@ -187,7 +187,7 @@ class Selection:
         alternatives = tuple(
             self._alternative(number, claim, request.name, variant, classes) for variant in variants
         )
-        return Request(number, alternatives, is_choice=bool(choices))
+        return PreparedRequest(number, alternatives, is_choice=bool(choices))
 
     def _alternative(
         self,
@@ -253,7 +253,7 @@ class Selection:
         )
 
 
-def tolerates(device: PoolDevice, tolerations: Sequence[Toleration]) -> bool:
+def tolerates(device: PoolDevice, tolerations: Sequence[DeviceToleration]) -> bool:
     """Whether no taint that forbids scheduling is left untolerated; other effects do not count."""
     return all(
         any(
@@ -265,7 +265,7 @@ def tolerates(device: PoolDevice, tolerations: Sequence[Toleration]) -> bool:
     )
 
 
-def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
+def _tolerates(toleration: DeviceToleration, key: str, value: str, effect: str) -> bool:
     if toleration.effect not in ("", effect) or toleration.key not in ("", key):
         return False
     if toleration.operator == "Exists":
@@ -288,5 +288,5 @@ def _length_of_expressions(requests: Sequence[DeviceRequest]) -> int:
     )
 
 
-def _refusal(reason: Reason, claim: ResourceClaim, text: str) -> Refusal:
-    return Refusal(reason, f"claim {claim.metadata.name}: {text}")
+def _refusal(reason: Reason, claim: ResourceClaim, text: str) -> ClaimRefusal:
+    return ClaimRefusal(reason, f"claim {claim.metadata.name}: {text}")

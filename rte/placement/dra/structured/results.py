@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rte.placement.dra.objects import (
     AllocationConfiguration,
     AllocationResult,
-    DeviceAllocation,
+    DeviceAllocationResult,
     DeviceResult,
     NodeSelector,
     Requirement,
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from rte.placement.dra.features import Features
     from rte.placement.dra.objects import ResourceClaim
-    from rte.placement.dra.structured.ledger import Taken
+    from rte.placement.dra.structured.ledger import TakenDevice
     from rte.placement.dra.structured.requests import Alternative
 
 
 def build(
     claim: ResourceClaim,
     chosen: Sequence[Alternative],
-    taken: Sequence[Taken],
+    taken: Sequence[TakenDevice],
     node: str,
     features: Features,
     new_share_id: Callable[[], str],
 ) -> AllocationResult:
     """The allocation of a claim from its chosen alternatives (by request) and their devices."""
     return AllocationResult(
-        devices=DeviceAllocation(
+        devices=DeviceAllocationResult(
             results=tuple(_result(one, features, new_share_id) for one in taken),
             config=tuple(_configuration(claim, chosen)),
         ),
@@ -41,7 +41,9 @@ def build(
     )
 
 
-def _result(taken: Taken, features: Features, new_share_id: Callable[[], str]) -> DeviceResult:
+def _result(
+    taken: TakenDevice, features: Features, new_share_id: Callable[[], str]
+) -> DeviceResult:
     alternative, device, amounts = taken
     binds = features.device_binding_and_status
     return DeviceResult(
@@ -90,7 +92,7 @@ def _serves_all(names: Sequence[str], chosen: Sequence[Alternative]) -> bool:
     return all(_serves(names, alternative) for alternative in chosen)
 
 
-def _node_selector(taken: Sequence[Taken], node: str) -> NodeSelector | None:
+def _node_selector(taken: Sequence[TakenDevice], node: str) -> NodeSelector | None:
     """The node alone if a device is tied to one, else what the devices' selectors ask together."""
     expressions: list[Requirement] = []
     fields: list[Requirement] = []

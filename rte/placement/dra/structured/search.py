@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rte.placement.dra.structured import constraints
 from rte.placement.dra.structured.requests import MAX_DEVICES
-from rte.placement.dra.verdict import Reason, Refusal
+from rte.placement.dra.verdict import ClaimRefusal, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Sequence
 
     from rte.placement.dra.objects import ResourceClaim
-    from rte.placement.dra.structured.ledger import Ledger, Taken
+    from rte.placement.dra.structured.ledger import Ledger, TakenDevice
     from rte.placement.dra.structured.pools import PoolDevice
-    from rte.placement.dra.structured.requests import Alternative, Request, Selection
+    from rte.placement.dra.structured.requests import Alternative, DeviceSelection, PreparedRequest
 
 #: Devices tried before failures are remembered: most searches end sooner.
 _REMEMBER_AFTER = 100
@@ -32,7 +32,7 @@ _REMEMBER_AFTER = 100
 Ranks: TypeAlias = "Callable[[PoolDevice], int | None]"
 
 
-class _Place(NamedTuple):
+class _SearchPlace(NamedTuple):
     """What to allocate next: the ``number``-th device for a request, from ``start`` in order."""
 
     request: int
@@ -57,7 +57,7 @@ class _Choice:
     """
 
     claim: int
-    options: Generator[_Place]
+    options: Generator[_SearchPlace]
     is_choice: bool = False
     too_many: bool = False
     begun: bool = False
@@ -70,14 +70,14 @@ class Search:
     def __init__(
         self,
         claims: Sequence[ResourceClaim],
-        prepared: Sequence[Request],
-        selection: Selection,
+        prepared: Sequence[PreparedRequest],
+        selection: DeviceSelection,
         ledger: Ledger,
         *,
         ranks: Ranks | None = None,
         limit: int,
     ) -> None:
-        self.solution: list[list[Taken]] = []
+        self.solution: list[list[TakenDevice]] = []
         self.chosen: dict[int, int] = {}
         self.steps = 0
         self._claims = claims
@@ -109,7 +109,7 @@ class Search:
             Refusal: the claims cannot be allocated at all, or the search was cut off.
         """
         stack: list[_Choice] = []
-        place: _Place | None = _Place(0)
+        place: _SearchPlace | None = _SearchPlace(0)
         while place is not None:
             self._count_step()
             opened = self._open(place)
@@ -120,7 +120,7 @@ class Search:
             place = self._go_back(stack)
         return False
 
-    def _open(self, place: _Place) -> _Choice | None:
+    def _open(self, place: _SearchPlace) -> _Choice | None:
         """The options at a place; None after the last request."""
         number, alternative = place.request, place.alternative
         if alternative is not None or place.number:
@@ -138,11 +138,11 @@ class Search:
         """Whether so many devices are enough; mode All needs one at least."""
         return number >= alternative.count and alternative.every != ()
 
-    def _open_request(self, number: int, request: Request) -> _Choice:
+    def _open_request(self, number: int, request: PreparedRequest) -> _Choice:
         situation = self._situation(number) if self._shortens else None
         if situation is not None and situation in self._failed:
             return _Choice(request.claim, _nothing())
-        place = _Place(number)
+        place = _SearchPlace(number)
         if request.is_choice:
             options = self._alternatives(place)
             opened = _Choice(request.claim, options, is_choice=True, too_many=True)
@@ -151,7 +151,7 @@ class Search:
         opened.situation = situation
         return opened
 
-    def _open_devices(self, place: _Place, alternative: Alternative) -> _Choice:
+    def _open_devices(self, place: _SearchPlace, alternative: Alternative) -> _Choice:
         if alternative.every == ():
             return _Choice(alternative.claim, _nothing())
         left = MAX_DEVICES - len(self._ledger.taken[alternative.claim])
@@ -159,7 +159,7 @@ class Search:
             return _Choice(alternative.claim, _nothing(), too_many=True)
         return _Choice(alternative.claim, self._try_devices(place, alternative))
 
-    def _go_back(self, stack: list[_Choice]) -> _Place | None:
+    def _go_back(self, stack: list[_Choice]) -> _SearchPlace | None:
         """The next place to try, after the top of the stack was opened.
 
         A claim that would hold too many devices does so whatever devices its requests have: only
@@ -184,12 +184,14 @@ class Search:
                 self._failed.add(failed.situation)
         return None
 
-    def _alternatives(self, place: _Place) -> Generator[_Place]:
+    def _alternatives(self, place: _SearchPlace) -> Generator[_SearchPlace]:
         for number in range(len(self._requests[place.request].alternatives)):
             self.chosen[place.request] = number
-            yield _Place(place.request, number)
+            yield _SearchPlace(place.request, number)
 
-    def _try_devices(self, place: _Place, alternative: Alternative) -> Generator[_Place]:
+    def _try_devices(
+        self, place: _SearchPlace, alternative: Alternative
+    ) -> Generator[_SearchPlace]:
         if alternative.every is not None:
             device = alternative.every[place.number]
             if self._allowed is None or alternative.is_admin or device in self._allowed:
@@ -219,13 +221,13 @@ class Search:
             last = device
 
     def _try(
-        self, place: _Place, alternative: Alternative, device: PoolDevice, start: int
-    ) -> Generator[_Place]:
+        self, place: _SearchPlace, alternative: Alternative, device: PoolDevice, start: int
+    ) -> Generator[_SearchPlace]:
         undo = self._ledger.take(alternative, device, must=alternative.every is not None)
         if undo is None:
             return
         try:
-            yield _Place(place.request, place.alternative, place.number + 1, start)
+            yield _SearchPlace(place.request, place.alternative, place.number + 1, start)
         finally:
             undo()
 
@@ -235,7 +237,7 @@ class Search:
             text = (
                 f"search cut off after {self._limit} devices: whether the claims fit is not known"
             )
-            raise Refusal(Reason.SEARCH_LIMIT, text)
+            raise ClaimRefusal(Reason.SEARCH_LIMIT, text)
 
     def _kind(self, device: PoolDevice) -> Hashable:
         """Equal for devices that no request of the pod can tell apart; itself once it is in use."""
@@ -283,9 +285,9 @@ class Search:
     def _seen_by(self, alternative: Alternative, device: PoolDevice) -> bool | None:
         try:
             return self._selection.is_selectable(alternative, device)
-        except Refusal:
+        except ClaimRefusal:
             return None
 
 
-def _nothing() -> Generator[_Place]:
+def _nothing() -> Generator[_SearchPlace]:
     yield from ()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rte.placement.groups.inventory import Inventory
     from rte.placement.groups.nhd.triad import Triad
-    from rte.placement.groups.request import Group, Request
+    from rte.placement.groups.request import GroupWish, Request
 
 #: The pod's annotation with the file.
 ANNOTATION = "sigproc.viasat.io/nhd_config"
@@ -41,24 +41,24 @@ class AdoptionError(errors.RteError):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class NHDPlacement:
     """A file as NHD has written it, and the request in it."""
 
     imported: Triad
     request: Request
 
 
-def read_placed(text: str) -> Placed:
+def read_placed(text: str) -> NHDPlacement:
     """Read such a file.
 
     Raises:
         RequestError: the file has a fault.
     """
     imported = triad.read(text)
-    return Placed(imported, parse_request(json.dumps(dict(imported.document))))
+    return NHDPlacement(imported, parse_request(json.dumps(dict(imported.document))))
 
 
-def adopt(placed: Placed, inventory: Inventory) -> Allocation:
+def adopt(placed: NHDPlacement, inventory: Inventory) -> Allocation:
     """The allocation of a pod.
 
     Args:
@@ -86,7 +86,7 @@ def adopt(placed: Placed, inventory: Inventory) -> Allocation:
 
 
 def _group(
-    wish: Group, at: str, ids: dict[str, int], network: Any, inventory: Inventory
+    wish: GroupWish, at: str, ids: dict[str, int], network: Any, inventory: Inventory
 ) -> GroupAllocation:
     queues = tuple(
         QueueCPUs(ids[f"{at}.queues[{n}].rx"], ids[f"{at}.queues[{n}].tx"])
@@ -113,7 +113,7 @@ def _group(
 
 
 def _nics(
-    wish: Group, queues: tuple[QueueCPUs, ...], network: Any, inventory: Inventory
+    wish: GroupWish, queues: tuple[QueueCPUs, ...], network: Any, inventory: Inventory
 ) -> Iterator[GivenNIC]:
     """The function whose entry has the group's cores; NHD gives a group one."""
     by_mac = {nic.mac.lower(): nic.address for nic in inventory.nics if nic.mac}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import bits, quantity
-from rte.placement.groups.inventory import GPU, NIC, Core, Inventory, NodeFacts
+from rte.placement.groups.inventory import GPU, NIC, Core, GroupNodeFacts, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class LabelledNode:
     """
 
     inventory: Inventory
-    facts: NodeFacts
+    facts: GroupNodeFacts
     values: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledN
             reserved_cpus=everyone & ~isolated,
             reserved_pages={"1Gi": withheld} if withheld else {},
         ),
-        facts=NodeFacts(
+        facts=GroupNodeFacts(
             groups=tuple(sorted(set(filter(None, labels.get(GROUP, "default").split("."))))),
             maintenance=is_maintenance(labels.get(MAINTENANCE, "")),
         ),

@@ -14,7 +14,7 @@ from msgspec import structs
 from rte import errors
 from rte.placement.groups.allocation import GivenCPUs
 from rte.placement.groups.check import preference, violations
-from rte.placement.groups.cluster import Cluster
+from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY
 from rte.placement.groups.nhd.adopt import adopt, read_placed
@@ -84,7 +84,7 @@ def replay(
     Times are not recorded, so there is no cool-down; nor is the CPU architecture of nodes, so every
     node has the one that a pod asks for.
     """
-    cluster = Cluster()
+    cluster = GroupNodes()
     for name, known in nodes.items():
         cluster.set_node(name, known.inventory, known.facts, policy)
     compared = []
@@ -137,7 +137,7 @@ def _compare(
     theirs: Allocation,
     faults: Sequence[str],
     choice: Choice,
-    cluster: Cluster,
+    cluster: GroupNodes,
 ) -> Compared:
     why = [f"NHD's place breaks a rule: {fault}" for fault in faults]
     ours = choice.decision.allocation if choice.decision else None
@@ -162,7 +162,7 @@ def _compare(
     )
 
 
-def _why_that_node(request: Request, theirs: str, ours: str, cluster: Cluster) -> str:
+def _why_that_node(request: Request, theirs: str, ours: str, cluster: GroupNodes) -> str:
     avoided, free = cluster.rank(request, ours)
     avoided_there, free_there = cluster.rank(request, theirs)
     if avoided != avoided_there:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.document import Place, RequestError
+from rte.placement.groups.document import DocumentValue, RequestError
 from rte.placement.groups.nhd import libconfig
 from rte.placement.groups.paths import PathError, follow
 
@@ -52,15 +52,15 @@ def read(text: str) -> Triad:
         settings = libconfig.parse(text)
     except errors.ParseError as error:
         raise RequestError("syntax", "", str(error)) from error
-    reader = _Reader(settings)
+    reader = _FileReader(settings)
     document = reader.document()
     return Triad(document=document, fields=reader.fields, settings=settings)
 
 
-class _Place(Place):
+class _FileValue(DocumentValue):
     """A value of the file."""
 
-    def child(self, name: str, code: str = "missing") -> _Place:
+    def child(self, name: str, code: str = "missing") -> _FileValue:
         """A setting of a group; ``code`` is the fault where it is not there."""
         group = self.group()
         place = self.at(name)
@@ -68,7 +68,7 @@ class _Place(Place):
             place.fail(code, "is missing")
         return place
 
-    def optional(self, name: str) -> _Place | None:
+    def optional(self, name: str) -> _FileValue | None:
         return self.child(name) if name in self.group() else None
 
     def group(self) -> dict[str, Any]:
@@ -86,12 +86,12 @@ class _Place(Place):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _FileReader:
     settings: dict[str, Value]
     fields: dict[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        root = _Place("", self.settings)
+        root = _FileValue("", self.settings)
         pages = root.child("Hugepages_GB")
         if pages.whole() < 0:
             pages.fail("value", "must be 0 or more")
@@ -114,28 +114,28 @@ class _Reader:
             "groups": groups,
         }
 
-    def _misc(self, topology: _Place) -> dict[str, Any]:
+    def _misc(self, topology: _FileValue) -> dict[str, Any]:
         cores = topology.child("ext_cores").members()
         for i, name in enumerate(cores):
             self.write_here(self._follow(name), f"misc[{i}]", name)
         smt = topology.child("ext_cores_smt").smt()
         return {"count": len(cores), "smt": smt} if cores else {}
 
-    def _follow(self, name: _Place) -> _Place:
+    def _follow(self, name: _FileValue) -> _FileValue:
         """The place that a path from the root names."""
         path = name.text()
         try:
-            return _Place(path, follow(self.settings, path))
+            return _FileValue(path, follow(self.settings, path))
         except PathError as error:
             name.fail("reference", str(error))
 
-    def write_here(self, place: _Place, what: str, named_at: _Place | None = None) -> None:
+    def write_here(self, place: _FileValue, what: str, named_at: _FileValue | None = None) -> None:
         """Something is written into a field, which must hold a number till then."""
         place.whole()
         if self.fields.setdefault(place.path, what) != what:
             (named_at or place).fail("duplicate", f"{place.path} is named twice")
 
-    def _groups(self, topology: _Place) -> list[dict[str, Any]]:
+    def _groups(self, topology: _FileValue) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = []
         prefixes: set[str] = set()
         for definition in topology.child("mod_defs").members():
@@ -149,7 +149,7 @@ class _Reader:
             if prefix in prefixes:
                 module.fail("duplicate", f"module {name} is there twice")
             prefixes.add(prefix)
-            for i, instance in enumerate(_Place(name, self.settings[name]).members()):
+            for i, instance in enumerate(_FileValue(name, self.settings[name]).members()):
                 group = _Instance(self, definition, instance, f"groups[{len(groups)}]")
                 groups.append({"name": f"{prefix}-{i}", **group.document()})
         return groups
@@ -159,9 +159,9 @@ class _Reader:
 class _Instance:
     """One instance of a module: one group."""
 
-    reader: _Reader
-    definition: _Place
-    place: _Place
+    reader: _FileReader
+    definition: _FileValue
+    place: _FileValue
     target: str
     queues: list[dict[str, Any]] = field(default_factory=list)
 
@@ -179,10 +179,10 @@ class _Instance:
             self._write(self.place.child(vlan.text(), "reference"), "values.vlan", vlan)
         return group
 
-    def _write(self, place: _Place, what: str, named_at: _Place | None = None) -> None:
+    def _write(self, place: _FileValue, what: str, named_at: _FileValue | None = None) -> None:
         self.reader.write_here(place, what, named_at)
 
-    def _data_path(self, definition: _Place) -> dict[str, Any]:
+    def _data_path(self, definition: _FileValue) -> dict[str, Any]:
         smt = definition.child("proc_cores_smt").smt()
         paths = self.place.child(definition.child("name").text(), "reference")
         if len(paths.members()) != 1:
@@ -199,7 +199,7 @@ class _Instance:
             group["gpus"] = self._gpus(gpu_map, definition.optional("gpu_type"))
         return group
 
-    def _add_queues(self, at: _Place, cores: list[_Place], rates: list[_Place]) -> None:
+    def _add_queues(self, at: _FileValue, cores: list[_FileValue], rates: list[_FileValue]) -> None:
         """Queues from four arrays of one length: cores and rates, each for rx and tx."""
         if len({len(array.members()) for array in (*cores, *rates)}) > 1:
             at.fail("length", "as many rx as tx cores, and as many speeds")
@@ -210,7 +210,7 @@ class _Instance:
             self._write(tx, f"{target}.tx")
             self.queues.append({"rx": rx_rate.gbps(), "tx": tx_rate.gbps()})
 
-    def _gpus(self, gpu_map: _Place, gpu_type: _Place | None) -> list[dict[str, Any]]:
+    def _gpus(self, gpu_map: _FileValue, gpu_type: _FileValue | None) -> list[dict[str, Any]]:
         """GPUs from pairs of core and GPU: pairs of one GPU number are feeders of one GPU."""
         feeders: dict[int, int] = {}
         for pair in gpu_map.members():
@@ -227,7 +227,7 @@ class _Instance:
         match = {} if model == "ANY" else {"match": {"model": model}}
         return [{"feeders": count, **match} for count in feeders.values()]
 
-    def _nic_cores(self, definition: _Place) -> str:
+    def _nic_cores(self, definition: _FileValue) -> str:
         """Queues beside the data path; the SMT rule that then is the group's."""
         members = definition.members()
         if len(members) != 5:
@@ -238,7 +238,7 @@ class _Instance:
         self._add_queues(self.place, [rx, tx], [rx_rates, tx_rates])
         return members[4].smt()
 
-    def _helpers(self, names: _Place) -> dict[str, Any]:
+    def _helpers(self, names: _FileValue) -> dict[str, Any]:
         count = 0
         for name in names.members():
             place = self.place.child(name.text(), "reference")

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rte.placement.groups.search.cores import Load
-    from rte.placement.groups.search.problem import Item, Problem
+    from rte.placement.groups.search.problem import Item, SearchProblem
     from rte.placement.groups.search.supply import Supply
 
 
-def floor(problem: Problem) -> tuple[int, int, int] | None:
+def floor(problem: SearchProblem) -> tuple[int, int, int] | None:
     """The least number of zones, of zones with groups, and of NIC functions.
 
     None where some item has no region, or the node as a whole has not what is asked for.
@@ -33,7 +33,7 @@ def floor(problem: Problem) -> tuple[int, int, int] | None:
     return zones, _least_zones(problem, groups) or 0, functions
 
 
-def _enough(problem: Problem) -> bool:
+def _enough(problem: SearchProblem) -> bool:
     """Whether the node as a whole has the cores and the pages."""
     supply = problem.supply
     wanted = problem.cores_of(problem.free_load) if supply.threads else 0
@@ -53,7 +53,7 @@ def _enough(problem: Problem) -> bool:
     return True
 
 
-def _too_large(problem: Problem, aligned: Sequence[Item]) -> bool:
+def _too_large(problem: SearchProblem, aligned: Sequence[Item]) -> bool:
     """Whether more items ask for much than there are places that have as much.
 
     A zone with 9 free cores serves one item of 5 cores, a port with 90 Gb/s two wishes of 31.
@@ -94,7 +94,7 @@ def _rates_too_large(
     return False
 
 
-def _least_zones(problem: Problem, items: Sequence[Item]) -> int | None:
+def _least_zones(problem: SearchProblem, items: Sequence[Item]) -> int | None:
     """How many zones the items need at least; None where all zones together do not suffice."""
     if not items:
         return 0
@@ -139,7 +139,7 @@ def _zone_rates(supply: Supply) -> tuple[list[int], list[int]]:
     return sums
 
 
-def _least_functions(problem: Problem) -> int | None:
+def _least_functions(problem: SearchProblem) -> int | None:
     """How many functions the NIC wishes need at least; None where all do not suffice."""
     wishes = [wish for item in problem.items for wish in item.nics]
     if not wishes:

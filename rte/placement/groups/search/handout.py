@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rte.placement.groups.inventory import Core
-    from rte.placement.groups.request import CPUClass, Group
-    from rte.placement.groups.search.problem import Item, Problem
+    from rte.placement.groups.request import CPUClass, GroupWish
+    from rte.placement.groups.search.problem import Item, SearchProblem
     from rte.placement.groups.search.state import Solution
 
 
-def allocate(problem: Problem, solution: Solution) -> Allocation:
+def allocate(problem: SearchProblem, solution: Solution) -> Allocation:
     """The allocation of a solution."""
     request, supply = problem.request, problem.supply
     zones = _zones(solution)
@@ -61,7 +61,9 @@ def _zones(solution: Solution) -> list[int | None]:
     return [region.zone if region.zone >= 0 else None for region in solution.regions]
 
 
-def _nics(problem: Problem, item: Item, given: Iterable[tuple[int, int]]) -> Iterator[GivenNIC]:
+def _nics(
+    problem: SearchProblem, item: Item, given: Iterable[tuple[int, int]]
+) -> Iterator[GivenNIC]:
     functions = problem.supply.functions
     for wish, (function, backup) in zip(item.nics, given, strict=True):
         yield GivenNIC(
@@ -73,7 +75,7 @@ def _nics(problem: Problem, item: Item, given: Iterable[tuple[int, int]]) -> Ite
         )
 
 
-def _roles(group: Group, classes: list[tuple[int, ...]]) -> GroupCPUs:
+def _roles(group: GroupWish, classes: list[tuple[int, ...]]) -> GroupCPUs:
     """What the CPUs of a group's classes are for, in the order of hand-out."""
     cpus = itertools.chain(*classes[:-1])
     feeders = tuple(tuple(next(cpus) for _ in range(gpu.feeders)) for gpu in group.gpus)
@@ -86,7 +88,7 @@ def _roles(group: Group, classes: list[tuple[int, ...]]) -> GroupCPUs:
     )
 
 
-def _hand_out_cpus(problem: Problem, zones: list[int | None]) -> list[list[tuple[int, ...]]]:
+def _hand_out_cpus(problem: SearchProblem, zones: list[int | None]) -> list[list[tuple[int, ...]]]:
     """CPUs of each class of each group, those of the misc CPUs last.
 
     Classes that are bound to a zone go first, groups before misc CPUs, cores by lowest CPU.
@@ -116,7 +118,7 @@ def _hand_out_cpus(problem: Problem, zones: list[int | None]) -> list[list[tuple
 class _CoreStock:
     """Free cores, and the classes that are still to be served from them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SearchProblem) -> None:
         self._supply = problem.supply
         self._free = [list(cores) for cores in problem.supply.free_cores]
         self._owed: list[list[tuple[int, bool]]] = [[] for _ in self._free]
@@ -172,7 +174,7 @@ def _by_cpu(core: Core) -> int:
     return core.cpus[0]
 
 
-def _pod_pages(problem: Problem, zones: list[int | None]) -> dict[str, dict[int, int]]:
+def _pod_pages(problem: SearchProblem, zones: list[int | None]) -> dict[str, dict[int, int]]:
     """Pages bound to no zone: from the zones of the pod first, then from the others."""
     names = problem.supply.zones
     own = sorted({zone for zone in zones if zone is not None})

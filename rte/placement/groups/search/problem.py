@@ -10,8 +10,8 @@ from rte.placement.groups.search.cores import Load, need
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from rte.placement.groups.request import GPUWish, Group, NICWish, Request
-    from rte.placement.groups.search.supply import Function, GPUType, Supply
+    from rte.placement.groups.request import GPUWish, GroupWish, NICWish, Request
+    from rte.placement.groups.search.supply import GPUType, NICFunction, Supply
 
 #: The zone of groups without alignment.
 ANYWHERE = -1
@@ -60,7 +60,7 @@ class Item:
     twin: int = -1
 
 
-class Problem:
+class SearchProblem:
     """One request on one node.
 
     Attributes:
@@ -108,7 +108,7 @@ class Problem:
             scope=group.scope,
         )
 
-    def _pages(self, group: Group) -> tuple[int, ...]:
+    def _pages(self, group: GroupWish) -> tuple[int, ...]:
         return tuple(group.hugepages.get(size, 0) for size in self.sizes)
 
     def _misc(self) -> Iterator[Item]:
@@ -135,7 +135,7 @@ class Problem:
                 if fits:
                     yield zone
 
-    def _regions(self, group: Group, load: Load, pages: tuple[int, ...]) -> Iterator[Region]:
+    def _regions(self, group: GroupWish, load: Load, pages: tuple[int, ...]) -> Iterator[Region]:
         """The regions that have something for each wish."""
         by_domain = group.mapping == "pcie" and bool(group.gpus or group.nics)
         places: Iterable[Place]
@@ -160,7 +160,7 @@ class Problem:
                 )
 
     def _sorted_functions(
-        self, wish: NICWish, place: Callable[[GPUType | Function], Place | None]
+        self, wish: NICWish, place: Callable[[GPUType | NICFunction], Place | None]
     ) -> dict[Place, list[int]]:
         """Functions that may serve the wish, by place."""
         found: dict[Place, list[int]] = {}
@@ -170,7 +170,7 @@ class Problem:
         return found
 
     def _sorted_types(
-        self, wish: GPUWish, place: Callable[[GPUType | Function], Place | None]
+        self, wish: GPUWish, place: Callable[[GPUType | NICFunction], Place | None]
     ) -> dict[Place, int]:
         """GPU types that suit the wish, by place."""
         found: dict[Place, int] = {}
@@ -191,13 +191,13 @@ class Problem:
         return tuple(joined)
 
 
-def _place_of(mapping: str, scope: str | None) -> Callable[[GPUType | Function], Place | None]:
+def _place_of(mapping: str, scope: str | None) -> Callable[[GPUType | NICFunction], Place | None]:
     """Where a device is, as far as a group is bound to places; None: no aligned group can have it.
 
     ``scope`` is given where the group is bound to a PCIe domain.
     """
 
-    def place(device: GPUType | Function) -> Place | None:
+    def place(device: GPUType | NICFunction) -> Place | None:
         if mapping == "none":
             return ANYWHERE, ""
         if device.zone is None:

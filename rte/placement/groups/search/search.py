@@ -13,10 +13,10 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.search import bounds
-from rte.placement.groups.search.state import Cost, Solution, State
+from rte.placement.groups.search.state import Cost, SearchState, Solution
 
 if TYPE_CHECKING:
-    from rte.placement.groups.search.problem import Item, Problem, Region
+    from rte.placement.groups.search.problem import Item, Region, SearchProblem
 
 #: What it costs to look at a whole place, in steps.
 _STEPS_OF_A_PLACE = 20
@@ -26,7 +26,7 @@ class SearchLimit(Exception):  # noqa: N818 - an outcome, not an error
     """The budget of steps ran out."""
 
 
-def find(problem: Problem, max_steps: int) -> Solution | None:
+def find(problem: SearchProblem, max_steps: int) -> Solution | None:
     """Any place; None is proof that there is none.
 
     Raises:
@@ -34,12 +34,12 @@ def find(problem: Problem, max_steps: int) -> Solution | None:
     """
     if bounds.floor(problem) is None:
         return None
-    search = _Search(problem, max_steps)
+    search = _GroupSearch(problem, max_steps)
     search.run()
     return search.found
 
 
-def improve(problem: Problem, solution: Solution, max_steps: int) -> Solution:
+def improve(problem: SearchProblem, solution: Solution, max_steps: int) -> Solution:
     """The best place, or the best that was found in so many steps."""
     search = _Improvement(problem, solution, max_steps)
     with contextlib.suppress(SearchLimit):
@@ -47,10 +47,10 @@ def improve(problem: Problem, solution: Solution, max_steps: int) -> Solution:
     return search.best
 
 
-class _Search(State):
+class _GroupSearch(SearchState):
     """The first half: the item with the fewest regions first."""
 
-    def __init__(self, problem: Problem, max_steps: int) -> None:
+    def __init__(self, problem: SearchProblem, max_steps: int) -> None:
         super().__init__(problem)
         self.found: Solution | None = None
         self._steps_left = max_steps
@@ -167,10 +167,10 @@ class _Search(State):
         return self.found is not None
 
 
-class _Improvement(_Search):
+class _Improvement(_GroupSearch):
     """The second half: in the order of the request, only what may become better."""
 
-    def __init__(self, problem: Problem, solution: Solution, max_steps: int) -> None:
+    def __init__(self, problem: SearchProblem, solution: Solution, max_steps: int) -> None:
         super().__init__(problem, max_steps)
         self.best = solution
         self._floor = bounds.floor(problem) or (0, 0, 0)

@@ -10,7 +10,7 @@ from rte.placement.groups.search.matching import Matching, cheapest
 
 if TYPE_CHECKING:
     from rte.placement.groups.search.cores import Load
-    from rte.placement.groups.search.problem import Item, Problem, Region
+    from rte.placement.groups.search.problem import Item, Region, SearchProblem
 
 #: The numbers of the preference, smallest first: zones, zones of groups, pages outside of them,
 #: GPUs apart from their group's NICs, NIC functions. With the strategy ``spread`` the first two
@@ -37,13 +37,13 @@ class Solution:
     types: tuple[tuple[int, ...], ...]
 
 
-class State:
+class SearchState:
     """What is left of the node, and which item is where.
 
     Whatever takes something has its counterpart that gives it back; the search calls them in pairs.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SearchProblem) -> None:
         supply = problem.supply
         self.problem = problem
         self.supply = supply

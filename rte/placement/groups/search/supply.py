@@ -43,7 +43,7 @@ class GPUType:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class NICFunction:
     """A NIC function that may be given.
 
     Attributes:
@@ -128,7 +128,7 @@ class Supply:
             if kind.memory_gib >= wish.memory_gib and models.matches(wish.models, kind.model)
         ]
 
-    def _serves(self, function: Function, wish: NICWish) -> bool:
+    def _serves(self, function: NICFunction, wish: NICWish) -> bool:
         return (
             function.rx >= wish.rx
             and function.tx >= wish.tx
@@ -138,7 +138,7 @@ class Supply:
             and self.may_share(function, exclusive=wish.exclusive)
         )
 
-    def may_share(self, function: Function, *, exclusive: bool) -> bool:
+    def may_share(self, function: NICFunction, *, exclusive: bool) -> bool:
         """Whether what other pods hold of a function leaves it to a pod of ours."""
         use = function.use
         if use is None:
@@ -177,7 +177,7 @@ class Supply:
         makes: dict[tuple[object, ...], int] = {}
         self.port_rx: list[int] = []
         self.port_tx: list[int] = []
-        functions: list[Function] = []
+        functions: list[NICFunction] = []
         for nic in inventory.nics:
             port = inventory.port(nic)
             if port.address not in ports:
@@ -201,7 +201,7 @@ class Supply:
             zone, domains = self._zone(nic), _domains(nic)
             make = zone, *domains.values(), speed, nic.pf is None, nic.rdma, use
             functions.append(
-                Function(
+                NICFunction(
                     nic=nic,
                     zone=zone,
                     domains=domains,
@@ -230,10 +230,10 @@ class Supply:
     def _capacity(self, mbps: int) -> int:
         return mbps * self.policy.nic_headroom_percent // 100
 
-    def _zone(self, device: hardware.Device) -> int | None:
+    def _zone(self, device: hardware.PCIFunction) -> int | None:
         zone = self.inventory.zone_of(device)
         return None if zone is None else self._number.get(zone)
 
 
-def _domains(device: hardware.Device) -> dict[str, str]:
+def _domains(device: hardware.PCIFunction) -> dict[str, str]:
     return {scope: device.domain(scope) for scope in ("switch", "root")}

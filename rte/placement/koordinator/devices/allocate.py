@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rte.placement.koordinator.devices.gpus import choose_gpus
 from rte.placement.koordinator.devices.node import fits
-from rte.placement.koordinator.devices.outcome import DeviceAllocation, GivenDevice, Refusal
+from rte.placement.koordinator.devices.outcome import DeviceAllocation, DeviceRefusal, GivenDevice
 from rte.placement.koordinator.devices.request import (
     APPLY_FOR_ALL,
     DEVICE_LEVEL,
@@ -28,8 +28,8 @@ from rte.placement.koordinator.devices.switches import on_same_switches
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.koordinator.devices.node import DeviceInfo, NodeDevices
-    from rte.placement.koordinator.devices.request import Amounts, DeviceRequest, Selector
+    from rte.placement.koordinator.devices.node import DeviceInfo, SharedDevices
+    from rte.placement.koordinator.devices.request import Amounts, DeviceShareRequest, Selector
 
 JOINT_VIOLATION = "node(s) Device Joint-Allocate rules violation"
 
@@ -37,12 +37,12 @@ _RESOURCES = {RDMA: RDMA_RESOURCE, FPGA: FPGA_RESOURCE}
 
 
 def allocate_devices(
-    request: DeviceRequest,
-    node: NodeDevices,
+    request: DeviceShareRequest,
+    node: SharedDevices,
     *,
     zones: frozenset[int] | None = None,
     strategy: str = "",
-) -> DeviceAllocation | Refusal:
+) -> DeviceAllocation | DeviceRefusal:
     """Choose the devices of a pod.
 
     Args:
@@ -54,7 +54,7 @@ def allocate_devices(
     allocator = _Allocator(request, node, zones, strategy)
     outcome = allocator.allocate()
     if (
-        not isinstance(outcome, Refusal)
+        not isinstance(outcome, DeviceRefusal)
         or not outcome.resolvable
         or not _is_plain(request, node, zones)
     ):
@@ -65,7 +65,9 @@ def allocate_devices(
     return DeviceAllocation(devices=found, beyond_koordinator=True)
 
 
-def _is_plain(request: DeviceRequest, node: NodeDevices, zones: frozenset[int] | None) -> bool:
+def _is_plain(
+    request: DeviceShareRequest, node: SharedDevices, zones: frozenset[int] | None
+) -> bool:
     """Whole GPUs and NICs of the same switches, and nothing else that restricts the choice."""
     return (
         request.same_pcie
@@ -84,8 +86,8 @@ def _is_plain(request: DeviceRequest, node: NodeDevices, zones: frozenset[int] |
 class _Allocator:
     def __init__(
         self,
-        request: DeviceRequest,
-        node: NodeDevices,
+        request: DeviceShareRequest,
+        node: SharedDevices,
         zones: frozenset[int] | None,
         strategy: str,
     ) -> None:
@@ -96,7 +98,7 @@ class _Allocator:
         self._each: dict[str, Amounts] = {}
         self._counts: dict[str, int] = {}
 
-    def allocate(self) -> DeviceAllocation | Refusal:
+    def allocate(self) -> DeviceAllocation | DeviceRefusal:
         request = self._request
         for kind in request.amounts:
             if (refusal := self._count(kind)) is not None:
@@ -104,22 +106,22 @@ class _Allocator:
         for kind in request.amounts:
             has_vfs = any(info.vfs for info in self._all.infos.get(kind, ()))
             if self._vf_selector(kind) is not None and not has_vfs:
-                return Refusal(f"Insufficient {kind} VirtualFunctions", resolvable=False)
+                return DeviceRefusal(f"Insufficient {kind} VirtualFunctions", resolvable=False)
         devices: dict[str, tuple[GivenDevice, ...]] = {}
         if len(request.amounts) > 1 and request.joint:
             joint = self._jointly()
-            if isinstance(joint, Refusal):
+            if isinstance(joint, DeviceRefusal):
                 return joint
             devices = joint
         for kind in request.amounts:
             if kind not in devices:
                 chosen = self._of_kind(kind, self._counts[kind], frozenset())
-                if isinstance(chosen, Refusal):
+                if isinstance(chosen, DeviceRefusal):
                     return chosen
                 devices[kind] = chosen
         return DeviceAllocation(devices=devices)
 
-    def _confine(self, zones: frozenset[int] | None) -> NodeDevices:
+    def _confine(self, zones: frozenset[int] | None) -> SharedDevices:
         """The node with the devices only that zones and selectors leave."""
         node, hints = self._all, self._request.hints
         if zones is None and not any(hint.selector is not None for hint in hints.values()):
@@ -138,11 +140,11 @@ class _Allocator:
         }
         return replace(node, total=total, used=used)
 
-    def _count(self, kind: str) -> Refusal | None:
+    def _count(self, kind: str) -> DeviceRefusal | None:
         """How many devices of a type, and what of each."""
         request = self._request
         total = self._all.total.get(kind, {})
-        none = Refusal(f"Insufficient {kind} devices", resolvable=False)
+        none = DeviceRefusal(f"Insufficient {kind} devices", resolvable=False)
         if not total:
             return none
         if kind == GPU and request.gpus is not None:
@@ -165,12 +167,12 @@ class _Allocator:
         self._each[kind], self._counts[kind] = {name: amount}, count
         return None
 
-    def _jointly(self) -> dict[str, tuple[GivenDevice, ...]] | Refusal:
+    def _jointly(self) -> dict[str, tuple[GivenDevice, ...]] | DeviceRefusal:
         """The leading type first, the others on its switches as far as they have room."""
         request = self._request
         leader, *others = request.joint
         leading = self._of_kind(leader, self._counts[leader], frozenset())
-        if isinstance(leading, Refusal):
+        if isinstance(leading, DeviceRefusal):
             return leading
         switches = self._switches(leader, leading)
         devices = {leader: leading}
@@ -179,13 +181,13 @@ class _Allocator:
             if request.same_pcie:
                 count = max(count, len(switches))
             chosen = self._of_kind(kind, count, switches)
-            if isinstance(chosen, Refusal):
+            if isinstance(chosen, DeviceRefusal):
                 return chosen
             devices[kind] = chosen
         if request.same_pcie and any(
             self._switches(kind, devices[kind]) != switches for kind in others
         ):
-            return Refusal(JOINT_VIOLATION)
+            return DeviceRefusal(JOINT_VIOLATION)
         return devices
 
     def _switches(self, kind: str, given: tuple[GivenDevice, ...]) -> frozenset[str]:
@@ -198,13 +200,13 @@ class _Allocator:
 
     def _of_kind(
         self, kind: str, count: int, preferred: frozenset[str]
-    ) -> tuple[GivenDevice, ...] | Refusal:
+    ) -> tuple[GivenDevice, ...] | DeviceRefusal:
         """At least ``count`` devices (where there is room, one for each preferred switch)."""
         if kind == GPU and self._request.gpus is not None:
             chosen = choose_gpus(
                 self._request, self._request.gpus, self._node, self._all, self._strategy
             )
-            if isinstance(chosen, Refusal):
+            if isinstance(chosen, DeviceRefusal):
                 return chosen
             if chosen is not None:
                 return tuple(GivenDevice(minor=minor, amounts=self._each[kind]) for minor in chosen)
@@ -213,7 +215,7 @@ class _Allocator:
 
     def _one_by_one(
         self, kind: str, count: int, preferred: frozenset[str]
-    ) -> tuple[GivenDevice, ...] | Refusal:
+    ) -> tuple[GivenDevice, ...] | DeviceRefusal:
         wanted, free = self._each[kind], self._node.free(kind)
         infos = {info.minor: info for info in self._node.infos.get(kind, ())}
         selector = self._vf_selector(kind)
@@ -230,7 +232,7 @@ class _Allocator:
             if len(given) == max(count, len(preferred)):
                 break
         if len(given) < count:
-            return Refusal(f"Insufficient {kind} devices")
+            return DeviceRefusal(f"Insufficient {kind} devices")
         return tuple(given)
 
     def _in_order(

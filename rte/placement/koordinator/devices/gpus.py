@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.koordinator.devices.node import fits
-from rte.placement.koordinator.devices.outcome import Refusal
+from rte.placement.koordinator.devices.outcome import DeviceRefusal
 from rte.placement.koordinator.devices.request import GPU
 from rte.placement.koordinator.devices.scores import score_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rte.placement.koordinator.devices.node import DeviceInfo, Minors, NodeDevices, Partition
-    from rte.placement.koordinator.devices.request import DeviceRequest, GPURequest, PartitionSpec
+    from rte.placement.koordinator.devices.node import DeviceInfo, Minors, Partition, SharedDevices
+    from rte.placement.koordinator.devices.request import (
+        DeviceShareRequest,
+        GPURequest,
+        PartitionSpec,
+    )
 
 #: Scopes by the width of their devices' place, the narrower the higher.
 SCOPE_LEVELS = {"Device": 4, "PCIe": 3, "NUMANode": 2, "Node": 1}
@@ -52,12 +56,12 @@ class _Found:
 
 
 def choose_gpus(
-    request: DeviceRequest,
+    request: DeviceShareRequest,
     wanted: GPURequest,
-    node: NodeDevices,
-    original: NodeDevices,
+    node: SharedDevices,
+    original: SharedDevices,
     strategy: str,
-) -> tuple[int, ...] | Refusal | None:
+) -> tuple[int, ...] | DeviceRefusal | None:
     """The minors of the GPUs; None where neither partitions nor topology decide.
 
     Args:
@@ -73,7 +77,7 @@ def choose_gpus(
     in_use |= set(original.used.get(GPU, {})) - set(node.total.get(GPU, {}))
     if not wanted.shared:
         chosen = _by_partition(wanted, request.partition, node, usable, in_use)
-        if not isinstance(chosen, Refusal):
+        if not isinstance(chosen, DeviceRefusal):
             return chosen
         if honours:
             return chosen
@@ -83,15 +87,15 @@ def choose_gpus(
 def _by_partition(
     wanted: GPURequest,
     spec: PartitionSpec | None,
-    node: NodeDevices,
+    node: SharedDevices,
     usable: set[int],
     in_use: set[int],
-) -> tuple[int, ...] | Refusal:
+) -> tuple[int, ...] | DeviceRefusal:
     table = node.partitions
     if table is None:
-        return Refusal(NO_TABLE, resolvable=False)
+        return DeviceRefusal(NO_TABLE, resolvable=False)
     if wanted.count not in table:
-        return Refusal(BAD_COUNT, resolvable=False)
+        return DeviceRefusal(BAD_COUNT, resolvable=False)
     bandwidth = None if spec is None else spec.ring_bus_bandwidth
     feasible: list[Partition] = []
     for partitions in table[wanted.count]:
@@ -111,7 +115,7 @@ def _by_partition(
         if feasible or (spec is not None and spec.restricted):
             break
     if not feasible:
-        return Refusal(INSUFFICIENT_PARTITIONED)
+        return DeviceRefusal(INSUFFICIENT_PARTITIONED)
     # The first of the best: what it leaves whole is worth most.
     return max(feasible, key=lambda it: _left_whole(in_use | it.minors, table, wanted.count)).order
 
@@ -129,13 +133,13 @@ def _left_whole(
 
 
 def _by_topology(
-    request: DeviceRequest,
+    request: DeviceShareRequest,
     wanted: GPURequest,
-    node: NodeDevices,
+    node: SharedDevices,
     usable: set[int],
     in_use: set[int],
     strategy: str,
-) -> tuple[int, ...] | Refusal | None:
+) -> tuple[int, ...] | DeviceRefusal | None:
     required = request.hints[GPU].required_scope if GPU in request.hints else ""
     tree = _tree(node.infos.get(GPU, ()))
     refusal = None
@@ -144,10 +148,10 @@ def _by_topology(
     elif wanted.shared and wanted.count > 1:
         refusal = SHARES_OF_SEVERAL
     if tree is None or refusal:
-        return Refusal(refusal or NO_TREE, resolvable=False) if required else None
+        return DeviceRefusal(refusal or NO_TREE, resolvable=False) if required else None
     found = _Chooser(wanted, node, usable, in_use, strategy, required).choose(tree, 0, 0)
     if found is None:
-        return Refusal(INSUFFICIENT_SCOPED if required else INSUFFICIENT)
+        return DeviceRefusal(INSUFFICIENT_SCOPED if required else INSUFFICIENT)
     return found.minors
 
 
@@ -175,7 +179,7 @@ class _Chooser:
     def __init__(
         self,
         wanted: GPURequest,
-        node: NodeDevices,
+        node: SharedDevices,
         usable: set[int],
         in_use: set[int],
         strategy: str,

@@ -59,7 +59,7 @@ class Partition:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeDevices:
+class SharedDevices:
     """What a node has of each device type, and what is held.
 
     Attributes:
@@ -101,7 +101,7 @@ def read_node_devices(
     device: Mapping[str, Any],
     held: Iterable[Mapping[str, Any]] = (),
     node_labels: Mapping[str, str] | None = None,
-) -> NodeDevices:
+) -> SharedDevices:
     """The devices of a node.
 
     Args:
@@ -123,7 +123,7 @@ def read_node_devices(
             for record in records:
                 _hold(record, used.setdefault(kind, {}), vfs.setdefault(kind, {}))
     partitions, honours = _partitions(device, node_labels or {})
-    return NodeDevices(
+    return SharedDevices(
         total=total,
         used=used,
         infos={kind: tuple(of_kind) for kind, of_kind in infos.items()},

@@ -62,7 +62,7 @@ class DeviceRequestError(errors.RteError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hint:
+class DeviceHint:
     """How devices of one type are to be chosen; a selector is None where there is none."""
 
     selector: Selector | None = None
@@ -90,7 +90,7 @@ class GPURequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceRequest:
+class DeviceShareRequest:
     """The whole request.
 
     Attributes:
@@ -101,7 +101,7 @@ class DeviceRequest:
 
     amounts: Mapping[str, Amounts]
     gpus: GPURequest | None = None
-    hints: Mapping[str, Hint] = field(default_factory=dict)
+    hints: Mapping[str, DeviceHint] = field(default_factory=dict)
     joint: tuple[str, ...] = ()
     same_pcie: bool = False
     partition: PartitionSpec | None = None
@@ -109,7 +109,7 @@ class DeviceRequest:
 
 def read_device_request(
     resources: Mapping[str, str | int], annotations: Mapping[str, str]
-) -> DeviceRequest | None:
+) -> DeviceShareRequest | None:
     """Read a pod's requests; None where it asks for no devices.
 
     Raises:
@@ -129,7 +129,7 @@ def read_device_request(
         for kind in _device_types(joint)
         if kind in amounts and not (kind in hints and hints[kind].strategy == APPLY_FOR_ALL)
     )
-    return DeviceRequest(
+    return DeviceShareRequest(
         amounts=amounts,
         gpus=_gpus(amounts[GPU]) if GPU in amounts else None,
         hints=hints,
@@ -215,7 +215,7 @@ def _device_types(joint: Mapping[str, Any]) -> list[str]:
     return wanted
 
 
-def _hint(told: Any) -> Hint:
+def _hint(told: Any) -> DeviceHint:
     if not isinstance(told, dict):
         raise DeviceRequestError("invalid DeviceAllocateHint annotation, err: must be an object")
     texts = {
@@ -227,7 +227,7 @@ def _hint(told: Any) -> Hint:
         selector is None or _is_selector(selector) for selector in selectors.values()
     ):
         raise DeviceRequestError("invalid DeviceAllocateHint annotation, err: wrong type")
-    return Hint(
+    return DeviceHint(
         selector=selectors["selector"],
         vf_selector=selectors["vfSelector"],
         strategy=texts["allocateStrategy"],

@@ -17,12 +17,12 @@ from rte.placement.koordinator.devices.request import GPU, RDMA, RDMA_RESOURCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.placement.koordinator.devices.node import NodeDevices
-    from rte.placement.koordinator.devices.request import Amounts, DeviceRequest
+    from rte.placement.koordinator.devices.node import SharedDevices
+    from rte.placement.koordinator.devices.request import Amounts, DeviceShareRequest
 
 
 def on_same_switches(
-    request: DeviceRequest, node: NodeDevices
+    request: DeviceShareRequest, node: SharedDevices
 ) -> dict[str, tuple[GivenDevice, ...]] | None:
     """Choose whole GPUs and NICs on the fewest switches; None where there is no choice."""
     if request.gpus is None:
@@ -45,7 +45,7 @@ def on_same_switches(
     return None
 
 
-def _by_switch(node: NodeDevices, kind: str, wanted: Amounts) -> dict[str, list[int]]:
+def _by_switch(node: SharedDevices, kind: str, wanted: Amounts) -> dict[str, list[int]]:
     """Switch -> minors that have what is wanted."""
     free = node.free(kind)
     found: dict[str, list[int]] = {}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.model import quantity
 from rte.placement.groups import allocation, facts, holdings, request
-from rte.placement.groups.answers import Answers
+from rte.placement.groups.answers import KnownPlaces
 from rte.placement.groups.document import RequestError
-from rte.placement.groups.live import Held, Holder, held_by
+from rte.placement.groups.live import GroupHolder, GroupHoldings, held_by
 from rte.placement.groups.nhd import adopt, compatible
 from rte.placement.groups.nhd.labels import is_nhds
 from rte.placement.groups.nhd.triadset import NHD_SCHEDULER
@@ -23,8 +23,8 @@ from rte.placement.groups.parsing import check_pages, parse_request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.groups.answers import Ground, Wish
-    from rte.placement.groups.inventory import NodeFacts
+    from rte.placement.groups.answers import GroupGround, KnownRequest
+    from rte.placement.groups.inventory import GroupNodeFacts
     from rte.placement.groups.nhd.triad import Triad
     from rte.placement.groups.policies import Policies
     from rte.placement.groups.request import Request
@@ -45,9 +45,9 @@ class OnNode:
         kept: a pod that it makes room for does not fit yet: nobody else gets what comes free.
     """
 
-    ground: Ground
-    facts: NodeFacts
-    held: Held
+    ground: GroupGround
+    facts: GroupNodeFacts
+    held: GroupHoldings
     kept: bool = False
 
 
@@ -56,11 +56,11 @@ class Books:
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
-        self.answers = Answers()
-        self._wishes: dict[bytes, Wish | RequestError] = {}
+        self.answers = KnownPlaces()
+        self._wishes: dict[bytes, KnownRequest | RequestError] = {}
         self._files: dict[bytes, Triad] = {}
 
-    def wish(self, shape: Shape) -> Wish | RequestError | None:
+    def wish(self, shape: Shape) -> KnownRequest | RequestError | None:
         """What pods of the shape ask for, or what is wrong with it; None: they ask for nothing."""
         text = shape.annotations.get(request.ANNOTATION)
         if text is None:
@@ -79,7 +79,7 @@ class Books:
             self._wishes[shape.key] = known
         return known
 
-    def valid(self, shape: Shape) -> Wish | None:
+    def valid(self, shape: Shape) -> KnownRequest | None:
         """What pods of the shape ask for; None also where that is invalid."""
         wish = self.wish(shape)
         return None if isinstance(wish, RequestError) else wish
@@ -144,12 +144,12 @@ class Books:
         holder = self.holder(pod, entry.info.labels)
         return bool(held_by((holder,), known.ground.inventory).allocations)
 
-    def holder(self, pod: PodView, labels: Mapping[str, str]) -> Holder:
+    def holder(self, pod: PodView, labels: Mapping[str, str]) -> GroupHolder:
         """What tells what a pod holds on a node with these labels."""
         annotation = pod.annotations.get(allocation.ANNOTATION, "")
         wish = self.valid(pod.shape) if annotation and not pod.recorded else None
         by_nhd = pod.scheduler == NHD_SCHEDULER and is_nhds(labels)
-        return Holder(
+        return GroupHolder(
             uid=pod.uid,
             node=pod.node,
             recorded=pod.recorded,

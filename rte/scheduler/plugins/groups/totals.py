@@ -10,7 +10,7 @@ from rte.placement.groups.usage import amounts
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from rte.placement.groups.answers import Ground
+    from rte.placement.groups.answers import GroupGround
 
 #: Resource and state, as in :func:`rte.placement.groups.usage.amounts`.
 State: TypeAlias = tuple[str, str]
@@ -24,7 +24,7 @@ class Totals:
         self._sum: Counter[State] = Counter()
         self._told: Counter[State] = Counter()
 
-    def set(self, node: str, ground: Ground | None) -> None:
+    def set(self, node: str, ground: GroupGround | None) -> None:
         """What a node is now; None: it has no inventory."""
         known = self._nodes.get(node)
         if known is not None and ground is not None and known[0] == ground.number:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from rte.placement.dra import (
     CEL,
+    ClaimNode,
+    ClaimVerdict,
+    DeviceInventory,
+    DeviceSupply,
     Features,
-    Inventory,
-    Node,
-    Supply,
     Usage,
-    Verdict,
     allocate,
     decode,
 )
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GPU = "gpu.example.com"
 NIC = "nic.example.com"
-NODE = Node(name="n0", labels={"rack": "r1"})
+NODE = ClaimNode(name="n0", labels={"rack": "r1"})
 
 
 def gpu(name: str, zone: int | None = None, root: str | None = None, **more: Any) -> dict[str, Any]:
@@ -104,17 +104,17 @@ def supply_of(
     *slices: ResourceSlice,
     classes: tuple[DeviceClass, ...] = (class_of(),),
     held: tuple[ResourceClaim, ...] = (),
-    node: Node = NODE,
+    node: ClaimNode = NODE,
     features: Features | None = None,
-) -> Supply:
-    inventory = Inventory(features)
+) -> DeviceSupply:
+    inventory = DeviceInventory(features)
     for one in slices:
         inventory.put_slice(one)
     usage = Usage()
     for claim in held:
         assert claim.status.allocation is not None
         usage.add(claim.status.allocation)
-    return Supply(
+    return DeviceSupply(
         pools=inventory.pools(node),
         classes={one.metadata.name: one for one in classes},
         usage=usage,
@@ -123,11 +123,13 @@ def supply_of(
     )
 
 
-def devices_of(verdict: Verdict) -> list[str]:
+def devices_of(verdict: ClaimVerdict) -> list[str]:
     """The names of all devices of all claims, in order."""
     assert verdict.fits, verdict.message
     return [result.device for one in verdict.allocations.values() for result in one.devices.results]
 
 
-def place(supply: Supply, *claims: ResourceClaim, node: Node = NODE, **options: Any) -> Verdict:
+def place(
+    supply: DeviceSupply, *claims: ResourceClaim, node: ClaimNode = NODE, **options: Any
+) -> ClaimVerdict:
     return allocate(node, claims, supply, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rte.placement.dra import Node, Reason
+from rte.placement.dra import ClaimNode, Reason
 from tests.unit.placement.dra.build import (
     GPU,
     NODE,
@@ -50,7 +50,7 @@ def test_an_allocated_claim_is_only_checked_against_the_node() -> None:
     claim = claim_of(request(), status=status)
 
     assert place(supply_of(FOUR), claim).reason is Reason.ALLOCATED_ELSEWHERE
-    there = Node(name="n1")
+    there = ClaimNode(name="n1")
     assert place(supply_of(FOUR, node=there), claim, node=there).allocations == {}
 
 

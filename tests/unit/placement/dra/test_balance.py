@@ -13,10 +13,10 @@ from tests.unit.placement.dra.test_alignment import EIGHT
 
 if TYPE_CHECKING:
     from rte.model.node import NodeState
-    from rte.placement.dra import Supply
+    from rte.placement.dra import DeviceSupply
 
 
-def score_of(state: NodeState, supply: Supply, places: Places) -> int:
+def score_of(state: NodeState, supply: DeviceSupply, places: Places) -> int:
     return balance.score(
         balance.rooms(state, supply, places), lowest_first=balance.fills_lowest_first(state)
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rte.placement.dra import Reason, decode
 from rte.placement.dra.cel import expressions, values
-from rte.placement.dra.verdict import Refusal
+from rte.placement.dra.verdict import ClaimRefusal
 
 DEVICE = decode.device(
     {
@@ -39,7 +39,7 @@ for name in "edcba":
 def answer(expression: str) -> bool | Reason:
     try:
         return expressions.evaluate(expression, "gpu.example", DEVICE)
-    except Refusal as refusal:
+    except ClaimRefusal as refusal:
         assert "\n" not in str(refusal)
         return refusal.reason
 
@@ -172,7 +172,7 @@ def test_expressions(expression: str, expected: bool | Reason) -> None:
 def test_an_attribute_that_is_no_version_fails_and_is_not_false() -> None:
     broken = decode.device({"name": "d", "attributes": {"v": {"version": "1.2"}}})
 
-    with pytest.raises(Refusal):
+    with pytest.raises(ClaimRefusal):
         expressions.evaluate("false", "gpu.example", broken)
 
 
@@ -195,7 +195,7 @@ def test_derived_attributes(expression: str, expected: dict) -> None:
 
 def test_a_derived_attribute_is_a_scalar_or_a_list_of_them() -> None:
     for expression in ("{1: 2}", '[[1], ["a"]]', f"{SIZE}.memory"):
-        with pytest.raises(Refusal):
+        with pytest.raises(ClaimRefusal):
             expressions.derive(expression, "gpu.example", DEVICE)
 
 

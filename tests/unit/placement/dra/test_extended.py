@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rte.model.pod import QOS, Container, ContainerKind, Pod
-from rte.placement.dra import Node, extended
-from rte.placement.dra.binding import Readiness, readiness
+from rte.placement.dra import ClaimNode, extended
+from rte.placement.dra.binding import ClaimReadiness, readiness
 from tests.unit.placement.dra.build import GPU, allocation, claim_of, class_of, request
 
 NAME = "example.com/gpu"
@@ -16,10 +16,10 @@ def container(name: str, count: int, kind: ContainerKind = ContainerKind.APP) ->
     return Container(name=name, kind=kind, requests=amounts, limits=amounts)
 
 
-def claim_for(*containers: Container, node: Node | None = None, resource: str = NAME):
+def claim_for(*containers: Container, node: ClaimNode | None = None, resource: str = NAME):
     del resource
     pod = Pod(uid="u", name="p", qos=QOS.GUARANTEED, containers=containers)
-    return extended.extended_claim(pod, node or Node(name="n0"), SERVING)
+    return extended.extended_claim(pod, node or ClaimNode(name="n0"), SERVING)
 
 
 def requests_of(found) -> dict[str, int]:
@@ -57,8 +57,10 @@ def test_init_containers_use_what_comes_later_and_add_the_largest_surplus() -> N
 
 
 def test_a_device_plugin_goes_first() -> None:
-    assert claim_for(container("a", 1), node=Node(name="n0", allocatable={NAME: 4})) is None
-    assert claim_for(container("a", 1), node=Node(name="n0", allocatable={NAME: 0})) is not None
+    assert claim_for(container("a", 1), node=ClaimNode(name="n0", allocatable={NAME: 4})) is None
+    assert (
+        claim_for(container("a", 1), node=ClaimNode(name="n0", allocatable={NAME: 0})) is not None
+    )
     assert claim_for(container("a", 0)) is None
 
 
@@ -89,9 +91,9 @@ def claim_with(*conditions: tuple[str, str], reported: bool = True):
 
 
 def test_devices_with_binding_conditions_are_waited_for() -> None:
-    assert readiness(claim_with(reported=False))[0] is Readiness.WAITING
-    assert readiness(claim_with(("ready", "False")))[0] is Readiness.WAITING
-    assert readiness(claim_with(("ready", "True")))[0] is Readiness.READY
-    assert readiness(claim_with(("ready", "True"), ("broken", "True")))[0] is Readiness.FAILED
-    assert readiness(claim_of(request()))[0] is Readiness.WAITING
-    assert readiness(claim_of(request(), status=allocation("a")))[0] is Readiness.READY
+    assert readiness(claim_with(reported=False))[0] is ClaimReadiness.WAITING
+    assert readiness(claim_with(("ready", "False")))[0] is ClaimReadiness.WAITING
+    assert readiness(claim_with(("ready", "True")))[0] is ClaimReadiness.READY
+    assert readiness(claim_with(("ready", "True"), ("broken", "True")))[0] is ClaimReadiness.FAILED
+    assert readiness(claim_of(request()))[0] is ClaimReadiness.WAITING
+    assert readiness(claim_of(request(), status=allocation("a")))[0] is ClaimReadiness.READY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rte.placement.dra import Node, allocate
-from rte.placement.dra.fleet import Fleet
+from rte.placement.dra import ClaimNode, allocate
+from rte.placement.dra.fleet import DeviceFleet
 from tests.depth import scaled
 from tests.unit.placement.dra.build import (
     GPU,
@@ -19,7 +19,7 @@ from tests.unit.placement.dra.build import (
 )
 from tests.unit.placement.dra.test_inventory import SLICES, rule
 
-NODES = [Node(name=f"n{number}") for number in range(3)]
+NODES = [ClaimNode(name=f"n{number}") for number in range(3)]
 CLAIMS = [[claim_of(request(count=count))] for count in (1, 2)]
 STEPS = st.lists(
     st.tuples(st.just("slice"), SLICES)
@@ -37,7 +37,7 @@ STEPS = st.lists(
 @settings(max_examples=scaled(150))
 @given(STEPS)
 def test_it_tells_the_nodes_that_fit(steps) -> None:
-    fleet = Fleet()
+    fleet = DeviceFleet()
     fleet.put_class(class_of())
     present, held = {node.name: node for node in NODES}, []
     for node in NODES:
@@ -75,7 +75,7 @@ def test_it_tells_the_nodes_that_fit(steps) -> None:
 
 
 def test_an_allocated_claim_ties_the_pod_to_its_nodes() -> None:
-    fleet = Fleet()
+    fleet = DeviceFleet()
     fleet.put_class(class_of())
     for node in NODES:
         fleet.put_node(node)
@@ -90,7 +90,7 @@ def test_an_allocated_claim_ties_the_pod_to_its_nodes() -> None:
 
 
 def test_a_new_class_is_seen() -> None:
-    fleet = Fleet()
+    fleet = DeviceFleet()
     fleet.put_node(NODES[0])
     fleet.put_slice(slice_of([gpu("a")]))
 
@@ -102,7 +102,7 @@ def test_a_new_class_is_seen() -> None:
 
 
 def test_claims_that_ask_for_other_amounts_have_other_answers() -> None:
-    fleet = Fleet()
+    fleet = DeviceFleet()
     fleet.put_class(class_of())
     fleet.put_node(NODES[0])
     fleet.put_slice(slice_of([{**gpu("a"), "capacity": {"memory": {"value": "80Gi"}}}]))

@@ -3,11 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rte.placement.dra import Inventory, Node, decode
+from rte.placement.dra import ClaimNode, DeviceInventory, decode
 from rte.placement.dra.structured.pools import PoolID
 from tests.unit.placement.dra.build import NODE, gpu, slice_of
 
-OTHER = Node(name="n1", labels={"rack": "r2"})
+OTHER = ClaimNode(name="n1", labels={"rack": "r2"})
 
 
 def rule(name: str = "rule", **selector: str) -> object:
@@ -17,7 +17,7 @@ def rule(name: str = "rule", **selector: str) -> object:
     )
 
 
-def shown(inventory: Inventory, node: Node) -> list[tuple]:
+def shown(inventory: DeviceInventory, node: ClaimNode) -> list[tuple]:
     return [
         (pool.id, pool.problem, [(d.id, d.taints) for d in pool.devices], pool.counters)
         for pool in inventory.pools(node)
@@ -25,7 +25,7 @@ def shown(inventory: Inventory, node: Node) -> list[tuple]:
 
 
 def test_pools_stay_the_same_object_until_something_of_them_changes() -> None:
-    inventory = Inventory()
+    inventory = DeviceInventory()
     inventory.put_slice(slice_of([gpu("a")], name="ours"))
     inventory.put_slice(slice_of([gpu("b")], name="theirs", pool="n1", nodeName="n1"))
     pools = inventory.pools(NODE)
@@ -37,7 +37,7 @@ def test_pools_stay_the_same_object_until_something_of_them_changes() -> None:
 
 
 def test_a_pool_over_several_nodes_is_complete_once_all_of_it_is_there() -> None:
-    inventory = Inventory()
+    inventory = DeviceInventory()
     inventory.put_slice(slice_of([gpu("a")], name="first", pool="fabric", count=2))
     assert [pool.problem for pool in inventory.pools(NODE)] == ["incomplete"]
 
@@ -51,15 +51,15 @@ def test_a_pool_over_several_nodes_is_complete_once_all_of_it_is_there() -> None
 
 def test_a_changed_label_is_seen() -> None:
     term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}
-    inventory = Inventory()
+    inventory = DeviceInventory()
     inventory.put_slice(slice_of([gpu("a")], nodeSelector={"nodeSelectorTerms": [term]}))
 
     assert inventory.pools(NODE)
-    assert not inventory.pools(Node(name="n0", labels={"rack": "r2"}))
+    assert not inventory.pools(ClaimNode(name="n0", labels={"rack": "r2"}))
 
 
 def test_a_rule_taints_what_it_selects_and_lets_go_of_it() -> None:
-    inventory = Inventory()
+    inventory = DeviceInventory()
     inventory.put_slice(slice_of([gpu("a"), gpu("b")]))
     inventory.put_rule(rule(device="a", pool="n0"))
 
@@ -103,7 +103,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_the_order_of_changes_it_shows_what_is_there(steps) -> None:
-    inventory, slices, rules = Inventory(), {}, {}
+    inventory, slices, rules = DeviceInventory(), {}, {}
     for what, value in steps:
         if what == "put":
             inventory.put_slice(value)
@@ -118,7 +118,7 @@ def test_whatever_the_order_of_changes_it_shows_what_is_there(steps) -> None:
             inventory.put_rule(rules["r"])
         else:
             inventory.pools(value)
-    fresh = Inventory()
+    fresh = DeviceInventory()
     for one in rules.values():
         fresh.put_rule(one)
     for one in slices.values():
@@ -129,7 +129,7 @@ def test_whatever_the_order_of_changes_it_shows_what_is_there(steps) -> None:
 
 
 def test_results_of_expressions_are_kept_for_devices_that_stay_as_they_are() -> None:
-    inventory = Inventory()
+    inventory = DeviceInventory()
     inventory.put_slice(slice_of([gpu("a"), gpu("b")]))
     for device in inventory.pools(NODE)[0].devices:
         device.evaluated["true"] = True

@@ -38,12 +38,14 @@ def test_a_formatted_quantity_is_the_same_amount(nano: int) -> None:
     assert quantity.parse_nano(quantity.format_nano(nano)) == nano
 
 
-def has(value: str, **policy: object) -> objects.Capacity:
+def has(value: str, **policy: object) -> objects.DeviceCapacity:
     data = {"value": value, **({"requestPolicy": policy} if policy else {})}
     return decode.device({"name": "d", "capacity": {"c": data}}).capacity["c"]
 
 
-def takes(has_: objects.Capacity, amount: str | None, *, fractional: bool = True) -> str | None:
+def takes(
+    has_: objects.DeviceCapacity, amount: str | None, *, fractional: bool = True
+) -> str | None:
     asks = {} if amount is None else {"c": objects.Nano.parse(amount)}
     taken = capacity.taken(objects.CapacityRequirements(asks), {"c": has_}, fractional=fractional)
     return None if taken is None else str(taken["c"])

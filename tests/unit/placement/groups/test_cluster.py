@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rte.placement.groups import answers
 from rte.placement.groups.check import violations
-from rte.placement.groups.cluster import Cluster
-from rte.placement.groups.inventory import NOTHING_USED, NodeFacts, Policy
+from rte.placement.groups.cluster import GroupNodes
+from rte.placement.groups.inventory import NOTHING_USED, GroupNodeFacts, Policy
 from rte.placement.groups.record import Record, RecordError, devices_of, parse_record
 from tests.depth import scaled
 from tests.unit.placement.groups.nodes import request, two_sockets
@@ -25,14 +25,14 @@ SMALL = request({"queues": [{"rx": 20, "tx": 20}], "workers": 1}, hugepages={"1G
 WITH_GPU = request({"gpus": [{"feeders": 1}]})
 
 
-def a_cluster(*names: str, **fields: object) -> Cluster:
-    cluster = Cluster()
+def a_cluster(*names: str, **fields: object) -> GroupNodes:
+    cluster = GroupNodes()
     for name in names:
-        cluster.set_node(name, two_sockets(**fields), NodeFacts(), Policy())
+        cluster.set_node(name, two_sockets(**fields), GroupNodeFacts(), Policy())
     return cluster
 
 
-def bind(cluster: Cluster, wish: Request, uid: str, now: float = 0.0) -> str | None:
+def bind(cluster: GroupNodes, wish: Request, uid: str, now: float = 0.0) -> str | None:
     choice = cluster.choose(wish, now)
     if choice.node is None or choice.decision is None or choice.decision.allocation is None:
         return None
@@ -87,7 +87,7 @@ def test_a_copied_record_holds_nothing() -> None:
 
 def test_pods_without_gpus_go_to_nodes_without() -> None:
     cluster = a_cluster("a")
-    cluster.set_node("b", two_sockets(gpus=()), NodeFacts(), Policy())
+    cluster.set_node("b", two_sockets(gpus=()), GroupNodeFacts(), Policy())
 
     assert bind(cluster, SMALL, "u1") == "b"
     assert bind(cluster, WITH_GPU, "u2") == "a"
@@ -95,10 +95,10 @@ def test_pods_without_gpus_go_to_nodes_without() -> None:
 
 @pytest.mark.parametrize(("strategy", "second"), [("pack", "a"), ("spread", "b")])
 def test_the_fuller_node_comes_first_or_the_emptier(strategy: str, second: str) -> None:
-    cluster = Cluster()
+    cluster = GroupNodes()
     for name in "ab":
         policy = Policy(strategy=strategy, nic_sharing="bandwidth")
-        cluster.set_node(name, two_sockets(), NodeFacts(), policy)
+        cluster.set_node(name, two_sockets(), GroupNodeFacts(), policy)
 
     assert [bind(cluster, SMALL, uid) for uid in ("u1", "u2")] == ["a", second]
 
@@ -145,9 +145,9 @@ def test_what_two_pods_hold_is_told_and_offered_to_nobody() -> None:
 def test_a_device_that_is_gone_is_given_to_nobody_and_comes_back() -> None:
     cluster = a_cluster("a")
     full = two_sockets()
-    cluster.set_node("a", replace(full, gpus=()), NodeFacts(), Policy())
+    cluster.set_node("a", replace(full, gpus=()), GroupNodeFacts(), Policy())
     assert cluster.choose(WITH_GPU, 0).refusals == {"a": ("gpus",)}
-    cluster.set_node("a", full, NodeFacts(), Policy())
+    cluster.set_node("a", full, GroupNodeFacts(), Policy())
     assert cluster.choose(WITH_GPU, 0).node == "a"
 
 
@@ -168,10 +168,10 @@ def test_answers_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.M
 def test_searches_that_are_cut_off_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "SHORT_SEARCH", 0)
     names = [f"n{i}" for i in range(6)]
-    cluster = Cluster()
+    cluster = GroupNodes()
     for i, name in enumerate(names):
         node = replace(two_sockets(), reserved_cpus=i)
-        cluster.set_node(name, node, NodeFacts(), Policy(max_steps=1))
+        cluster.set_node(name, node, GroupNodeFacts(), Policy(max_steps=1))
     wish = request({"workers": 9}, {"workers": 9})
 
     assert cluster.choose(wish, 0).refusals == dict.fromkeys(names, ("search-limit",))
@@ -226,17 +226,17 @@ class PodsComeAndGo(RuleBasedStateMachine):
             self.cluster.remove_node(name)
             self.present.remove(name)
         else:
-            self.cluster.set_node(name, two_sockets(), NodeFacts(), Policy())
+            self.cluster.set_node(name, two_sockets(), GroupNodeFacts(), Policy())
             self.present.add(name)
 
     @rule(nodes_first=st.booleans())
     def the_program_restarts(self, nodes_first: bool) -> None:
-        self.cluster = a_cluster(*self.present) if nodes_first else Cluster()
+        self.cluster = a_cluster(*self.present) if nodes_first else GroupNodes()
         for uid, (_, record) in self.records.items():
             assert self.cluster.hold(uid, record.node, parse_record(record.text()))
         if not nodes_first:
             for name in self.present:
-                self.cluster.set_node(name, two_sockets(), NodeFacts(), Policy())
+                self.cluster.set_node(name, two_sockets(), GroupNodeFacts(), Policy())
 
     @invariant()
     def the_state_is_what_the_records_say(self) -> None:

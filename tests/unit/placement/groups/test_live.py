@@ -26,7 +26,7 @@ from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import conflicts, used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
-from rte.placement.groups.live import Holder, held_by
+from rte.placement.groups.live import GroupHolder, held_by
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import Policies, read_policies
 from rte.placement.groups.record import Record
@@ -76,7 +76,7 @@ def test_no_damaged_record_crashes_anything(data: st.DataObject) -> None:
         place = place[key]
     place[path[-1]] = data.draw(values)
 
-    held = held_by([Holder("u", "n", json.dumps(document))], two_sockets())
+    held = held_by([GroupHolder("u", "n", json.dumps(document))], two_sockets())
 
     assert len(held.allocations) + len(held.unreadable) <= 1
     used_by(held.allocations)
@@ -111,7 +111,7 @@ def test_no_damaged_record_crashes_what_containers_are_given(
 def test_nobody_holds_less_than_nothing(old: str, new: str) -> None:
     assert old in RECORD.text()
 
-    held = held_by([Holder("u", "n", RECORD.text().replace(old, new))], two_sockets())
+    held = held_by([GroupHolder("u", "n", RECORD.text().replace(old, new))], two_sockets())
 
     assert list(held.unreadable) == ["u"]
 
@@ -125,7 +125,7 @@ def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
             st.sampled_from(["", "5", "-1", "99999999999", "[", ")", "( )", '"x"', "{ }", "true"])
         )
 
-    held = held_by([Holder("u", "n", nhd="".join(words))], NODE)
+    held = held_by([GroupHolder("u", "n", nhd="".join(words))], NODE)
 
     used_by(held.allocations)
     assert len(held.allocations) + len(held.unreadable) == 1
@@ -133,13 +133,17 @@ def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_no_text_crashes_the_reading(record: str, nhd: str) -> None:
-    holders = [Holder("a", "n", record), Holder("b", "n", nhd=nhd), Holder("c", "n", "", record)]
+    holders = [
+        GroupHolder("a", "n", record),
+        GroupHolder("b", "n", nhd=nhd),
+        GroupHolder("c", "n", "", record),
+    ]
 
     assert not held_by(holders, two_sockets()).allocations
 
 
 def test_a_record_counts_before_what_nhd_wrote() -> None:
-    held = held_by([Holder("u", "n", RECORD.text(), nhd="a =")], two_sockets())
+    held = held_by([GroupHolder("u", "n", RECORD.text(), nhd="a =")], two_sockets())
 
     assert held.allocations == {"u": RECORD.allocation}
 
@@ -155,11 +159,11 @@ REQUEST = {
 }  # fmt: skip
 
 
-def a_holder(uid: str = "u", wish: Any = REQUEST, **changed: Any) -> Holder:
+def a_holder(uid: str = "u", wish: Any = REQUEST, **changed: Any) -> GroupHolder:
     """A pod whose annotation alone says what it holds."""
     text = json.dumps({**json.loads(RECORD.text()), "pod": uid, **changed})
     request = parse_request(json.dumps(wish)) if wish else None
-    return Holder(uid, "n", annotation=text, request=request)
+    return GroupHolder(uid, "n", annotation=text, request=request)
 
 
 def test_what_a_pod_only_says_counts_if_it_is_just_what_it_asks_for() -> None:
@@ -181,11 +185,13 @@ MORE = {"zone": None, "cpus": [4, 5]}
         a_holder(misc=MORE),
         a_holder(hugepages={"1Gi": {"0": 7}}),
         a_holder(node="other"),
-        Holder("u", "n", annotation="x", request=parse_request(json.dumps(REQUEST))),
-        Holder("u", "n", annotation='{"version": 2}', request=parse_request(json.dumps(REQUEST))),
+        GroupHolder("u", "n", annotation="x", request=parse_request(json.dumps(REQUEST))),
+        GroupHolder(
+            "u", "n", annotation='{"version": 2}', request=parse_request(json.dumps(REQUEST))
+        ),
     ],
 )
-def test_what_a_pod_only_says_and_cannot_have_been_given_holds_nothing(holder: Holder) -> None:
+def test_what_a_pod_only_says_and_cannot_have_been_given_holds_nothing(holder: GroupHolder) -> None:
     held = held_by([holder], two_sockets())
 
     assert (held.allocations, held.unreadable) == ({}, {})
@@ -194,7 +200,7 @@ def test_what_a_pod_only_says_and_cannot_have_been_given_holds_nothing(holder: H
 def test_what_a_pod_only_says_never_takes_what_is_recorded_for_another() -> None:
     other = replace(RECORD, pod="o")
 
-    held = held_by([a_holder(), Holder("o", "n", other.text())], two_sockets())
+    held = held_by([a_holder(), GroupHolder("o", "n", other.text())], two_sockets())
 
     assert held.allocations == {"o": RECORD.allocation}
 

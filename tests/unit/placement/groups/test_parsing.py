@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.models import matches
 from rte.placement.groups.parsing import check_pages, parse_request
-from rte.placement.groups.request import NICWish, Queue
+from rte.placement.groups.request import NICWish, QueueWish
 
 
 def fault(text: str) -> tuple[str, str]:
@@ -31,8 +31,8 @@ def test_queues_ask_for_a_nic_and_their_rates_add_up() -> None:
 
     assert got.nics == (NICWish(rx=12_125, tx=500),)
     assert got.queues == (
-        Queue(rx=10_000, tx=500, cpus=2, nic=0),
-        Queue(rx=2_125, tx=0, cpus=1, nic=0),
+        QueueWish(rx=10_000, tx=500, cpus=2, nic=0),
+        QueueWish(rx=2_125, tx=0, cpus=1, nic=0),
     )
 
 

@@ -13,9 +13,9 @@ from rte.placement.groups.inventory import (
     GPU,
     NIC,
     Core,
+    GroupNodeFacts,
     Inventory,
     NICUse,
-    NodeFacts,
     Policy,
     Used,
 )
@@ -201,7 +201,7 @@ def test_strict_pages_come_from_the_zones_of_the_pod() -> None:
 
 def test_all_that_keeps_a_pod_off_a_node_is_told() -> None:
     wish = request({"gpus": [{}]}, cpuArch=["skylake"], nodeGroups=["a"])
-    facts = NodeFacts(
+    facts = GroupNodeFacts(
         cordoned=True, maintenance=True, cpu_arch="icelake", seconds_since_change=29.9
     )
 
@@ -215,7 +215,7 @@ def test_all_that_keeps_a_pod_off_a_node_is_told() -> None:
 
 
 def test_only_pods_with_gpus_wait_for_a_node_to_settle() -> None:
-    facts = NodeFacts(seconds_since_change=0)
+    facts = GroupNodeFacts(seconds_since_change=0)
 
     assert place(request({"workers": 1}), two_sockets(), node=facts).allocation is not None
     assert place(request({"gpus": [{}]}), two_sockets(), node=facts).reasons == ("cooldown",)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from rte import cli
-from rte.placement.groups.inventory import NodeFacts
+from rte.placement.groups.inventory import GroupNodeFacts
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.nhd.labels import LabelledNode
@@ -49,7 +49,9 @@ def placed(inventory: Inventory = NODE, file: str = FILE) -> str:
 
 
 def compare(file: str, *, groups: tuple[str, ...] = ("default",), **nodes: Inventory) -> Compared:
-    labelled = {name: LabelledNode(inventory=it, facts=NodeFacts()) for name, it in nodes.items()}
+    labelled = {
+        name: LabelledNode(inventory=it, facts=GroupNodeFacts()) for name, it in nodes.items()
+    }
     (got,) = replay(labelled, [RecordedPod(name="p", node="n", file=file, node_groups=groups)])
     return got
 
@@ -91,7 +93,7 @@ def test_pods_without_gpus_go_where_none_are() -> None:
 
 
 def test_pods_before_it_hold_what_their_files_say() -> None:
-    nodes = {"n": LabelledNode(inventory=NODE, facts=NodeFacts())}
+    nodes = {"n": LabelledNode(inventory=NODE, facts=GroupNodeFacts())}
     twice = [
         RecordedPod(name=name, node="n", file=placed(), started=started)
         for name, started in (("second", "2022-01-02"), ("first", "2022-01-01"))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.placement.koordinator.devices.allocate import allocate_devices
-from rte.placement.koordinator.devices.node import NodeDevices, read_node_devices
-from rte.placement.koordinator.devices.outcome import DeviceAllocation, Refusal
+from rte.placement.koordinator.devices.node import SharedDevices, read_node_devices
+from rte.placement.koordinator.devices.outcome import DeviceAllocation, DeviceRefusal
 from rte.placement.koordinator.devices.request import (
     ALLOCATE_HINT,
     GPU_PARTITION_SPEC,
@@ -31,11 +31,11 @@ def device(kind: str, minor: int, switch: str, **fields: Any) -> dict[str, Any]:
             **fields}  # fmt: skip
 
 
-def node(*devices: dict[str, Any], held: tuple[dict[str, Any], ...] = ()) -> NodeDevices:
+def node(*devices: dict[str, Any], held: tuple[dict[str, Any], ...] = ()) -> SharedDevices:
     return read_node_devices({"spec": {"devices": list(devices)}}, held)
 
 
-def ask(where: NodeDevices, gpus: int, percent: int, joint: str = SAME_PCIE, **hints: Any) -> Any:
+def ask(where: SharedDevices, gpus: int, percent: int, joint: str = SAME_PCIE, **hints: Any) -> Any:
     annotations = {JOINT_ALLOCATE: joint}
     if hints:
         annotations[ALLOCATE_HINT] = json.dumps(hints)
@@ -71,7 +71,7 @@ def test_where_there_is_no_place_the_answer_is_koordinators() -> None:
 
     got = ask(where, 1, 100)
 
-    assert got == Refusal("node(s) Device Joint-Allocate rules violation")
+    assert got == DeviceRefusal("node(s) Device Joint-Allocate rules violation")
 
 
 def test_other_restrictions_keep_koordinators_answer() -> None:
@@ -80,7 +80,7 @@ def test_other_restrictions_keep_koordinators_answer() -> None:
     )
 
     assert isinstance(ask(where, 1, 100), DeviceAllocation)
-    assert isinstance(ask(where, 1, 100, gpu={}), Refusal)
+    assert isinstance(ask(where, 1, 100, gpu={}), DeviceRefusal)
 
 
 def test_a_vf_is_given_by_bus_id() -> None:

@@ -33,10 +33,10 @@ def machine(sockets: int, zones: int, cores: int, threads: int) -> Topology:
 
 
 def ledger(shape, held="", policy="", references=1, maximum=1):
-    return k.Ledger(
+    return k.CPULedger(
         topology=machine(*shape),
         allocated={
-            cpu: k.Allocated(references, policy) for cpu in bits.members(bits.parse_list(held))
+            cpu: k.HeldCPU(references, policy) for cpu in bits.members(bits.parse_list(held))
         },
         max_references=maximum,
     )
@@ -123,8 +123,8 @@ def test_cpus_may_be_shared_up_to_the_reference_count():
         taken.append(bits.format_list(cpus))
         held = dict(shared.allocated)
         for cpu in bits.members(cpus):
-            held[cpu] = k.Allocated(held[cpu].references + 1 if cpu in held else 1)
-        shared = k.Ledger(topology=shared.topology, allocated=held, max_references=2)
+            held[cpu] = k.HeldCPU(held[cpu].references + 1 if cpu in held else 1)
+        shared = k.CPULedger(topology=shared.topology, allocated=held, max_references=2)
     assert taken == ["0-3", "0,4-7", "2-5"]
 
 
@@ -157,8 +157,8 @@ def test_ours_never_takes_more_cpus_than_asked():
 def test_a_pick_is_exactly_what_was_asked_and_was_free(
     shape, held, need, bind, strategy, exclusive
 ):
-    book = k.Ledger(
-        topology=machine(*shape), allocated={cpu: k.Allocated(1, exclusive) for cpu in held}
+    book = k.CPULedger(
+        topology=machine(*shape), allocated={cpu: k.HeldCPU(1, exclusive) for cpu in held}
     )
     free = book.available()
     if need > free.bit_count():
