@@ -110,7 +110,7 @@ def selector(raw: wire.LabelSelector | None) -> Selector:
         Requirement(key, "In", frozenset((value,)))
         for key, value in (raw.match_labels or {}).items()
     }
-    found.update(_requirement(item) for item in raw.match_expressions or ())
+    found.update(requirement(item) for item in raw.match_expressions or ())
     return Selector(tuple(sorted(found, key=lambda r: (r.key, r.operator, sorted(r.values)))))
 
 
@@ -136,8 +136,8 @@ def parse_selector(obj: object, what: str) -> Selector:
 def node_term(raw: wire.NodeSelectorTerm) -> NodeTerm:
     """A node selector term made ready."""
     return NodeTerm(
-        tuple(_requirement(item) for item in raw.match_expressions or ()),
-        tuple(_requirement(item) for item in raw.match_fields or ()),
+        tuple(requirement(item) for item in raw.match_expressions or ()),
+        tuple(requirement(item) for item in raw.match_fields or ()),
     )
 
 
@@ -189,7 +189,8 @@ def parse_text(text: str) -> NodeTerm:
     return NodeTerm(tuple(found), ())
 
 
-def _requirement(raw: wire.Expression) -> Requirement:
+def requirement(raw: wire.Expression) -> Requirement:
+    """A requirement of the API made ready."""
     return Requirement(raw.key or "", raw.operator or "", frozenset(raw.values or ()))
 
 

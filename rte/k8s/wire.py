@@ -22,7 +22,7 @@ _MOST = msgspec.Meta(max_length=100)
 _Rules: TypeAlias = Annotated[tuple[_V, ...], _MOST]
 
 
-class Wire(Struct, frozen=True, kw_only=True, rename="camel"):
+class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Base: keys are the API's."""
 
 

@@ -65,6 +65,6 @@ def held_by(uid: str, devices: Devices, offered: OfferedDevices) -> list[dict[st
             zone = offered.zones.get(DeviceID(result.driver, result.pool, result.device))
             place = None if zone is None else str(zone)
             given.setdefault(result.driver, []).append([result.device, place])
-        name = f"claim {claim.metadata.name}"
+        name = f"claim {claim.name}"
         rows.append({"name": name, "cpus": "", "memory": [], "devices": sorted(given.items())})
     return rows

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rte.k8s import wire
 from rte.model import quantity
 from rte.placement.dra import nodes, objects
 
@@ -103,7 +104,7 @@ def _problems(
         yield from _requests(case, claim, results, published, usable, pools)
         yield from _constraints(case, claim, results, published)
         selector = allocation.get("nodeSelector")
-        if selector and not nodes.selects(msgspec.convert(selector, objects.NodeSelector), node):
+        if selector and not nodes.selects(msgspec.convert(selector, wire.NodeSelector), node):
             yield "the node selector excludes the node"
     yield from _use(case, allocated, published, complete)
     yield from _counters(case, allocated, pools, complete)

@@ -36,7 +36,7 @@ def readiness(claim: ResourceClaim) -> tuple[ClaimReadiness, str]:
     """The state of all devices of the claim that have binding conditions, and what is behind it."""
     allocation = claim.status.allocation
     if allocation is None:
-        return ClaimReadiness.WAITING, f"claim {claim.metadata.name} is not allocated"
+        return ClaimReadiness.WAITING, f"claim {claim.name} is not allocated"
     for result in allocation.devices.results:
         if not result.binding_conditions:
             continue

@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rte.k8s.wire import Metadata, OwnerReference
 from rte.model.pod import ContainerKind
 from rte.placement.dra.objects import (
     ClaimSpec,
     DeviceClaim,
     DeviceRequest,
     ExactRequest,
-    Metadata,
-    OwnerReference,
     ResourceClaim,
 )
 
@@ -55,11 +54,11 @@ class ExtendedClaim:
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
     """Resource name -> the class that serves it: of several the newest, then the lowest name."""
-    ordered = sorted(classes, key=lambda one: one.metadata.name)
+    ordered = sorted(classes, key=lambda one: one.name)
     ordered.sort(key=lambda one: one.metadata.creation_timestamp or "", reverse=True)
     serving: dict[str, DeviceClass] = {}
     for one in ordered:
-        serving[IMPLICIT_PREFIX + one.metadata.name] = one
+        serving[IMPLICIT_PREFIX + one.name] = one
         if one.spec.extended_resource_name:
             serving.setdefault(one.spec.extended_resource_name, one)
     return serving
@@ -78,7 +77,7 @@ def extended_claim(
     mappings: list[RequestMapping] = []
     for resource in sorted(asked & serving.keys()):
         if not node.allocatable.get(resource):
-            more, mapped = _requests(pod.containers, resource, serving[resource].metadata.name)
+            more, mapped = _requests(pod.containers, resource, serving[resource].name)
             requests += more
             mappings += mapped
     if not requests:

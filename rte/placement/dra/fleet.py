@@ -79,7 +79,7 @@ class DeviceFleet:
 
     def put_class(self, value: DeviceClass) -> None:
         """Add a class, or replace the one of its name."""
-        self._classes[value.metadata.name] = value
+        self._classes[value.name] = value
         self._shapes.clear()
         self._version_of_all += 1
 

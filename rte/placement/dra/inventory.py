@@ -34,12 +34,12 @@ class DeviceInventory:
     def put_slice(self, value: ResourceSlice) -> frozenset[str] | None:
         """Add a slice, or replace the one of its name; returns nodes that see it, None: any may."""
         known = KnownSlice.of(value, self._taints)
-        if value.metadata.name in self._slices:
-            known.inherit(self._slices[value.metadata.name])
-        replaced = self.remove_slice(value.metadata.name)
-        self._slices[value.metadata.name] = known
+        if value.name in self._slices:
+            known.inherit(self._slices[value.name])
+        replaced = self.remove_slice(value.name)
+        self._slices[value.name] = known
         for table in self._tables(known):
-            table[value.metadata.name] = known
+            table[value.name] = known
         concerned = self._forget(known)
         return None if replaced is None or concerned is None else replaced | concerned
 
@@ -54,8 +54,8 @@ class DeviceInventory:
 
     def put_rule(self, rule: DeviceTaintRule) -> frozenset[str] | None:
         """Add a rule that taints devices, or replace the one of its name; returns as above."""
-        old = self._rules.get(rule.metadata.name)
-        self._rules[rule.metadata.name] = rule
+        old = self._rules.get(rule.name)
+        self._rules[rule.name] = rule
         return self._taint_anew([rule] if old is None else [rule, old])
 
     def remove_rule(self, name: str) -> frozenset[str] | None:

@@ -7,12 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rte.k8s import selectors
-from rte.k8s.selectors import NodeTerm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.dra.objects import NodeSelector, Requirement, SelectorTerm
+    from rte.k8s.wire import NodeSelector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +44,7 @@ def matches(
 
 def selects(selector: NodeSelector, node: ClaimNode) -> bool:
     """Whether one of the terms holds; a term without conditions holds nowhere."""
-    return any(_term_holds(term, node) for term in selector.node_selector_terms)
+    return any(term.matches(node.name, node.labels) for term in _terms(selector))
 
 
-def _term_holds(term: SelectorTerm, node: ClaimNode) -> bool:
-    return _ready(term).matches(node.name, node.labels)
-
-
-@lru_cache(maxsize=4096)
-def _ready(term: SelectorTerm) -> NodeTerm:
-    return NodeTerm(
-        tuple(_requirement(one) for one in term.match_expressions),
-        tuple(_requirement(one) for one in term.match_fields),
-    )
-
-
-def _requirement(one: Requirement) -> selectors.Requirement:
-    return selectors.Requirement(one.key, one.operator, frozenset(one.values))
+_terms = lru_cache(maxsize=4096)(selectors.node_terms)

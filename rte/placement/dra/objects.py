@@ -4,7 +4,8 @@ Names and meanings are those of ``k8s.io/api/resource/v1``. Quantities are exact
 of 1e-9 (:class:`Nano`). Maps and lists must not be changed: values are shared.
 
 What a later Kubernetes adds is not silently dropped: :mod:`rte.placement.dra.decode` notes the
-unknown fields of a device or a request in ``unknown``, and neither is allocated then.
+unknown fields of a device or a request in ``unknown``, and neither is allocated then. Of node
+selectors, which are core/v1's, unknown operators match nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from rte.k8s import wire
 from rte.model import quantity
 
 
@@ -42,46 +44,25 @@ class _Closed(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_un
     """A part of an API object whose every field matters to allocation."""
 
 
-class OwnerReference(_Open, frozen=True):
-    """Whose object it is."""
+class _Named(_Open, frozen=True):
+    """An object of the API."""
 
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
+    metadata: wire.Metadata
 
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name or ""
 
-class Metadata(_Open, frozen=True):
-    """The part of ``ObjectMeta`` that allocation reads."""
+    @property
+    def namespace(self) -> str:
+        """Where it is."""
+        return self.metadata.namespace or ""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    creation_timestamp: str | None = None
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
-
-
-class Requirement(_Closed, frozen=True):
-    """One condition of a node selector term."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class SelectorTerm(_Closed, frozen=True):
-    """Conditions that all hold."""
-
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-
-class NodeSelector(_Closed, frozen=True):
-    """Terms of which one holds."""
-
-    node_selector_terms: tuple[SelectorTerm, ...] = ()
+    @property
+    def uid(self) -> str:
+        """What tells it from one of the same name."""
+        return self.metadata.uid or ""
 
 
 # --- ResourceSlice -------------------------------------------------------------------------------
@@ -161,7 +142,7 @@ class Device(_Closed, frozen=True):
     capacity: dict[str, DeviceCapacity] = {}
     consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str | None = None
-    node_selector: NodeSelector | None = None
+    node_selector: wire.NodeSelector | None = None
     all_nodes: bool | None = None
     taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool | None = None
@@ -185,7 +166,7 @@ class SliceSpec(_Closed, frozen=True):
     driver: str
     pool: ResourcePool
     node_name: str | None = None
-    node_selector: NodeSelector | None = None
+    node_selector: wire.NodeSelector | None = None
     all_nodes: bool | None = None
     devices: tuple[Device, ...] = ()
     per_device_node_selection: bool | None = None
@@ -195,10 +176,9 @@ class SliceSpec(_Closed, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-class ResourceSlice(_Open, frozen=True):
+class ResourceSlice(_Named, frozen=True):
     """A part of a pool."""
 
-    metadata: Metadata
     spec: SliceSpec
 
 
@@ -217,10 +197,9 @@ class TaintRuleSpec(_Closed, frozen=True):
     device_selector: TaintSelector | None = None
 
 
-class DeviceTaintRule(_Open, frozen=True):
+class DeviceTaintRule(_Named, frozen=True):
     """Taints devices from outside of their driver."""
 
-    metadata: Metadata
     spec: TaintRuleSpec
 
 
@@ -254,10 +233,9 @@ class ClassSpec(_Closed, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-class DeviceClass(_Open, frozen=True):
+class DeviceClass(_Named, frozen=True):
     """A kind of device, named by requests."""
 
-    metadata: Metadata
     spec: ClassSpec = ClassSpec()
 
 
@@ -371,17 +349,8 @@ class AllocationResult(_Open, frozen=True):
     """What a claim was given, and the nodes that can use it (None: all)."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
-    node_selector: NodeSelector | None = None
+    node_selector: wire.NodeSelector | None = None
     allocation_timestamp: str | None = None
-
-
-class Condition(_Open, frozen=True):
-    """A condition that a driver reports of a device."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
 
 
 class DeviceStatus(_Open, frozen=True):
@@ -391,7 +360,7 @@ class DeviceStatus(_Open, frozen=True):
     pool: str
     device: str
     share_id: str | None = field(default=None, name="shareID")
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[wire.Condition, ...] = ()
 
 
 class Consumer(_Open, frozen=True):
@@ -411,9 +380,8 @@ class ClaimStatus(_Open, frozen=True):
     devices: tuple[DeviceStatus, ...] = ()
 
 
-class ResourceClaim(_Open, frozen=True):
+class ResourceClaim(_Named, frozen=True):
     """A demand for devices and what became of it."""
 
-    metadata: Metadata
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()

@@ -52,7 +52,7 @@ class KnownClaim:
     @property
     def uid(self) -> str:
         """The object's."""
-        return self.claim.metadata.uid
+        return self.claim.uid
 
     @property
     def consumers(self) -> Iterator[str]:
@@ -283,16 +283,16 @@ def read_claim(obj: Mapping[str, Any]) -> KnownClaim:
     """
     claim = decode.resource_claim(obj)
     metadata = obj["metadata"]
-    owners = (one for one in claim.metadata.owner_references if one.controller)
+    controller = claim.metadata.controller
     version = str(metadata.get("resourceVersion") or "")
     return KnownClaim(
-        key=f"{claim.metadata.namespace}/{claim.metadata.name}",
+        key=f"{claim.namespace}/{claim.name}",
         claim=claim,
         found={
             "metadata": {name: metadata[name] for name in _KEPT if metadata.get(name)},
             "status": obj.get("status") or {},
         },
-        owner=next((one.uid for one in owners if one.kind == "Pod"), ""),
+        owner=(controller.uid or "") if controller.kind == "Pod" else "",
         version=int(version) if version.isascii() and version.isdigit() else 0,
     )
 

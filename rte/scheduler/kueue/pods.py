@@ -63,7 +63,7 @@ def pods_of(
                 uid = f"{pod.namespace}/{name}"
                 copy = replace(pod, name=name, uid=uid, kubelet_uid=uid)
                 claims = claims_of(copy, templates)
-                names = {entry: claim.claim.metadata.name for entry, claim in claims.items()}
+                names = {entry: claim.claim.name for entry, claim in claims.items()}
                 found.append(
                     Promised(
                         pod=replace(copy, claim_names=names),

@@ -410,7 +410,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         allocations = answer.aligned.verdict.allocations
         for claim, known in zip(asked.claims, asked.objects, strict=True):
             given = claim.status.allocation
-            allocation = given or _with_share_ids(allocations[claim.metadata.name], known)
+            allocation = given or _with_share_ids(allocations[claim.name], known)
             decided = known.claim.status.allocation is None
             if decided:
                 self._devices.promise(known.key, allocation)
@@ -459,11 +459,10 @@ def _after(candidate: Candidate) -> NodeState | None:
 def _reserved(
     known: KnownClaim, allocation: AllocationResult, pod: PodView, *, decided: bool
 ) -> ReservedClaim:
-    metadata = known.claim.metadata
     return ReservedClaim(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
+        namespace=known.claim.namespace,
+        name=known.claim.name,
+        uid=known.claim.uid,
         allocation=allocation,
         decided=decided,
         pod=pod,

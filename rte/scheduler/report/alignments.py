@@ -76,7 +76,7 @@ class Alignments:
                 )
                 for uid in uids
             ]
-        claims = {claim.metadata.uid: claim for uid in uids for claim in devices.used_by(uid)}
+        claims = {claim.uid: claim for uid in uids for claim in devices.used_by(uid)}
         supply = devices.fleet.supply(devices.node(entry.info))
         found = truth.observe(report.state, report.pci, claims.values(), supply)
         here = set(uids)

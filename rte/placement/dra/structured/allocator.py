@@ -76,7 +76,7 @@ def allocate(
         allocation = claim.status.allocation
         selector = allocation.node_selector if allocation is not None else None
         if selector is not None and not nodes.selects(selector, node):
-            text = f"claim {claim.metadata.name} is allocated on other nodes"
+            text = f"claim {claim.name} is allocated on other nodes"
             return ClaimVerdict(reason=Reason.ALLOCATED_ELSEWHERE, message=text, allocations={})
     todo = [claim for claim in claims if claim.status.allocation is None]
     if not todo:
@@ -135,7 +135,7 @@ def _fits(
         if request.is_choice:
             score += 8 - number
     for place, claim in enumerate(claims):
-        allocations[claim.metadata.name] = results.build(
+        allocations[claim.name] = results.build(
             claim,
             [alternative for alternative in chosen if alternative.claim == place],
             search.solution[place],

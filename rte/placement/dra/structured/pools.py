@@ -152,8 +152,8 @@ def gather(
             if len(whole) != count:
                 pools.append(Pool(pool_id, "incomplete"))
                 continue
-            names = {known.slice.metadata.name for known in slices}
-            others = [known for known in whole if known.slice.metadata.name not in names]
+            names = {known.slice.name for known in slices}
+            others = [known for known in whole if known.slice.name not in names]
         pools.append(_build(pool_id, slices, others, node, features))
     pools.sort(key=lambda pool: (pool.has_binding_conditions, pool.id))
     return tuple(pools)
@@ -207,7 +207,7 @@ def _build(
     node: ClaimNode,
     features: Features,
 ) -> Pool:
-    ordered = sorted(slices, key=lambda known: known.slice.metadata.name)
+    ordered = sorted(slices, key=lambda known: known.slice.name)
     sharing = [known for known in (*ordered, *others) if known.slice.spec.shared_counters]
     if not features.partitionable_devices:
         sharing = []

@@ -70,7 +70,7 @@ class Alternative:
         """The selectors, the class's first, each with whose it is."""
         for selector in self.device_class.spec.selectors:
             if selector.cel is not None:
-                yield selector.cel.expression, f"class {self.device_class.metadata.name}"
+                yield selector.cel.expression, f"class {self.device_class.name}"
         for selector in self.request.selectors:
             if selector.cel is not None:
                 yield selector.cel.expression, f"request {self.result_name}"
@@ -289,4 +289,4 @@ def _length_of_expressions(requests: Sequence[DeviceRequest]) -> int:
 
 
 def _refusal(reason: Reason, claim: ResourceClaim, text: str) -> ClaimRefusal:
-    return ClaimRefusal(reason, f"claim {claim.metadata.name}: {text}")
+    return ClaimRefusal(reason, f"claim {claim.name}: {text}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rte.k8s import selectors
+from rte.k8s.wire import Expression, NodeSelector, NodeSelectorTerm
 from rte.placement.dra.objects import (
     AllocationConfiguration,
     AllocationResult,
     DeviceAllocationResult,
     DeviceResult,
-    NodeSelector,
-    Requirement,
-    SelectorTerm,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _configuration(
     """
     served: dict[str, list[Alternative]] = {}
     for alternative in chosen:
-        served.setdefault(alternative.device_class.metadata.name, []).append(alternative)
+        served.setdefault(alternative.device_class.name, []).append(alternative)
     for alternatives in served.values():
         names = tuple(alternative.result_name for alternative in alternatives)
         for config in alternatives[0].device_class.spec.config:
@@ -94,29 +93,27 @@ def _serves_all(names: Sequence[str], chosen: Sequence[Alternative]) -> bool:
 
 def _node_selector(taken: Sequence[TakenDevice], node: str) -> NodeSelector | None:
     """The node alone if a device is tied to one, else what the devices' selectors ask together."""
-    expressions: list[Requirement] = []
-    fields: list[Requirement] = []
+    expressions: list[Expression] = []
+    fields: list[Expression] = []
     for _, device, _ in taken:
         spec = device.slice.spec
         place = device.device if spec.per_device_node_selection else spec
         if place.node_name is not None or device.device.binds_to_node:
-            only = Requirement("metadata.name", "In", (node,))
-            return NodeSelector((SelectorTerm(match_fields=(only,)),))
+            only = Expression(key="metadata.name", operator="In", values=(node,))
+            return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(only,)),))
         if place.node_selector is not None:
-            for term in place.node_selector.node_selector_terms[:1]:
-                _add_new(expressions, term.match_expressions)
-                _add_new(fields, term.match_fields)
+            for term in (place.node_selector.node_selector_terms or ())[:1]:
+                _add_new(expressions, term.match_expressions or ())
+                _add_new(fields, term.match_fields or ())
     if not expressions and not fields:
         return None
-    return NodeSelector((SelectorTerm(tuple(expressions), tuple(fields)),))
+    term = NodeSelectorTerm(
+        match_expressions=tuple(expressions) or None, match_fields=tuple(fields) or None
+    )
+    return NodeSelector(node_selector_terms=(term,))
 
 
-def _add_new(to: list[Requirement], more: Sequence[Requirement]) -> None:
+def _add_new(to: list[Expression], more: Sequence[Expression]) -> None:
     for one in more:
-        if not any(
-            one.key == had.key
-            and one.operator == had.operator
-            and set(one.values) == set(had.values)
-            for had in to
-        ):
+        if all(selectors.requirement(one) != selectors.requirement(had) for had in to):
             to.append(one)
