@@ -2,33 +2,25 @@
 
 ``==`` is an error where a value of Kubernetes' own is on the left and something else on the right:
 its types say so themselves. ``!=`` does not ask them. What is looked for in a literal list is
-hashed, which a version cannot be. Arguments are given as they were (``originals``) and as they are
-now.
+hashed, which a version cannot be. A comparison is given as it was (``original``) and as it is now
+that its arguments are rewritten.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.placement.dra.cel import wire
-from rte.placement.dra.cel.rewriting import (
-    CALL,
-    CONST,
-    DYN,
-    LIST,
-    TYPE_ABSTRACT,
-    TYPE_NULL,
-    kind_of,
-    repeatable,
-)
+from rte.placement.dra.cel._pb.checked_pb2 import Constant
+from rte.placement.dra.cel.rewriting import repeatable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from rte.placement.dra.cel._pb.checked_pb2 import Expr, Type
     from rte.placement.dra.cel.rewriting import Rewriting
 
-#: Field numbers of Constant whose values Kubernetes can hash: null, bool, int, uint, double, text.
-_HASHED = frozenset(range(1, 7))
+#: Literals that Kubernetes can hash.
+_HASHED = frozenset(
+    f"{name}_value" for name in ("null", "bool", "int64", "uint64", "double", "string")
+)
 _SUMS = ("add", "sub")
 #: Member functions of quantities and versions -> the comparison of bytes that they are.
 _ORDERS = {
@@ -39,97 +31,99 @@ _ORDERS = {
 MEMBERS = frozenset({*_ORDERS, "compareTo"})
 
 
-def member(
-    function: str, kinds: Collection[bytes], left: bytes, right: bytes, state: Rewriting
-) -> bytes:
+def member(original: Expr, call: Expr, state: Rewriting) -> Expr:
     """``left.isGreaterThan(right)`` and the like: the order of bytes, of nothing but bytes.
 
-    ``kinds`` are the types of both; where one of them is known, the other one is compared with it.
+    Where the type of one side is known, the other one is compared with it.
     """
+    function, left, (right,) = call.call_expr.function, call.call_expr.target, call.call_expr.args
     repeatable(left, right)
     if function == "compareTo":
         compared = _order(left, right, state)
     else:
         compared = state.call(*_ORDERS[function], left, right)
-    if any(kind != DYN for kind in kinds):
+    sides = (original.call_expr.target, *original.call_expr.args)
+    if any(_kind(state.type_of(side)) != "dyn" for side in sides):
         return compared
     wrong = _fail(left, right, state)
     return state.call("_?_:_", "conditional", _is_own(left, state), compared, wrong)
 
 
-def _order(left: bytes, right: bytes, state: Rewriting) -> bytes:
+def _order(left: Expr, right: Expr, state: Rewriting) -> Expr:
     """``left < right ? -1 : left > right ? 1 : 0``."""
-    above = state.call("_>_", "greater_bytes", left, right)
-    below = state.call("_<_", "less_bytes", left, right)
-    rest = state.call("_?_:_", "conditional", above, state.number(1), state.number(0))
-    return state.call("_?_:_", "conditional", below, state.number(-1), rest)
+    below, equal, above = (state.constant(Constant(int64_value=value)) for value in (-1, 0, 1))
+    is_above = state.call("_>_", "greater_bytes", left, right)
+    is_below = state.call("_<_", "less_bytes", left, right)
+    rest = state.call("_?_:_", "conditional", is_above, above, equal)
+    return state.call("_?_:_", "conditional", is_below, below, rest)
 
 
-def equal(
-    comparison: bytes, originals: list[bytes], arguments: list[bytes], state: Rewriting
-) -> bytes:
+def equal(original: Expr, comparison: Expr, state: Rewriting) -> Expr:
     """An error where the left side is of a type of Kubernetes' own and the right side is not.
 
     A sum of quantities on the right counts as another type (as ``*Quantity`` of Go is).
     """
-    left, right = arguments
-    if _is_sum(originals[1]):
+    left, right = comparison.call_expr.args
+    if _is_sum(original.call_expr.args[1]):
         return _fail(left, right, state)
-    kinds = [state.type_of(original) for original in originals]
-    own = [kind == DYN or kind_of(kind) == TYPE_ABSTRACT for kind in kinds]
-    if not own[0] or kind_of(kinds[1]) in (TYPE_NULL, TYPE_ABSTRACT):
+    kinds = [_kind(state.type_of(side)) for side in original.call_expr.args]
+    own = [kind in ("dyn", "abstract_type") for kind in kinds]
+    if not own[0] or kinds[1] in ("null", "abstract_type"):
         return comparison
     repeatable(left, right)
     wrong = _is_own(left, state)
     if own[1]:
-        known = state.call("_||_", "logical_or", _is_own(right, state), _is_null(right, state))
+        is_null = state.call("_==_", "equals", _type_call(right, state), state.ident("null_type"))
+        known = state.call("_||_", "logical_or", _is_own(right, state), is_null)
         wrong = state.call("_&&_", "logical_and", wrong, state.call("!_", "logical_not", known))
     return state.call("_?_:_", "conditional", wrong, _fail(left, right, state), comparison)
 
 
-def not_equal(
-    comparison: bytes, originals: list[bytes], arguments: list[bytes], state: Rewriting
-) -> bytes:
+def not_equal(original: Expr, comparison: Expr, state: Rewriting) -> Expr:
     """True where :func:`equal` is an error; the library says so of all but sums."""
-    if not _is_sum(originals[1]):
+    if not _is_sum(original.call_expr.args[1]):
         return comparison
-    return state.call("_==_", "equals", *(_type_call(one, state) for one in arguments))
+    sides = (_type_call(side, state) for side in comparison.call_expr.args)
+    return state.call("_==_", "equals", *sides)
 
 
-def is_in(search: bytes, originals: list[bytes], arguments: list[bytes], state: Rewriting) -> bytes:
+def is_in(original: Expr, search: Expr, state: Rewriting) -> Expr:
     """What is looked for in an empty literal is not evaluated; else a version cannot be hashed."""
-    literal = wire.first(wire.read(originals[1]), LIST)
-    elements = [wire.content(value) for _, _, value in wire.each(wire.read(literal), 1)]
-    if not elements:
-        is_literal = any(True for _ in wire.each(wire.read(originals[1]), LIST))
-        return state.boolean(value=False) if is_literal else search
-    kinds = {kind_of(wire.first(wire.read(element), CONST)) for element in elements}
-    if state.type_of(originals[0]) != DYN or not kinds <= _HASHED:
+    wanted, within = original.call_expr.args
+    if not within.HasField("list_expr"):
         return search
-    left = arguments[0]
+    elements = within.list_expr.elements
+    if not elements:
+        return state.constant(Constant(bool_value=False))
+    kinds = {element.const_expr.WhichOneof("constant_kind") for element in elements}
+    if _kind(state.type_of(wanted)) != "dyn" or not kinds <= _HASHED:
+        return search
+    left = search.call_expr.args[0]
     repeatable(left)
-    wrong = _fail(left, state.number(0), state)
+    wrong = _fail(left, state.constant(Constant(int64_value=0)), state)
     return state.call("_?_:_", "conditional", _is_own(left, state), wrong, search)
 
 
-def _is_sum(expr: bytes) -> bool:
-    call = wire.read(wire.first(wire.read(expr), CALL))
-    return wire.first(call, 2).decode() in _SUMS and bool(wire.first(call, 1))
+#: What becomes of each comparison.
+COMPARISONS = {"_==_": equal, "_!=_": not_equal, "@in": is_in}
 
 
-def _fail(left: bytes, right: bytes, state: Rewriting) -> bytes:
+def _kind(found: Type) -> str:
+    return str(found.WhichOneof("type_kind") or "")
+
+
+def _is_sum(expr: Expr) -> bool:
+    return expr.call_expr.function in _SUMS and expr.call_expr.HasField("target")
+
+
+def _fail(left: Expr, right: Expr, state: Rewriting) -> Expr:
     """An error: there is no such order."""
-    wrong = state.call("type", "type", right)
-    return state.call("_<_", "less_bytes", left, wrong)
+    return state.call("_<_", "less_bytes", left, _type_call(right, state))
 
 
-def _is_own(value: bytes, state: Rewriting) -> bytes:
+def _is_own(value: Expr, state: Rewriting) -> Expr:
     return state.call("_==_", "equals", _type_call(value, state), state.ident("bytes"))
 
 
-def _is_null(value: bytes, state: Rewriting) -> bytes:
-    return state.call("_==_", "equals", _type_call(value, state), state.ident("null_type"))
-
-
-def _type_call(value: bytes, state: Rewriting) -> bytes:
+def _type_call(value: Expr, state: Rewriting) -> Expr:
     return state.call("type", "type", value)

@@ -1,4 +1,4 @@
-"""What becomes of a CEL expression while it is rewritten, and the parts that it is made of."""
+"""What is known of a CEL expression while it is rewritten, and the parts that it is made of."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rte.placement.dra.cel import wire
+from rte.placement.dra.cel._pb.checked_pb2 import Constant, Expr, Nothing, Reference, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-# Field numbers of Expr.
-ID, CONST, IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION = 2, 3, 4, 5, 6, 7, 8, 9
-#: Field numbers of Type.
-TYPE_NULL, TYPE_ABSTRACT = 2, 14
-DYN = b"\x0a\x00"
+DYN = Type(dyn=Nothing())
 #: Ids of expressions that are added begin here; those of the library count from 1.
 _FIRST_ID = 1_000_000
 #: Bytes of an expression that is written several times. Such expressions within each other would
@@ -31,14 +27,14 @@ class NotInKubernetesError(Exception):
 class Rewriting:
     """What is known of an expression, and what has become of it.
 
-    ``references`` are names (of variables) and overloads (of calls) that are new, by id; ``texts``
-    may name a domain, ``checked`` are functions with texts that they have to understand; within
-    ``mixed`` calls literals may have elements of several types; ``loops`` are around what is being
-    rewritten; ``patterns`` is what regular expressions cost so far.
+    ``types`` are those that the library has found, by id; ``references`` of names and calls are
+    new; ``texts`` may name a domain, ``checked`` are functions with texts that they have to
+    understand; within ``mixed`` calls literals may have elements of several types; ``loops`` are
+    around what is being rewritten; ``patterns`` is what regular expressions cost so far.
     """
 
-    types: dict[int, bytes]
-    references: dict[int, tuple[str, str]] = field(default_factory=dict)
+    types: Mapping[int, Type]
+    references: dict[int, Reference] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
     checked: set[tuple[str, str]] = field(default_factory=set)
     mixed: int = 0
@@ -46,45 +42,32 @@ class Rewriting:
     patterns: int = 0
     ids: Iterator[int] = field(default_factory=lambda: count(_FIRST_ID))
 
-    def call(self, function: str, overload: str, *arguments: bytes) -> bytes:
+    def call(self, function: str, overload: str, *arguments: Expr) -> Expr:
         """A new call."""
-        id_ = next(self.ids)
-        self.references[id_] = "", overload
-        call = wire.write([(2, 2, function.encode()), *((3, 2, one) for one in arguments)])
-        return wire.write([(ID, 0, id_), (CALL, 2, call)])
+        made = Expr(id=next(self.ids), call_expr=Expr.Call(function=function, args=arguments))
+        self.references[made.id] = Reference(overload_id=[overload])
+        return made
 
-    def number(self, value: int) -> bytes:
+    def constant(self, value: Constant) -> Expr:
         """A new literal."""
-        return wire.write(
-            [(ID, 0, next(self.ids)), (CONST, 2, wire.write([(3, 0, value & wire.MASK)]))]
-        )
+        return Expr(id=next(self.ids), const_expr=value)
 
-    def boolean(self, *, value: bool) -> bytes:
-        """A new literal."""
-        return wire.write([(ID, 0, next(self.ids)), (CONST, 2, wire.write([(2, 0, value)]))])
-
-    def ident(self, name: str) -> bytes:
+    def ident(self, name: str) -> Expr:
         """A new name."""
-        id_ = next(self.ids)
-        self.references[id_] = name, ""
-        return wire.write([(ID, 0, id_), (IDENT, 2, wire.write([(1, 2, name.encode())]))])
+        made = Expr(id=next(self.ids), ident_expr=Expr.Ident(name=name))
+        self.references[made.id] = Reference(name=name)
+        return made
 
-    def type_of(self, expr: bytes) -> bytes:
+    def type_of(self, expr: Expr) -> Type:
         """The type that the library has found for an expression."""
-        return self.types.get(wire.integer(wire.read(expr), ID), DYN)
+        return self.types.get(expr.id, DYN)
 
 
-def repeatable(*expressions: bytes) -> None:
+def repeatable(*expressions: Expr) -> None:
     """Expressions are about to be written several times.
 
     Raises:
         NotInKubernetesError: they are too long for that.
     """
-    if any(len(expr) > _MAX_REPEATED for expr in expressions):
+    if any(expr.ByteSize() > _MAX_REPEATED for expr in expressions):
         raise NotInKubernetesError("too long for one side of a comparison")
-
-
-def kind_of(message: bytes) -> int:
-    """Which of its alternatives a Constant or a Type is, by field number."""
-    fields = wire.read(message)
-    return fields[0][0] if fields else 0

@@ -1,7 +1,7 @@
 """Checked CEL expressions as trees: what Kubernetes forbids on top, and where it looks differently.
 
-The CEL library hands a checked expression out as bytes (``cel.expr.CheckedExpr`` of cel-spec, in
-protobuf's wire format) and takes one in. In between two things are done to it here:
+The CEL library hands a checked expression out (``cel.expr.CheckedExpr`` of cel-spec) and takes one
+in. In between two things are done to it here:
 
 * What Kubernetes refuses is found: literals of lists and maps with elements of several types, wrong
   texts of durations, timestamps and regular expressions.
@@ -17,28 +17,21 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from rte.placement.dra.cel import comparisons, values, wire
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import DecodeError
+
+from rte.placement.dra.cel import values
+from rte.placement.dra.cel._pb.checked_pb2 import CheckedExpr, Constant, Expr, Reference
+from rte.placement.dra.cel.comparisons import COMPARISONS, MEMBERS, member
 from rte.placement.dra.cel.functions import BETWEEN
 from rte.placement.dra.cel.library import LOOKED_UP, NOT_IN_KUBERNETES
-from rte.placement.dra.cel.rewriting import (
-    CALL,
-    COMPREHENSION,
-    CONST,
-    ID,
-    IDENT,
-    LIST,
-    SELECT,
-    STRUCT,
-    TYPE_ABSTRACT,
-    NotInKubernetesError,
-    Rewriting,
-)
+from rte.placement.dra.cel.rewriting import NotInKubernetesError, Rewriting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Field numbers of CheckedExpr.
-_REFERENCES, _TYPES, _EXPR = 2, 3, 4
+    from rte.placement.dra.cel._pb.checked_pb2 import Type
+
 _LOOK_UPS = ("_[_]", "_[?_]", "_?._")
 _LITERALS = {"quantity": values.quantity_of, "semver": values.semver_of}
 #: Functions whose literal arguments Kubernetes checks when it compiles.
@@ -75,122 +68,89 @@ def rewrite(checked: bytes) -> Rewritten:
     Raises:
         NotInKubernetesError: Kubernetes would not compile it.
     """
-    ((_, _, url), (_, _, body)) = wire.read(checked)
-    message = wire.read(wire.content(body))
+    try:
+        outer = Any.FromString(checked)
+        message = CheckedExpr.FromString(outer.value)
+    except DecodeError as error:
+        raise NotInKubernetesError("nested too deep") from error
     growing = 0
-    for _, _, entry in wire.each(message, _REFERENCES):
-        reference = wire.first(wire.read(wire.content(entry)), 2)
-        overloads = [wire.content(v).decode() for _, _, v in wire.each(wire.read(reference), 3)]
+    for reference in message.reference_map.values():
+        overloads = reference.overload_id
         if not NOT_IN_KUBERNETES.isdisjoint(overloads):
             raise NotInKubernetesError(f"no such function: {overloads[0]}")
         growing += not _GROWING.isdisjoint(overloads)
     if growing > _MAX_GROWING:
         raise NotInKubernetesError(f"more than {_MAX_GROWING} lists or texts are put together")
-    state = Rewriting(
-        {
-            wire.integer(wire.read(wire.content(e)), 1): _type_of(e)
-            for _, _, e in wire.each(message, _TYPES)
-        }
-    )
-    done: wire.Fields = [
-        (number, form, _expr(wire.content(value), state) if number == _EXPR else value)
-        for number, form, value in message
-    ]
-    kept = [
-        (number, form, value)
-        for number, form, value in done
-        if number != _REFERENCES
-        or wire.integer(wire.read(wire.content(value)), 1) not in state.references
-    ]
-    for id_, (name, overload) in state.references.items():
-        reference = wire.write([(1, 2, name.encode())] if name else [(3, 2, overload.encode())])
-        kept.append((_REFERENCES, 2, wire.write([(1, 0, id_), (2, 2, reference)])))
-    data = wire.write([(1, 2, url), (2, 2, wire.write(kept))])
-    return Rewritten(data, frozenset(state.texts), frozenset(state.checked))
+    state = Rewriting(dict(message.type_map))
+    _expr(message.expr, state)
+    for id_, reference in state.references.items():
+        message.reference_map[id_].CopyFrom(reference)
+    outer.value = message.SerializeToString()
+    return Rewritten(outer.SerializeToString(), frozenset(state.texts), frozenset(state.checked))
 
 
-def _expr(data: bytes, state: Rewriting) -> bytes:
-    fields = wire.read(data)
-    for place, (number, form, value) in enumerate(fields):
-        if number == CONST:
-            state.texts.update(
-                wire.content(v).decode() for _, _, v in wire.each(wire.read(wire.content(value)), 6)
-            )
-        elif number == SELECT:
-            fields[place] = number, form, _select(wire.content(value), state)
-        elif number == CALL:
-            return _call(fields, wire.content(value), state)
-        elif number == LIST:
-            fields[place] = number, form, _list(wire.content(value), state)
-        elif number == STRUCT:
-            fields[place] = number, form, _struct(wire.content(value), state)
-        elif number == COMPREHENSION:
+def _expr(expr: Expr, state: Rewriting) -> None:
+    """Rewrite an expression where it stands."""
+    match expr.WhichOneof("expr_kind"):
+        case "const_expr":
+            if (text := _text(expr)) is not None:
+                state.texts.add(text)
+        case "select_expr":
+            state.texts.add(expr.select_expr.field)
+            _operand(expr.select_expr.operand, state)
+        case "call_expr":
+            _call(expr, state)
+        case "list_expr":
+            _list(expr.list_expr, state)
+        case "struct_expr":
+            _struct(expr.struct_expr, state)
+        case "comprehension_expr":
+            loop = expr.comprehension_expr
+            parts = (loop.iter_range, loop.accu_init, loop.loop_condition, loop.loop_step)
             state.loops += 1
-            fields[place] = number, form, _within(wire.content(value), {2, 4, 5, 6, 7}, state)
+            for part in (*parts, loop.result):
+                _expr(part, state)
             state.loops -= 1
-    return wire.write(fields)
 
 
-def _select(data: bytes, state: Rewriting) -> bytes:
-    fields = wire.read(data)
-    state.texts.update(wire.content(value).decode() for _, _, value in wire.each(fields, 2))
-    return wire.write(
-        [(n, w, _operand(wire.content(v), state) if n == 1 else v) for n, w, v in fields]
-    )
-
-
-def _operand(data: bytes, state: Rewriting) -> bytes:
+def _operand(expr: Expr, state: Rewriting) -> None:
     """What something is looked up in: one of the two maps gets its other name."""
-    fields = wire.read(data)
-    ident = next((wire.content(value) for _, _, value in wire.each(fields, IDENT)), None)
-    name = wire.first(wire.read(ident), 1).decode() if ident is not None else ""
-    if name not in LOOKED_UP:
-        return _expr(data, state)
-    state.references[wire.integer(fields, ID)] = LOOKED_UP[name], ""
-    renamed = wire.write([(1, 2, LOOKED_UP[name].encode())])
-    return wire.write([(n, w, renamed if n == IDENT else v) for n, w, v in fields])
+    name = LOOKED_UP.get(expr.ident_expr.name)
+    if name is None:
+        _expr(expr, state)
+        return
+    state.references[expr.id] = Reference(name=name)
+    expr.ident_expr.name = name
 
 
-def _call(expr: wire.Fields, data: bytes, state: Rewriting) -> bytes:
-    fields = wire.read(data)
-    function = wire.first(fields, 2).decode()
-    originals = [wire.content(value) for _, _, value in wire.each(fields, 3)]
+def _call(expr: Expr, state: Rewriting) -> None:
+    call = expr.call_expr
+    function = call.function
     if function in _CHECKED:
-        state.checked.update((function, text) for one in originals if (text := _text(one)))
+        state.checked.update((function, text) for one in call.args if (text := _text(one)))
     if function == "matches":
-        _count_pattern(_text(originals[-1]), state)
-    if len(originals) == 1 and function in _LITERALS:
-        literal = _literal(function, originals[0])
+        _count_pattern(_text(call.args[-1]), state)
+    if len(call.args) == 1 and function in _LITERALS:
+        literal = _literal(function, call.args[0])
         if literal is not None:
-            return wire.write(
-                [(ID, 0, wire.integer(expr, ID)), (CONST, 2, wire.write([(7, 2, literal)]))]
-            )
-    target = wire.first(fields, 1)
+            expr.const_expr.CopyFrom(Constant(bytes_value=literal))
+            return
+    changes = COMPARISONS.get(function)
+    if call.HasField("target") and len(call.args) == 1 and function in MEMBERS:
+        changes = member
+    original = Expr()
+    if changes is not None:
+        original.CopyFrom(expr)
     state.mixed += function == _MIXED
-    arguments = [
+    for place, argument in enumerate(call.args):
         (_operand if place == 0 and function in _LOOK_UPS else _expr)(argument, state)
-        for place, argument in enumerate(originals)
-    ]
-    left = _expr(target, state) if target else b""
+    _expr(call.target, state)
     state.mixed -= function == _MIXED
-    if target and len(arguments) == 1 and function in comparisons.MEMBERS:
-        kinds = {state.type_of(target), state.type_of(originals[0])}
-        return comparisons.member(function, kinds, left, arguments[0], state)
-    if function == "substring" and len(arguments) == 2:
-        function = BETWEEN
-        state.references[wire.integer(expr, ID)] = "", BETWEEN
-    parts: wire.Fields = [(2, 2, function.encode()), *((3, 2, one) for one in arguments)]
-    if target:
-        parts.insert(0, (1, 2, left))
-    done = wire.write([(n, w, wire.write(parts) if n == CALL else v) for n, w, v in expr])
-    match function:
-        case "_==_":
-            return comparisons.equal(done, originals, arguments, state)
-        case "_!=_":
-            return comparisons.not_equal(done, originals, arguments, state)
-        case "@in":
-            return comparisons.is_in(done, originals, arguments, state)
-    return done
+    if function == "substring" and len(call.args) == 2:
+        call.function = BETWEEN
+        state.references[expr.id] = Reference(overload_id=[BETWEEN])
+    if changes is not None:
+        expr.CopyFrom(changes(original, expr, state))
 
 
 def _count_pattern(text: str | None, state: Rewriting) -> None:
@@ -202,7 +162,7 @@ def _count_pattern(text: str | None, state: Rewriting) -> None:
         raise NotInKubernetesError("regular expressions that take too long")
 
 
-def _literal(function: str, argument: bytes) -> bytes | None:
+def _literal(function: str, argument: Expr) -> bytes | None:
     """The value of ``quantity("1Gi")``; None where it is no literal, or a wrong one."""
     text = _text(argument)
     if text is None:
@@ -213,58 +173,37 @@ def _literal(function: str, argument: bytes) -> bytes | None:
         return None
 
 
-def _text(expr: bytes) -> str | None:
+def _text(expr: Expr) -> str | None:
     """The text that an expression is as a literal."""
-    constant = wire.first(wire.read(expr), CONST)
-    return next((wire.content(v).decode() for _, _, v in wire.each(wire.read(constant), 6)), None)
+    constant = expr.const_expr
+    return constant.string_value if constant.HasField("string_value") else None
 
 
-def _list(data: bytes, state: Rewriting) -> bytes:
-    fields = wire.read(data)
-    elements = [wire.content(value) for _, _, value in wire.each(fields, 1)]
-    optional = wire.integers(fields, 2)
+def _list(literal: Expr.List, state: Rewriting) -> None:
+    optional = literal.optional_indices
     _check_same(
-        (_element_type(one, place in optional, state) for place, one in enumerate(elements)), state
-    )
-    return _within(data, {1}, state)
-
-
-def _struct(data: bytes, state: Rewriting) -> bytes:
-    fields = wire.read(data)
-    entries = [wire.read(wire.content(value)) for _, _, value in wire.each(fields, 2)]
-    _check_same(
-        (state.type_of(wire.first(entry, 3)) for entry in entries if wire.first(entry, 3)), state
-    )
-    _check_same(
-        (
-            _element_type(wire.first(entry, 4), bool(wire.integer(entry, 5)), state)
-            for entry in entries
-        ),
+        ((state.type_of(one), place in optional) for place, one in enumerate(literal.elements)),
         state,
     )
-    return wire.write(
-        [(n, w, _within(wire.content(v), {3, 4}, state) if n == 2 else v) for n, w, v in fields]
+    for element in literal.elements:
+        _expr(element, state)
+
+
+def _struct(literal: Expr.Struct, state: Rewriting) -> None:
+    entries = literal.entries
+    keys = [entry.map_key for entry in entries if entry.HasField("map_key")]
+    _check_same(((state.type_of(key), False) for key in keys), state)
+    _check_same(((state.type_of(entry.value), entry.optional_entry) for entry in entries), state)
+    for entry in entries:
+        _expr(entry.map_key, state)
+        _expr(entry.value, state)
+
+
+def _check_same(types: Iterable[tuple[Type, bool]], state: Rewriting) -> None:
+    """Types of elements, each with whether it is optional: then what it may hold counts."""
+    held = (
+        kind.abstract_type.parameter_types[:1] if optional else [kind] for kind, optional in types
     )
-
-
-def _element_type(expr: bytes, optional: bool, state: Rewriting) -> bytes:
-    """The type of an element; of an optional one what it may hold."""
-    kind = state.type_of(expr)
-    return (
-        wire.first(wire.read(wire.first(wire.read(kind), TYPE_ABSTRACT)), 2) if optional else kind
-    )
-
-
-def _within(data: bytes, parts: set[int], state: Rewriting) -> bytes:
-    return wire.write(
-        [(n, w, _expr(wire.content(v), state) if n in parts else v) for n, w, v in wire.read(data)]
-    )
-
-
-def _check_same(types: Iterable[bytes], state: Rewriting) -> None:
-    if len(set(types)) > 1 and not state.mixed:
+    found = {b"".join(kind.SerializeToString(deterministic=True) for kind in each) for each in held}
+    if len(found) > 1 and not state.mixed:
         raise NotInKubernetesError("a literal has elements of several types")
-
-
-def _type_of(entry: int | bytes) -> bytes:
-    return wire.first(wire.read(wire.content(entry)), 2)

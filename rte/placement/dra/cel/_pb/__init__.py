@@ -1,0 +1,1 @@
+"""Generated from checked.proto; the command is in its header."""
