@@ -27,7 +27,7 @@ from rte.kubelet import reading
 from rte.model.kubelet import StateFiles, combine
 from rte.sim.kubelet import kubelet_document
 from rte.sim.kubelet.files import StateDir
-from rte.sim.kubelet.managers import Managers
+from rte.sim.kubelet.managers import KubeletManagers
 from rte.sysfs import read_machine
 from rte.telemetry.cases import CaseBook
 from rte.telemetry.metrics import AgentMetrics
@@ -61,7 +61,7 @@ class Node:
         )
         topology = accounting.kubelet_topology(self.machine)
         self.files = StateDir(self.state_dir)
-        self.managers = Managers(
+        self.managers = KubeletManagers(
             placement.initial_state(topology, self.config, {}, VERSION),
             self.files,
             placement.execute,
@@ -84,7 +84,7 @@ class Node:
     def observe(self) -> None:
         self.read = reading.read_state_files(self.state_dir, self.read)
         view = combine(self.read, config=self.config, version=VERSION, epoch="1")
-        options = accounting.Options(previous=self.state)
+        options = accounting.ReadingOptions(previous=self.state)
         built = accounting.build_reading("n0", self.machine, view, self.table.pods(), options)
         self.state = built.state
         began = time.thread_time()

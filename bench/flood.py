@@ -35,7 +35,7 @@ import psutil
 
 from bench.scheduler_scale import pod_object
 from bench.scheduler_takeover import create_pod, fill
-from rte.sim.apiserver import API, Query, Server
+from rte.sim.apiserver import API, APIServer, Query
 from tests.cluster.processes import free_port
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ async def measure(seconds: float) -> list[dict[str, Any]]:
     machine = ROOT / "fixtures" / "sysfs" / "64-2s"
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = await stack.enter_async_context(Server(api))
+        server = await stack.enter_async_context(APIServer(api))
         kubeconfig = folder / "kubeconfig"
         server.write_kubeconfig(kubeconfig)
         run = stack.enter_async_context

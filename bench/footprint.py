@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import yaml
 
-from rte.sim.apiserver import Server, StatusError
+from rte.sim.apiserver import APIServer, StatusError
 from rte.sim.kubelet import Kubelet, kubelet_document
 from rte.sysfs import read_machine
 
@@ -63,7 +63,7 @@ async def measure(name: str, template: str, args: argparse.Namespace) -> dict[st
     document = kubelet_document(machine)
     crd = yaml.safe_load((ROOT / "manifests/crd/noderesourcetopologies.yaml").read_text())
     with tempfile.TemporaryDirectory(prefix="rte-fp-", dir="/tmp") as folder:
-        async with Server() as server:
+        async with APIServer() as server:
             server.api.create("customresourcedefinitions", crd)
             base = Path(folder)
             state = base / "kubelet"
@@ -88,7 +88,9 @@ async def measure(name: str, template: str, args: argparse.Namespace) -> dict[st
                     await process.wait()
 
 
-async def _run(server: Server, pid: int, began: float, args: argparse.Namespace) -> dict[str, Any]:
+async def _run(
+    server: APIServer, pid: int, began: float, args: argparse.Namespace
+) -> dict[str, Any]:
     await _shows(server, None, 60)
     first = time.monotonic() - began
     process = psutil.Process(pid)
@@ -115,7 +117,7 @@ async def _run(server: Server, pid: int, began: float, args: argparse.Namespace)
     }
 
 
-def _create(server: Server, number: int, cpus: int) -> None:
+def _create(server: APIServer, number: int, cpus: int) -> None:
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     container = {
         "name": "c", "image": "pause", "resources": {"requests": amounts, "limits": amounts},
@@ -129,11 +131,11 @@ def _create(server: Server, number: int, cpus: int) -> None:
     server.api.create("pods", body, "default")
 
 
-def _delete(server: Server, number: int) -> None:
+def _delete(server: APIServer, number: int) -> None:
     server.api.delete("pods", f"p{number}", "default")
 
 
-def _free_cpus(server: Server) -> int:
+def _free_cpus(server: APIServer) -> int:
     """CPUs available on the node; -1 where nothing is published."""
     try:
         zones = server.api.get(NRTS, NODE).get("zones") or []
@@ -147,7 +149,7 @@ def _free_cpus(server: Server) -> int:
     )
 
 
-async def _shows(server: Server, cpus: int | None, seconds: float) -> bool:
+async def _shows(server: APIServer, cpus: int | None, seconds: float) -> bool:
     """Whether ``cpus`` are free before ``seconds`` have passed; None: any number, if published.
 
     To wait for any change would not do: a subject that is one report behind would do as well.

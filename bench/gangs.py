@@ -35,8 +35,8 @@ from rte import errors, placement
 from rte.k8s import podspec
 from rte.model import quantity
 from rte.model.totals import totals_of
-from rte.placement.joint.gang import Verdict, place_together
-from rte.placement.joint.node import Member, Node
+from rte.placement.joint.gang import GangVerdict, place_together
+from rte.placement.joint.node import JointNode, Member
 from tests.cluster import agents, pods
 from tests.cluster.processes import note
 
@@ -113,7 +113,7 @@ class Gang:
         return max(0.0, max(self.bound.values()) - min(self.ran.values()))
 
 
-def draw(seed: int, count: int, nodes: Sequence[Node]) -> list[Gang]:
+def draw(seed: int, count: int, nodes: Sequence[JointNode]) -> list[Gang]:
     """Gangs that have a place on the empty cluster."""
     rng = random.Random(seed)
     found: list[Gang] = []
@@ -123,7 +123,7 @@ def draw(seed: int, count: int, nodes: Sequence[Node]) -> list[Gang]:
         same = rng.random() < 0.6
         cpus = tuple(one if same else rng.choice(SIZES) for _ in range(size))
         gang = Gang(len(found), cpus, rng.randint(6, 14))
-        if place_together(nodes, members(gang)).verdict is Verdict.FITS:
+        if place_together(nodes, members(gang)).verdict is GangVerdict.FITS:
             found.append(gang)
     return found
 
@@ -136,7 +136,7 @@ def members(gang: Gang) -> list[Member]:
 
 
 def best_makespan(
-    gangs: Sequence[Gang], nodes: Sequence[Node], overhead_s: Callable[[Gang, int], float]
+    gangs: Sequence[Gang], nodes: Sequence[JointNode], overhead_s: Callable[[Gang, int], float]
 ) -> float:
     """Of a scheduler without latency that serves in order of arrival.
 
@@ -150,7 +150,7 @@ def best_makespan(
         for gang in list(waiting):
             wanted = members(gang)
             answer = place_together(list(state.values()), wanted)
-            if answer.verdict is not Verdict.FITS:
+            if answer.verdict is not GangVerdict.FITS:
                 continue
             waiting.remove(gang)
             for index, member in enumerate(wanted):
@@ -167,7 +167,7 @@ def best_makespan(
     return now
 
 
-def _changed(node: Node, pod: Pod, by: int) -> Node:
+def _changed(node: JointNode, pod: Pod, by: int) -> JointNode:
     before = node.state
     after = placement.execute(before, pod).state if by > 0 else placement.remove(before, pod.uid)
     used = dict(node.used)
@@ -176,7 +176,7 @@ def _changed(node: Node, pod: Pod, by: int) -> Node:
     return replace(node, state=after, used=used)
 
 
-def snapshot(cluster: Cluster, nodes: Sequence[RealNode]) -> list[Node]:
+def snapshot(cluster: Cluster, nodes: Sequence[RealNode]) -> list[JointNode]:
     found = []
     for node in nodes:
         obj = cluster.api.get(f"/api/v1/nodes/{node.name}")
@@ -185,7 +185,7 @@ def snapshot(cluster: Cluster, nodes: Sequence[RealNode]) -> list[Node]:
             for name, amount in obj["status"]["allocatable"].items()
         }
         state = oracle.Kubelet.of(node).state
-        found.append(Node(name=node.name, state=state, allocatable=allocatable))
+        found.append(JointNode(name=node.name, state=state, allocatable=allocatable))
     return found
 
 
@@ -315,7 +315,7 @@ def one_run(
     cluster: Cluster,
     subject: Subject,
     gangs: Sequence[Gang],
-    empty: Sequence[Node],
+    empty: Sequence[JointNode],
     seed: int,
     args: argparse.Namespace,
 ) -> dict[str, Any]:

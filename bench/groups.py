@@ -18,33 +18,33 @@ from bench.scheduler_scale import pod_object, topology
 from rte import nrt, placement
 from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import group_inventory
-from rte.placement.groups.allocation import Allocation, GivenNIC, GroupAllocation, GroupCPUs
+from rte.placement.groups.allocation import GivenNIC, GroupAllocation, GroupCPUs, GroupsAllocation
 from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.inventory import (
     DEFAULT_POLICY,
     NIC,
     Core,
+    GroupInventory,
     GroupNodeFacts,
-    Inventory,
     Policy,
 )
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.record import Record
 from rte.placement.groups.request import ANNOTATION
-from rte.placement.groups.search.supply import Supply
-from rte.scheduler.loop.machine import Machine
+from rte.placement.groups.search.supply import GroupSupply
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.messages import Bind, Bound, Gone, Leading, Outcome, Seen, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
 
 ZONES, CORES, VFS = 2, 64, 16
 POLICY = Policy(nic_sharing="bandwidth")
 
 
-def inventory(vfs: int = VFS, cores: int = CORES) -> Inventory:
+def inventory(vfs: int = VFS, cores: int = CORES) -> GroupInventory:
     """Two zones, a 100 Gb/s port in each, its VFs; cores of two threads."""
     nics = []
     for zone in range(ZONES):
@@ -54,7 +54,7 @@ def inventory(vfs: int = VFS, cores: int = CORES) -> Inventory:
             address = f"0000:{0x20 + zone:02x}:{1 + number // 8:02x}.{number % 8}"
             nics.append(NIC(address=address, zone=zone, pf=pf, name=f"p{zone}v{number}"))
     half = cores // ZONES
-    return Inventory(
+    return GroupInventory(
         pages={zone: {"1Gi": 64} for zone in range(ZONES)},
         cores=tuple(Core((i, i + cores), i // half) for i in range(cores)),
         nics=tuple(sorted(nics, key=lambda nic: nic.address)),
@@ -79,7 +79,7 @@ def text(*gbps: float, workers: int = 2) -> str:
     )
 
 
-def request(*gbps: float, workers: int = 2) -> Request:
+def request(*gbps: float, workers: int = 2) -> GroupsRequest:
     """The same, parsed."""
     return parse_request(text(*gbps, workers=workers))
 
@@ -93,7 +93,7 @@ KINDS: tuple[tuple[tuple[float, ...], int], ...] = (
 )
 
 
-def shapes() -> list[Inventory]:
+def shapes() -> list[GroupInventory]:
     """Four shapes of nodes."""
     return [inventory(8), inventory(16), inventory(16, 128), inventory(32, 96)]
 
@@ -102,8 +102,8 @@ def shapes() -> list[Inventory]:
 class Plain:
     """The baseline's search on one node."""
 
-    request: Request
-    supply: Supply
+    request: GroupsRequest
+    supply: GroupSupply
     max_steps: int
 
     def fits(self) -> bool | None:
@@ -151,12 +151,12 @@ class Plain:
 
 
 def plain_choice(
-    wanted: Request, cluster: GroupNodes, names: list[str], machine: Inventory
+    wanted: GroupsRequest, cluster: GroupNodes, names: list[str], machine: GroupInventory
 ) -> float:
     """Seconds that the baseline takes for one decision, node by node until one fits."""
     started = time.process_time()
     for name in names:
-        supply = Supply(machine, cluster.used(name), POLICY)
+        supply = GroupSupply(machine, cluster.used(name), POLICY)
         if Plain(wanted, supply, 20_000).fits():
             break
     return time.process_time() - started
@@ -180,11 +180,11 @@ def hold_some(cluster: GroupNodes, name: str, seed: int, gbps: int) -> None:
                 nics=(GivenNIC(address, rate, rate),),
             )
         )
-    allocation = Allocation(groups=tuple(groups))
+    allocation = GroupsAllocation(groups=tuple(groups))
     cluster.hold(f"{name}-old", name, Record(pod=f"{name}-old", node=name, allocation=allocation))
 
 
-def decisions(nodes: int, gbps_held: int, wanted: Request) -> dict[str, float | str]:
+def decisions(nodes: int, gbps_held: int, wanted: GroupsRequest) -> dict[str, float | str]:
     """One decision over nodes that all differ (where something is held of them)."""
     machine, cluster = inventory(), GroupNodes()
     names = [f"n{i:04d}" for i in range(nodes)]
@@ -252,7 +252,7 @@ def through_the_scheduler(nodes: int, pods: int, seed: int) -> dict[str, float]:
     Time counts from the pod that is seen until its bound object has been seen.
     """
     chance = random.Random(seed)
-    scheduler = Machine("rte-scheduler")
+    scheduler = SchedulerMachine("rte-scheduler")
     for i in range(nodes):
         for collection, obj in node_objects(f"n{i:04d}", shapes()[i % 4]):
             scheduler.handle(Seen(collection, obj), 0.0)
@@ -286,14 +286,14 @@ def through_the_scheduler(nodes: int, pods: int, seed: int) -> dict[str, float]:
     }
 
 
-def node_objects(name: str, machine: Inventory) -> Iterator[tuple[str, dict[str, Any]]]:
+def node_objects(name: str, machine: GroupInventory) -> Iterator[tuple[str, dict[str, Any]]]:
     """The Node and its report, with a kubelet that assigns no CPUs."""
     shape = topology(ZONES, len(machine.cores) * 2 // ZONES)
     config = KubeletConfig(topology_policy="none", topology_scope="container", cpu_policy="none")
     state = placement.initial_state(shape, config, {}, "v1.35.4")
     reading = NodeReading(node_name=name, machine=hardware(shape), state=state)
     report = nrt.encode(reading)
-    published = group_inventory.encode(group_inventory.Published(inventory=machine))
+    published = group_inventory.encode(group_inventory.PublishedInventory(inventory=machine))
     report["metadata"]["annotations"][group_inventory.ANNOTATION] = published
     amounts = {"cpu": "128", "memory": "512Gi", "pods": "110"}
     metadata = {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}}

@@ -25,9 +25,9 @@ from rte.model.node import DevicePool, KubeletConfig, NodeState
 from rte.model.pod import QOS, Container, Pod
 from rte.model.totals import totals_of
 from rte.placement.fleet.places import shape_key
-from rte.placement.inflight.orders import Budget, Bundle, plus
+from rte.placement.inflight.orders import Bundle, StepBudget, plus
 from rte.placement.joint import fit, gang
-from rte.placement.joint.node import Member, Node, Site, kinds_of
+from rte.placement.joint.node import JointNode, Member, Site, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ class World:
         self.roomy = [fill(rng, rng.choice(self.empty), self.kinds, 20) for _ in range(40)]
         self.full = [fill(rng, state, self.kinds, 100) for state in self.roomy]
 
-    def case(self, seed: int) -> tuple[list[Node], list[Pod]]:
+    def case(self, seed: int) -> tuple[list[JointNode], list[Pod]]:
         """A snapshot and a gang of some kinds that has places on it, few of them elsewhere."""
         rng = random.Random(seed)
         kinds = rng.sample(self.kinds, rng.choice((1, 4, 8, 16, 64)))
@@ -123,7 +123,7 @@ class World:
         for uid, which in guests.items():
             # Who cannot come in every order stays where it is.
             without = placement.remove(state, uid)
-            site = Site(node_of("", without), known, Budget(1 << 30))
+            site = Site(node_of("", without), known, StepBudget(1 << 30))
             if site.takes(plus(bundle, which)):
                 state, bundle = without, plus(bundle, which)
         return state, bundle
@@ -155,7 +155,7 @@ def fill(rng: random.Random, state: NodeState, kinds: list[Pod], tries: int) -> 
     return state
 
 
-def node_of(name: str, state: NodeState) -> Node:
+def node_of(name: str, state: NodeState) -> JointNode:
     """Totals as the kubelet counts them; what is held stands for what was asked."""
     used: Counter[str] = Counter()
     for containers in state.holdings.values():
@@ -170,10 +170,10 @@ def node_of(name: str, state: NodeState) -> Node:
         "pods": 110,
         **{name: pool.healthy.bit_count() for name, pool in state.devices.items()},
     }
-    return Node(name=name, state=state, allocatable=allocatable, used=used)
+    return JointNode(name=name, state=state, allocatable=allocatable, used=used)
 
 
-def greedy(nodes: list[Node], pods: list[Pod]) -> int:
+def greedy(nodes: list[JointNode], pods: list[Pod]) -> int:
     """Pods that find a node when each in turn goes to the first one that admits it then."""
     states = {node.name: node.state for node in nodes}
     used = {node.name: Counter(node.used) for node in nodes}
@@ -261,7 +261,7 @@ def fits(count: int, policies: Sequence[str]) -> None:
     )
 
 
-def one_by_one(node: Node, pod: Pod) -> int:
+def one_by_one(node: JointNode, pod: Pod) -> int:
     """The baseline: predict copy after copy."""
     state, room, wanted = node.state, node.room, totals_of(pod)
     for number in range(110):

@@ -279,7 +279,7 @@ def main() -> int:
             watch.lap(f"{label}: decode podresources")
             state = previous.state if previous else None
             result = accounting.build_reading(
-                "node", machine, view, pods, accounting.Options(previous=state)
+                "node", machine, view, pods, accounting.ReadingOptions(previous=state)
             )
             watch.lap(f"{label}: account")
             encode(result)

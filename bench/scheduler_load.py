@@ -22,7 +22,7 @@ from bench.scheduler_scale import confirm, machine, objects_of, pod_object, stor
 from rte import nrt, placement
 from rte.model.node import NodeReading
 from rte.scheduler.loop import messages
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.messages import Bind, Gone, Listed, Seen
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Driver:
     """Feeds the machine and keeps the longest step of each kind."""
 
     def __init__(self) -> None:
-        self.machine = Machine("rte-scheduler")
+        self.machine = SchedulerMachine("rte-scheduler")
         self.machine.active = True
         self.now = 0.0
         self.longest: dict[str, float] = defaultdict(float)

@@ -29,7 +29,7 @@ import psutil
 
 from bench.scheduler_load import running_pods
 from bench.scheduler_scale import objects_of, pod_object
-from rte.sim.apiserver import API, Query, Server
+from rte.sim.apiserver import API, APIServer, Query
 from rte.sim.demo.cluster import crd
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ async def measure(nodes: int, pods: int, seed: int) -> dict[str, Any]:
     print(f"{nodes} nodes and {pods} pods are there", file=sys.stderr, flush=True)
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = await stack.enter_async_context(Server(api))
+        server = await stack.enter_async_context(APIServer(api))
         server.write_kubeconfig(folder / "kubeconfig")
         first = await stack.enter_async_context(replica(folder / "kubeconfig"))
         holder = (await lead(api))["holderIdentity"]

@@ -38,9 +38,9 @@ from rte.kube.client import Client
 from rte.scheduler.settings import AGENT_LEASE_LABELS, SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
-from rte.sim.apiserver import API, DeleteOptions, Server, StatusError
+from rte.sim.apiserver import API, APIServer, DeleteOptions, StatusError
 from rte.sim.demo.cluster import crd
-from rte.sim.fleet import Fleet
+from rte.sim.fleet import SimulatedFleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -104,7 +104,7 @@ def pod(rng: random.Random, name: str) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def scheduler_of(server: Server, folder: Path) -> AsyncIterator[Scheduler]:
+async def scheduler_of(server: APIServer, folder: Path) -> AsyncIterator[Scheduler]:
     """A running scheduler that has listed everything."""
     server.write_kubeconfig(folder / "kubeconfig")
     async with Client(credentials.load(folder / "kubeconfig", {})) as client:
@@ -239,7 +239,7 @@ async def sample(api: API, week: Week, out: list[tuple[int, int]]) -> None:
             print(f"{out[-1]}", file=sys.stderr, flush=True)
 
 
-async def live_and_die(api: API, fleets: Sequence[Fleet], names: Sequence[str]) -> None:
+async def live_and_die(api: API, fleets: Sequence[SimulatedFleet], names: Sequence[str]) -> None:
     """Keep the Leases of these nodes' agents while they live, and have them publish."""
     namespace = SchedulerSettings.agent_namespace
     api.create("namespaces", {"metadata": {"name": namespace}})
@@ -266,16 +266,16 @@ async def measure(
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         api = API(history=5_000)
-        server = await stack.enter_async_context(Server(api))
+        server = await stack.enter_async_context(APIServer(api))
         api.create("customresourcedefinitions", crd())
         api.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 10})
         machine = machines.make("2x16", folder / "machine")
-        fleets: list[Fleet] = []
+        fleets: list[SimulatedFleet] = []
         third = [f"n{number}" for number in range(nodes) if blind and number % 3 == 0]
         bare, mortal = set(third[::2]), third[1::2]
         for index, policy in enumerate(POLICIES):
             names = [f"n{number}" for number in range(nodes) if number % len(POLICIES) == index]
-            fleet = Fleet(api, dict.fromkeys(names, machine), policy)
+            fleet = SimulatedFleet(api, dict.fromkeys(names, machine), policy)
             fleet.silent = bare.intersection(names)
             fleets.append(await stack.enter_async_context(fleet))
         scheduler = await stack.enter_async_context(scheduler_of(server, folder))

@@ -20,7 +20,7 @@ import psutil
 from rte.sim import machines
 from rte.sim.apiserver import API
 from rte.sim.demo.cluster import crd
-from rte.sim.fleet import Fleet
+from rte.sim.fleet import SimulatedFleet
 
 NRTS = "noderesourcetopologies.topology.node.k8s.io"
 
@@ -38,7 +38,7 @@ async def measure(nodes: int, shape: str, pods_per_node: int) -> dict[str, Any]:
         machine = machines.make(shape, Path(folder) / "machine")
     api = API(history=20_000)
     api.create("customresourcedefinitions", crd())
-    async with Fleet(api, {f"n{number:04}": machine for number in range(nodes)}) as fleet:
+    async with SimulatedFleet(api, {f"n{number:04}": machine for number in range(nodes)}) as fleet:
         started = time.monotonic() - begin
         assert api.store.count(NRTS) == nodes
         resident = process.memory_info().rss

@@ -40,7 +40,7 @@ MEMORY_POLICIES = ("None", "Static")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ReadingOptions:
     """How to read a node.
 
     Attributes:
@@ -72,7 +72,7 @@ def build_reading(
     hardware: Machine,
     view: KubeletView,
     active_pods: Sequence[NodePod] | None = None,
-    options: Options | None = None,
+    options: ReadingOptions | None = None,
 ) -> NodeReading:
     """Account for every CPU, byte and device of a node.
 
@@ -84,7 +84,7 @@ def build_reading(
         errors.KubeletError: the reserved CPUs cannot be told, or a policy is unknown.
         errors.ParseError: a glob of ``exclude_pods`` is malformed.
     """
-    options = options or Options()
+    options = options or ReadingOptions()
     previous = options.previous
     if previous is not None and (not view.epoch or previous.epoch != view.epoch):
         previous = None

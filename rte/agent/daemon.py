@@ -20,13 +20,13 @@ from rte.agent.follow import FileFollower, Signals
 from rte.agent.follow_pods import follow_pods
 from rte.agent.kubestore import KubeStore
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.messages import Change, OwnerSeen
+from rte.agent.observer.messages import KubeletChange, OwnerSeen
 from rte.agent.observing import Observing
 from rte.agent.publisher.machine import FIELD_MANAGER, Publisher
 from rte.agent.publishing import Publishing
 from rte.agent.settings import SinkKind
 from rte.agent.sinks import LocalStore
-from rte.agent.sources import Sources
+from rte.agent.sources import NodeReader
 from rte.agent.timings import DEFAULT, Timings
 from rte.kube import credentials
 from rte.kube.client import Client
@@ -37,7 +37,7 @@ from rte.telemetry.cases import CaseBook
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
 from rte.telemetry.quarantine import FIRST_S, Quarantine
-from rte.telemetry.tls import Files
+from rte.telemetry.tls import TLSFiles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -93,11 +93,11 @@ async def serve(
     Raises:
         ExceptionGroup: of errors.RteError; the settings do not work here.
     """
-    tls = Files.given(
+    tls = TLSFiles.given(
         settings.tls_cert_file, settings.tls_private_key_file, settings.client_ca_file
     )
     async with AsyncExitStack() as stack:
-        node = _Node(
+        node = _AgentParts(
             settings,
             timings or DEFAULT,
             metrics or AgentMetrics(),
@@ -141,7 +141,7 @@ async def serve(
             await _finish(publishing, lease)
 
 
-class _Node:
+class _AgentParts:
     """What all parts of one agent share."""
 
     def __init__(
@@ -182,7 +182,7 @@ def _jitter() -> float:
     return random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
 
 
-def _make_lease(node: _Node) -> Heartbeat | None:
+def _make_lease(node: _AgentParts) -> Heartbeat | None:
     settings = node.settings
     is_kept = settings.sink.kind is SinkKind.KUBE and settings.lease_namespace
     if node.client is None or not is_kept:
@@ -199,7 +199,7 @@ def _make_lease(node: _Node) -> Heartbeat | None:
     )
 
 
-def _make_store(node: _Node) -> KubeStore | LocalStore:
+def _make_store(node: _AgentParts) -> KubeStore | LocalStore:
     settings = node.settings
     if settings.sink.kind is not SinkKind.KUBE or node.client is None:
         return LocalStore(settings.sink, settings.output)
@@ -212,7 +212,7 @@ def _make_store(node: _Node) -> KubeStore | LocalStore:
 
 
 def _make_publishing(
-    node: _Node, store: KubeStore | LocalStore, lease: Heartbeat | None, sources: Sources
+    node: _AgentParts, store: KubeStore | LocalStore, lease: Heartbeat | None, sources: NodeReader
 ) -> Publishing:
     async def probe() -> bool:
         pulse = await sources.probe()
@@ -229,9 +229,9 @@ def _make_publishing(
     )
 
 
-def _make_sources(node: _Node, podresources: PodResources | None) -> Sources:
+def _make_sources(node: _AgentParts, podresources: PodResources | None) -> NodeReader:
     settings = node.settings
-    return Sources(
+    return NodeReader(
         machine=lambda: read_machine(settings.sysfs, settings.procfs),
         learner=node.learner.learn,
         state_dir=settings.state_dir,
@@ -242,8 +242,8 @@ def _make_sources(node: _Node, podresources: PodResources | None) -> Sources:
 
 
 def _make_observing(
-    node: _Node,
-    sources: Sources,
+    node: _AgentParts,
+    sources: NodeReader,
     sink: Publishing,
     rest: Callable[[], None],
 ) -> Observing:
@@ -279,7 +279,7 @@ async def _go_on(name: str, work: Callable[[], Awaitable[None]], quarantine: Qua
 
 
 def _followers(
-    node: _Node, podresources: PodResources | None
+    node: _AgentParts, podresources: PodResources | None
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """What tells of changes, by name."""
     settings, timings, signals = node.settings, node.timings, node.signals
@@ -302,7 +302,7 @@ def _followers(
         if podresources is not None:
             followers["connection"] = partial(follow.follow_connection, signals, podresources)
         followers["poll"] = partial(
-            follow.poll, signals, Change.POLL, every_s=settings.poll_interval
+            follow.poll, signals, KubeletChange.POLL, every_s=settings.poll_interval
         )
     if node.client is not None and node.watches_pods:
         followers["pods"] = partial(

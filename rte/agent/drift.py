@@ -113,11 +113,13 @@ class DriftCheck:
         known = sorted(newcomers.keys() & self._early.keys())
         for uid in known:
             before, after = self._early[uid]
-            self._judge(uid, before, after, drift.Outcome(parts=drift.parts_of(after, uid)))
+            self._judge(
+                uid, before, after, drift.AdmissionOutcome(parts=drift.parts_of(after, uid))
+            )
         for uid, reason in endings.items():
             if reason in drift.MANAGERS_REASONS:
                 before = self._came_at.get(uid, last)
-                self._judge(uid, before, state, drift.Outcome(reason=reason))
+                self._judge(uid, before, state, drift.AdmissionOutcome(reason=reason))
         self.newcomers.settled([*endings, *(newcomers.keys() & state.admitted)])
         for uid in known:
             del self._early[uid]
@@ -125,7 +127,9 @@ class DriftCheck:
             self._early = {uid: at for uid, at in self._early.items() if uid in state.admitted}
         self._came_at = {uid: self._came_at.get(uid, last) for uid in newcomers}
 
-    def _judge(self, uid: str, last: NodeState, state: NodeState, got: drift.Outcome) -> None:
+    def _judge(
+        self, uid: str, last: NodeState, state: NodeState, got: drift.AdmissionOutcome
+    ) -> None:
         newcomers = self.newcomers.pods
         # What pods hold that the API shows gone: the kubelet may let go of it before or after.
         gone = last.holdings.keys() - state.admitted - newcomers.keys()

@@ -12,7 +12,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from rte.agent.observer.messages import Change
+from rte.agent.observer.messages import KubeletChange
 from rte.kubelet import reading as kubelet_reading
 from rte.kubelet import statefiles
 from rte.sysfs import pci
@@ -38,14 +38,14 @@ class Signals:
 
     def __init__(self, metrics: AgentMetrics) -> None:
         self._counters = {
-            change: metrics.changes.labels(str(change.name).lower()) for change in Change
+            change: metrics.changes.labels(str(change.name).lower()) for change in KubeletChange
         }
-        self._changes = Change.NOTHING
+        self._changes = KubeletChange.NOTHING
         self._noticed = 0.0
         self._events: list[Event] = []
         self._wake = asyncio.Event()
 
-    def add(self, change: Change) -> None:
+    def add(self, change: KubeletChange) -> None:
         """Something changed, now."""
         for one in change:
             self._counters[one].inc()
@@ -73,20 +73,20 @@ class Signals:
         events, self._events = self._events, []
         return events
 
-    def take(self) -> tuple[Change, float]:
+    def take(self) -> tuple[KubeletChange, float]:
         """All that changed since the last call, and when the first of it was noticed."""
         changes, noticed = self._changes, self._noticed if self._changes else time.monotonic()
-        self._changes = Change.NOTHING
+        self._changes = KubeletChange.NOTHING
         self._wake.clear()
         return changes, noticed
 
 
 #: State files and their change; other files in the same directories are none of our business.
-_NAMES: Mapping[str, Change] = {
-    statefiles.CPU_STATE: Change.FILES,
-    statefiles.MEMORY_STATE: Change.FILES,
-    statefiles.ALLOCATED_PODS: Change.FILES,
-    statefiles.DEVICE_CHECKPOINT: Change.FILES | Change.DEVICES,
+_NAMES: Mapping[str, KubeletChange] = {
+    statefiles.CPU_STATE: KubeletChange.FILES,
+    statefiles.MEMORY_STATE: KubeletChange.FILES,
+    statefiles.ALLOCATED_PODS: KubeletChange.FILES,
+    statefiles.DEVICE_CHECKPOINT: KubeletChange.FILES | KubeletChange.DEVICES,
 }
 
 
@@ -135,13 +135,13 @@ class FileFollower:
         self._signals = signals
         self._retry_s = retry_s
         self._poll_s = poll_s
-        self._wanted: dict[Path, dict[str, Change]] = {}
+        self._wanted: dict[Path, dict[str, KubeletChange]] = {}
         if state_dir:
             self._want(state_dir, _NAMES)
         if plugin_dir:
-            self._want(plugin_dir, {**_NAMES, "kubelet.sock": Change.SOCKET})
+            self._want(plugin_dir, {**_NAMES, "kubelet.sock": KubeletChange.SOCKET})
         if socket:
-            self._want(socket.parent, {socket.name: Change.SOCKET})
+            self._want(socket.parent, {socket.name: KubeletChange.SOCKET})
         self._watched: dict[Path, Watch] = {}
         self._polls = False
         self._seen: dict[Path, tuple[int, int] | None] = {}
@@ -204,7 +204,7 @@ class FileFollower:
             now is not None and 0 <= time.time_ns() - now[1] < kubelet_reading.TICK_NS
         )
 
-    def _want(self, folder: Path, changes: Mapping[str, Change]) -> None:
+    def _want(self, folder: Path, changes: Mapping[str, KubeletChange]) -> None:
         self._wanted.setdefault(folder, {}).update(changes)
 
     async def _keep_watching(self, inotify: Inotify) -> None:
@@ -254,12 +254,12 @@ class FileFollower:
 
     def _take(self, number: int, mask: int, name: bytes) -> None:
         if mask & _masks().lost:
-            self._signals.add(Change.FILES | Change.DEVICES | Change.SOCKET)
+            self._signals.add(KubeletChange.FILES | KubeletChange.DEVICES | KubeletChange.SOCKET)
             return
         for folder in [path for path, watch in self._watched.items() if watch.wd == number]:
             if mask & _masks().ended:
                 del self._watched[folder]
-                self._signals.add(Change.POLL)
+                self._signals.add(KubeletChange.POLL)
             elif change := self._wanted[folder].get(os.fsdecode(name)):
                 self._signals.add(change)
 
@@ -318,17 +318,17 @@ async def follow_machine(
         await asyncio.sleep(every_s)
         if (now := read()) != known:
             known = now
-            signals.add(Change.MACHINE)
+            signals.add(KubeletChange.MACHINE)
 
 
 async def follow_connection(signals: Signals, podresources: PodResources) -> None:
     """Tell when the kubelet's end of the connection is closed: it was killed, or is restarted."""
     while True:
         await podresources.wait_closed()
-        signals.add(Change.SOCKET)
+        signals.add(KubeletChange.SOCKET)
 
 
-async def poll(signals: Signals, change: Change, *, every_s: float) -> None:
+async def poll(signals: Signals, change: KubeletChange, *, every_s: float) -> None:
     """Raise ``change`` every ``every_s`` (20 % jitter)."""
     while True:
         await asyncio.sleep(every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.agent.observer.messages import Change, PodGone, PodSeen, PodsListed, PodsUnknown
+from rte.agent.observer.messages import KubeletChange, PodGone, PodSeen, PodsListed, PodsUnknown
 from rte.kube.resources import PODS
 from rte.kube.watch import watch
 from rte.model.backoff import Backoff
@@ -66,5 +66,5 @@ async def follow_pods(
                 complained = True
         until = time.monotonic() + waits.failed()
         while time.monotonic() < until:
-            signals.add(Change.POLL)
+            signals.add(KubeletChange.POLL)
             await asyncio.sleep(poll_s)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rte.kube.client import Client
-    from rte.kube.watch import Event
+    from rte.kube.watch import WatchEvent
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class KubeStore:
             self._tell_owner(uid)
         return uid
 
-    async def write(self, request: messages.Write) -> dict[str, Any]:
+    async def write(self, request: messages.WriteReport) -> dict[str, Any]:
         """Create or update it; what is stored by now."""
         stored: dict[str, Any]
         if request.operation == "create":
@@ -85,7 +85,7 @@ class KubeStore:
             await asyncio.sleep(_WATCH_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311
 
 
-def _watched(event: Event) -> messages.Watched:
+def _watched(event: WatchEvent) -> messages.Watched:
     """What a watch of one object tells: the object, or that it is gone."""
     obj: dict[str, Any] | None = event.object
     if event.kind == "LISTED":

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt
-from rte.agent.observer.messages import NodeFacts
+from rte.agent.observer.messages import NodeObjectFacts
 from rte.agent.publisher.machine import NO_SUCH_NODE
 from rte.kube import retry
 from rte.kubelet import config as kubelet_config
@@ -40,7 +40,7 @@ def no_such_node(name: str, error: errors.KubeError) -> errors.KubeError:
     )
 
 
-def node_facts(node: Mapping[str, Any]) -> NodeFacts:
+def node_facts(node: Mapping[str, Any]) -> NodeObjectFacts:
     """Read a Node object.
 
     Raises:
@@ -48,7 +48,7 @@ def node_facts(node: Mapping[str, Any]) -> NodeFacts:
     """
     status = node.get("status") or {}
     capacity = status.get("capacity") or {}
-    return NodeFacts(
+    return NodeObjectFacts(
         uid=str((node.get("metadata") or {}).get("uid") or ""),
         version=str((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
         capacity={name: quantity.parse_resource(name, text) for name, text in capacity.items()},
@@ -90,7 +90,7 @@ class Learner:
 
     async def learn(
         self, memory_bytes: int, patient: bool
-    ) -> tuple[KubeletConfig | None, NodeFacts, NodeState | None]:
+    ) -> tuple[KubeletConfig | None, NodeObjectFacts, NodeState | None]:
         """Configuration, Node, and the first time what is published; ``patient`` as in
         :func:`read_kubelet_config`.
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from rte.agent.observer import messages
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rte.agent.follow import Signals
     from rte.agent.observer.machine import Observer
     from rte.agent.observer.messages import Event, Observation
-    from rte.agent.sources import Sources
+    from rte.agent.sources import NodeReader
     from rte.model.node import NodeState
     from rte.telemetry.health import Readiness
     from rte.telemetry.metrics import AgentMetrics
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _BREATH_S = 0.002
 
 
-class Sink(Protocol):
+class StateSink(Protocol):
     """Where states go."""
 
     def offer(self, observation: Observation) -> None:
@@ -54,9 +54,9 @@ class Observing:
     def __init__(
         self,
         observer: Observer,
-        sources: Sources,
+        sources: NodeReader,
         signals: Signals,
-        sink: Sink,
+        sink: StateSink,
         *,
         metrics: AgentMetrics,
         readiness: Readiness,
@@ -105,20 +105,20 @@ class Observing:
                     self._hand_on(effect)
                 case messages.Failed():
                     self._metrics.readings.labels(effect.result).inc()
-                case messages.Compare():
+                case messages.CompareAdmissions():
                     self._state = effect.state
                 case _:
                     self._note(effect)
         if self._observer.trusted_until() != trusted:
             self._sink.trust(self._observer.trusted_until())
 
-    def _note(self, effect: Measured | Said | Condition) -> None:
+    def _note(self, effect: Measured | Said | SetReadiness) -> None:
         match effect:
             case Measured():
                 effect.note(self._metrics)
             case Said():
                 effect.say(logger)
-            case Condition():
+            case SetReadiness():
                 self._readiness.set(effect)
 
     async def _turn(self) -> None:

@@ -20,9 +20,9 @@ from rte import errors
 from rte.agent import learn, sinks
 from rte.agent.observer import messages
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.messages import Change
+from rte.agent.observer.messages import KubeletChange
 from rte.agent.settings import SinkKind
-from rte.agent.sources import Sources
+from rte.agent.sources import NodeReader
 from rte.agent.timings import Timings
 from rte.sysfs import read_machine
 from rte.telemetry.effects import Said
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rte.agent.observer.messages import Effect, Event, Observation
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
-    from rte.kubelet.reading import Source
+    from rte.kubelet.reading import PodresourcesClient
     from rte.model.machine import Machine
     from rte.model.node import NodeReading
 
@@ -73,7 +73,7 @@ async def run(settings: AgentSettings, environ: Mapping[str, str]) -> None:
 
 
 async def read_node(
-    settings: AgentSettings, machine: Machine, recording: Source | None = None
+    settings: AgentSettings, machine: Machine, recording: PodresourcesClient | None = None
 ) -> NodeReading:
     """One consistent reading of the machine and its kubelet, without the API server.
 
@@ -96,7 +96,7 @@ class _Once:
     """
 
     def __init__(
-        self, settings: AgentSettings, machine: Machine, client: Client | None, sources: Sources
+        self, settings: AgentSettings, machine: Machine, client: Client | None, sources: NodeReader
     ) -> None:
         self._settings = settings
         self._client = client
@@ -107,7 +107,7 @@ class _Once:
         )
         self._ends = time.monotonic() + settings.oneshot_timeout
         self._events: deque[Event] = deque(
-            [messages.MachineRead(machine), messages.Noticed(Change.POLL, time.monotonic())]
+            [messages.MachineRead(machine), messages.Noticed(KubeletChange.POLL, time.monotonic())]
         )
         self._lists_pods = client is not None and settings.asks_kubelet
         self.observation: Observation
@@ -212,15 +212,15 @@ async def _sources(
     machine: Machine,
     client: Client | None,
     stack: AsyncExitStack,
-    recording: Source | None = None,
-) -> Sources:
+    recording: PodresourcesClient | None = None,
+) -> NodeReader:
     podresources, socket = recording, None
     if settings.socket is not None:
         from rte.kubelet.podresources import PodResources
 
         asked = PodResources(settings.socket, timeout_seconds=settings.oneshot_timeout)
         podresources, socket = await stack.enter_async_context(asked), asked.path
-    return Sources(
+    return NodeReader(
         machine=lambda: machine,
         learner=learn.Learner(settings, client, must_know=False).learn,
         state_dir=settings.state_dir,

@@ -12,9 +12,9 @@ import orjson
 
 from rte import errors
 from rte.agent.publisher import messages
-from rte.agent.publisher.messages import AskOwner, Get, Probe, Renew, Write
+from rte.agent.publisher.messages import AskOwner, Get, Probe, Renew, WriteReport
 from rte.kube import retry
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _RENEW_S = 3.0
 
 
-class Store(Protocol):
+class ReportStore(Protocol):
     """Where the object is kept: the API server, a file, standard output."""
 
     async def get(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Store(Protocol):
     async def owner_uid(self) -> str:
         """UID of the Node as it is now; empty where it is not known. May raise RteError."""
 
-    async def write(self, request: Write) -> dict[str, Any]:
+    async def write(self, request: WriteReport) -> dict[str, Any]:
         """Create or update it; what is stored by now. May raise RteError."""
 
 
@@ -61,7 +61,7 @@ class Publishing:
 
     def __init__(
         self,
-        store: Store,
+        store: ReportStore,
         publisher: Publisher,
         *,
         metrics: AgentMetrics,
@@ -122,7 +122,7 @@ class Publishing:
             while self._requests:
                 answer = await self._carry_out(self._requests.pop(0))
                 self.feed(answer)
-                if not self._requests and isinstance(answer, messages.Refused):
+                if not self._requests and isinstance(answer, messages.WriteRefused):
                     error = answer.error
                     if time.monotonic() >= ends or not (
                         retry.is_transient(error) or getattr(error, "status", 0) == 409
@@ -159,12 +159,12 @@ class Publishing:
                     return messages.Stored(await self._store.get())
                 case AskOwner():
                     return messages.OwnerKnown(await self._store.owner_uid())
-                case Write():
+                case WriteReport():
                     stored = messages.Stored(await self._store.write(request))
                     self._metrics.write_bytes.observe(len(orjson.dumps(request.body)))
                     return stored
         except Exception as error:  # noqa: BLE001 - whatever is in the object or in its answer
-            return messages.Refused(self._expected(request, error))
+            return messages.WriteRefused(self._expected(request, error))
 
     def _expected(self, request: Request | Probe | Renew, error: Exception) -> errors.RteError:
         what, quarantine = type(request).__name__, self._publisher.quarantine
@@ -196,7 +196,7 @@ class Publishing:
                     effect.note(self._metrics)
                 case Said():
                     effect.say(logger)
-                case Condition():
+                case SetReadiness():
                     self._readiness.set(effect)
                     if effect == messages.PUBLISHED:
                         self._metrics.last_publish.set_to_current_time()

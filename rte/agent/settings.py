@@ -10,7 +10,7 @@ from rte import accounting
 from rte.accounting import globs
 from rte.agent.observer.known import Scope
 from rte.kubelet import DEFAULT_ROOT_DIR, PLUGIN_DIR
-from rte.nrt import Method, Options
+from rte.nrt import Method, WriterOptions
 from rte.options import (
     NO,
     Bool,
@@ -39,7 +39,7 @@ class SinkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkSetting:
     """A kind, and for ``file`` the path."""
 
     kind: SinkKind
@@ -60,13 +60,13 @@ def parse_node_name(value: str) -> str:
     return value
 
 
-def parse_sink(value: str) -> Sink:
+def parse_sink(value: str) -> SinkSetting:
     """``kube``, ``stdout`` or ``file:PATH``."""
     kind, _, where = value.partition(":")
     if value in (SinkKind.KUBE, SinkKind.STDOUT):
-        return Sink(SinkKind(value))
+        return SinkSetting(SinkKind(value))
     if kind == SinkKind.FILE and where:
-        return Sink(SinkKind.FILE, Path(where))
+        return SinkSetting(SinkKind.FILE, Path(where))
     raise ValueError("expected kube, stdout or file:PATH")
 
 
@@ -192,10 +192,10 @@ class AgentSettings:
         Seconds, Flag("time in which --oneshot must have read a consistent state")
     ] = 10.0
     sink: Annotated[
-        Sink,
+        SinkSetting,
         Syntax(parse_sink, "kube|stdout|file:PATH"),
         Flag("where the NodeResourceTopology goes", default="kube"),
-    ] = Sink(SinkKind.KUBE)
+    ] = SinkSetting(SinkKind.KUBE)
     output: Annotated[
         Output,
         Syntax(one_of(Output), "json|yaml"),
@@ -315,15 +315,15 @@ class AgentSettings:
             files=self.state_dir is not None,
             podresources=self.socket is not None,
             pods=pods,
-            accounting=accounting.Options(
+            accounting=accounting.ReadingOptions(
                 reference_container=self.reference_container, exclude_pods=self.exclude_pods
             ),
             publish=self.nrt_options(),
         )
 
-    def nrt_options(self, owner_uid: str = "") -> Options:
+    def nrt_options(self, owner_uid: str = "") -> WriterOptions:
         """What to publish; ``owner_uid`` is the Node's UID where it is known."""
-        return Options(
+        return WriterOptions(
             owner_uid=owner_uid,
             fingerprint=self.fingerprint,
             koordinator=self.koordinator_annotations,

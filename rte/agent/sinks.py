@@ -17,8 +17,8 @@ from rte.agent.settings import Output
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.agent.publisher.messages import Write
-    from rte.agent.settings import Sink
+    from rte.agent.publisher.messages import WriteReport
+    from rte.agent.settings import SinkSetting
 
 
 class LocalStore:
@@ -29,7 +29,7 @@ class LocalStore:
         output: text form.
     """
 
-    def __init__(self, sink: Sink, output: Output) -> None:
+    def __init__(self, sink: SinkSetting, output: Output) -> None:
         self._path = sink.path
         self._output = output
         self._stored: dict[str, Any] | None = None
@@ -48,7 +48,7 @@ class LocalStore:
         """A file has no owner."""
         return ""
 
-    async def write(self, request: Write) -> dict[str, Any]:
+    async def write(self, request: WriteReport) -> dict[str, Any]:
         """Write the whole object; a disk that hangs holds up nothing else.
 
         Raises:

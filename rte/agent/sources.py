@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from rte.agent.observer.messages import NodeFacts
-    from rte.kubelet.reading import Source
+    from rte.agent.observer.messages import NodeObjectFacts
+    from rte.kubelet.reading import PodresourcesClient
     from rte.model.machine import Machine
     from rte.model.node import KubeletConfig, NodeState
 
@@ -35,7 +35,7 @@ _RESTARTED = "the kubelet was restarted while it was asked"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
+class NodeReader:
     """Where to read; each method carries out one effect of the observer.
 
     Attributes:
@@ -51,11 +51,11 @@ class Sources:
 
     machine: Callable[[], Machine]
     learner: Callable[
-        [int, bool], Awaitable[tuple[KubeletConfig | None, NodeFacts, NodeState | None]]
+        [int, bool], Awaitable[tuple[KubeletConfig | None, NodeObjectFacts, NodeState | None]]
     ]
     state_dir: Path | None = None
     plugin_dir: Path | None = None
-    podresources: Source | None = None
+    podresources: PodresourcesClient | None = None
     socket: Path | None = None
     quarantine: Quarantine = field(default_factory=Quarantine)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rte.kube.client import Client
     from rte.model.node import NodeState
-    from rte.placement.joint.node import Member, Node
+    from rte.placement.joint.node import JointNode, Member
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
 
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({**_document(plan), "problems": situation.problems}, indent=2))
     else:
         print("\n".join(situation.describe(plan)))
-    return 0 if plan.verdict is gang.Verdict.FITS else 1
+    return 0 if plan.verdict is gang.GangVerdict.FITS else 1
 
 
 async def _apply(args: argparse.Namespace) -> int:
@@ -124,12 +124,12 @@ async def _apply(args: argparse.Namespace) -> int:
             if situation.done or not situation.members:
                 break
             plan = situation.plan()
-            if plan.verdict is not gang.Verdict.FITS:
+            if plan.verdict is not gang.GangVerdict.FITS:
                 await _withdraw(client, situation)
                 print(f"after that no further plan is known ({plan.verdict}): run it again later")
                 return 1
-    print("the pods have their places" if plan.verdict is gang.Verdict.FITS else "no plan")
-    return 0 if plan.verdict is gang.Verdict.FITS else 1
+    print("the pods have their places" if plan.verdict is gang.GangVerdict.FITS else "no plan")
+    return 0 if plan.verdict is gang.GangVerdict.FITS else 1
 
 
 async def _withdraw(client: Client, situation: Situation) -> None:
@@ -148,7 +148,7 @@ class Situation:
         done: the pod that was named and has a node, if it has one; the pods of a file that have.
     """
 
-    nodes: list[Node]
+    nodes: list[JointNode]
     members: Sequence[Member]
     waiting: Sequence[PodView]
     movable: Sequence[defrag.Movable]
@@ -202,7 +202,7 @@ class Situation:
             done=done,
         )
 
-    def plan(self) -> defrag.Plan:
+    def plan(self) -> defrag.DefragPlan:
         """The smallest plan that is found."""
         return defrag.plan_moves(
             self.nodes,
@@ -213,20 +213,20 @@ class Situation:
             steps=self.args.steps,
         )
 
-    def describe(self, plan: defrag.Plan) -> list[str]:
+    def describe(self, plan: defrag.DefragPlan) -> list[str]:
         """The plan as people read it, with the nodes that it changes before and after."""
         if not self.members:
             return [f"{self.done} has its place already" if self.done else "no pod waits"]
         who = ", ".join(self.names[each.pod.uid].key for each in self.members)
         notes = [f"note: {line}" for line in self.problems]
-        if plan.verdict is gang.Verdict.DOES_NOT_FIT:
+        if plan.verdict is gang.GangVerdict.DOES_NOT_FIT:
             stuck = {uid for each in self.budgets if not each.allowed for uid in each.pods}
             held = f" ({len(stuck)} of them are held by disruption budgets)" if stuck else ""
             if not self.movable:
                 return [f"{who}: no pod may be moved", *notes]
             tried = counted(len(self.movable), "pod")
             return [f"{who}: to move any of {tried} opens no place{held}", *notes]
-        if plan.verdict is gang.Verdict.CUT_OFF:
+        if plan.verdict is gang.GangVerdict.CUT_OFF:
             text = f"no plan found in {plan.steps} steps, which says nothing (--steps raises that)"
             return [f"{who}: {text}", *notes]
         places = [f"{self.names[uid].key} -> {name}" for uid, name in sorted(plan.places.items())]
@@ -247,7 +247,7 @@ class Situation:
                 lines += ["", *draw(f"{title}: {name}", state, names)]
         return [*lines, *notes]
 
-    def _played(self, plan: defrag.Plan) -> tuple[dict[str, NodeState], dict[str, NodeState]]:
+    def _played(self, plan: defrag.DefragPlan) -> tuple[dict[str, NodeState], dict[str, NodeState]]:
         """The states of the nodes that the plan changes, before and after it."""
         pods = {each.pod.uid: each.pod for each in self.movable}
         pods |= {each.pod.uid: each.pod for each in self.members}
@@ -264,7 +264,7 @@ class Situation:
 
 
 def _wanted(
-    cluster: Cluster, cycle: Cycle, nodes: Sequence[Node], args: argparse.Namespace
+    cluster: Cluster, cycle: Cycle, nodes: Sequence[JointNode], args: argparse.Namespace
 ) -> tuple[list[PodView], str]:
     """The pods that want a place, and who of those that were named has one already."""
     if args.file:
@@ -283,7 +283,7 @@ def _wanted(
     waiting.sort(key=lambda pod: (-pod.priority, pod.created, pod.key))
     for pod in waiting:
         member = member_of(cluster, cycle, pod)
-        if gang.place_together(nodes, [member]).verdict is gang.Verdict.DOES_NOT_FIT:
+        if gang.place_together(nodes, [member]).verdict is gang.GangVerdict.DOES_NOT_FIT:
             return [pod], ""
     return [], ""
 
@@ -295,7 +295,7 @@ def _may_move(pod: PodView, args: argparse.Namespace) -> bool:
     return moves.may_leave(pod) and (bool(pod.controller) or args.bare_pods)
 
 
-def _document(plan: defrag.Plan) -> dict[str, Any]:
+def _document(plan: defrag.DefragPlan) -> dict[str, Any]:
     return {
         "verdict": str(plan.verdict),
         "moves": [asdict(move) for move in plan.moves],

@@ -20,7 +20,7 @@ from rte.model.quantity import format_bytes
 from rte.model.words import counted
 from rte.scheduler.front.answers import explain_pod, parse_answer
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from rte.scheduler.shell.policies import load_policies, load_scoring
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     if args.scheduler:
         return _show(asyncio.run(_ask(args, manifest)), [], args)
     policies, scoring = load_policies(args.groups_policy), load_scoring(args.scores)
-    options = Options(policies=policies, scoring=scoring)
+    options = RuleOptions(policies=policies, scoring=scoring)
     cluster, problems = read_sources(args, images=options.reads_images)
     return _show(_explain(cluster, args, manifest, options), problems, args)
 
@@ -135,7 +135,7 @@ def _show(answers: list[PodAnswer], problems: list[str], args: argparse.Namespac
 
 
 def _explain(
-    cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]], options: Options
+    cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]], options: RuleOptions
 ) -> list[PodAnswer]:
     if manifest:
         pods = [inputs.read_pod(cluster, item) for item in manifest]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from rte.placement.joint.node import Member, Node
+    from rte.placement.joint.node import JointNode, Member
     from rte.scheduler.cache.cluster import Cluster
 
 #: Admissions by prediction that one question may cost: some seconds.
@@ -184,7 +184,7 @@ class _Question:
         """Whether the pods are placed together."""
         return len(self.members) > 1 or bool(self.args.topology_key) or bool(self.args.count)
 
-    def count(self, nodes: list[Node]) -> _FitAnswer:
+    def count(self, nodes: list[JointNode]) -> _FitAnswer:
         """How many copies fit, node by node."""
         found = fit.FitTable(nodes).count(self.members[0], steps=STEPS)
         hosts = sorted(found.copies.items(), key=lambda item: (-item[1], item[0]))
@@ -203,11 +203,11 @@ class _Question:
             lines.append(f"one more: {missing_words(found.missing)}")
         return _FitAnswer(lines, copies_document(found), found.total > 0)
 
-    def count_empty(self, nodes: list[Node]) -> _FitAnswer:
+    def count_empty(self, nodes: list[JointNode]) -> _FitAnswer:
         """How many copies an empty node of each kind takes."""
         kinds = kinds_of(self.members[:1])
         classes = Classes()
-        groups: dict[Any, list[Node]] = {}
+        groups: dict[Any, list[JointNode]] = {}
         for node in map(fit.emptied, nodes):
             groups.setdefault(classes.key(node, kinds), []).append(node)
         lines = [f"{self.name}: on empty nodes"]
@@ -233,7 +233,7 @@ class _Question:
         best = max((each["pods"] for each in kinds_of_nodes), default=0)
         return _FitAnswer(lines, {"empty": kinds_of_nodes}, best > 0)
 
-    def place(self, nodes: list[Node]) -> _FitAnswer:
+    def place(self, nodes: list[JointNode]) -> _FitAnswer:
         """Whether the pods fit together, and where."""
         answer = gang.place_together(
             nodes,
@@ -244,9 +244,9 @@ class _Question:
         )
         total = len(self.members)
         verdict = {
-            gang.Verdict.FITS: "fit together",
-            gang.Verdict.DOES_NOT_FIT: "do not fit together",
-            gang.Verdict.CUT_OFF: "may or may not fit together (the search was cut off)",
+            gang.GangVerdict.FITS: "fit together",
+            gang.GangVerdict.DOES_NOT_FIT: "do not fit together",
+            gang.GangVerdict.CUT_OFF: "may or may not fit together (the search was cut off)",
         }[answer.verdict]
         need = self.args.min_count or total
         asked = counted(total, "pod") if need == total else f"{need} of {total} pods"
@@ -265,7 +265,7 @@ class _Question:
             for each in answer.shortages
         )
         document = gang_document(answer, total)
-        return _FitAnswer(lines, document, answer.verdict is gang.Verdict.FITS)
+        return _FitAnswer(lines, document, answer.verdict is gang.GangVerdict.FITS)
 
 
 def _show(answer: _FitAnswer, args: argparse.Namespace, problems: list[str]) -> int:

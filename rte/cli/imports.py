@@ -19,7 +19,7 @@ from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
 from rte.placement.groups.record import devices_of
 from rte.placement.groups.request import ANNOTATION
-from rte.placement.groups.search.supply import Supply
+from rte.placement.groups.search.supply import GroupSupply
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ def _labels(files: list[Path]) -> int:
     for node in nodes:
         metadata, status = node.get("metadata") or {}, node.get("status") or {}
         read = labels.read(metadata.get("labels") or {}, status.get("allocatable") or {})
-        inventory = group_inventory.encode(group_inventory.Published(inventory=read.inventory))
+        inventory = group_inventory.encode(
+            group_inventory.PublishedInventory(inventory=read.inventory)
+        )
         documents.append(
             {
                 "node": metadata.get("name", ""),
@@ -184,7 +186,7 @@ def _place(file: Path, files: list[Path], node_groups: str, policy: Path | None)
         decision = place(request, node.inventory, held, rules, node.facts)
         if decision.allocation is None:
             print(f"- {name}: {', '.join(decision.reasons)}")
-            lines = grouping.left(explain.free(Supply(node.inventory, held, rules)))
+            lines = grouping.left(explain.free(GroupSupply(node.inventory, held, rules)))
         else:
             fits = True
             print(f"+ {name}: fits")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.nrt.case import CaseFile
-    from rte.placement.drift import Case, Outcome, Part
+    from rte.placement.drift import AdmissionOutcome, Case, Part
 
 
 def show(path: Path, output: str) -> int:
@@ -74,7 +74,7 @@ def _assumed(state: NodeState) -> str:
     return " (rules assumed)" if releases.is_assumed(state.kubelet_version) else ""
 
 
-def _outcomes(case: Case, now: Case) -> list[tuple[str, Outcome | None]]:
+def _outcomes(case: Case, now: Case) -> list[tuple[str, AdmissionOutcome | None]]:
     return [
         ("predicted then", case.prediction.expected),
         ("the kubelet", case.got),
@@ -86,7 +86,7 @@ def _differing(case: Case, now: Case) -> set[Part]:
     return {*case.differences, *now.differences}
 
 
-def _verdict(outcome: Outcome | None) -> str:
+def _verdict(outcome: AdmissionOutcome | None) -> str:
     if outcome is None:
         return "uncertain"
     return f"refused ({outcome.reason})" if outcome.reason else "admitted"

@@ -9,7 +9,7 @@ from rte import errors
 from rte.scheduler.report.kubelets import restarted
 
 if TYPE_CHECKING:
-    from rte.placement import Admission, Restart
+    from rte.placement import Admission, PredictedRestart
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
 
@@ -63,7 +63,7 @@ def _answer(entry: NodeEntry) -> dict[str, Any]:
     }
 
 
-def _why(uid: str, admission: Admission, answer: Restart) -> dict[str, str]:
+def _why(uid: str, admission: Admission, answer: PredictedRestart) -> dict[str, str]:
     if uid in answer.doubtful:
         return {
             "verdict": "uncertain",

@@ -111,7 +111,7 @@ def _is_bound(pod: dict[str, Any]) -> bool:
     return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
-def _report(outcome: offline.Outcome, cluster: Cluster) -> list[str]:
+def _report(outcome: offline.SimulationOutcome, cluster: Cluster) -> list[str]:
     total = len(outcome.placed) + len(outcome.unplaced)
     lines = [f"{len(outcome.placed)} of {total} pods placed by {outcome.strategy}"]
     for placed in outcome.placed:
@@ -161,7 +161,7 @@ def draw(node: str, state: NodeState, names: dict[str, str]) -> list[str]:
     return lines
 
 
-def _compare(outcomes: list[offline.Outcome]) -> list[str]:
+def _compare(outcomes: list[offline.SimulationOutcome]) -> list[str]:
     lines = [f"{'decided by':<20} {'placed':>7} {'unplaced':>9} {'rejections':>11}"]
     lines.extend(
         f"{outcome.strategy:<20} {len(outcome.placed):>7} {len(outcome.unplaced):>9} "
@@ -171,7 +171,7 @@ def _compare(outcomes: list[offline.Outcome]) -> list[str]:
     return lines
 
 
-def _plain(outcome: offline.Outcome) -> dict[str, Any]:
+def _plain(outcome: offline.SimulationOutcome) -> dict[str, Any]:
     return {
         "strategy": outcome.strategy,
         "placed": [asdict(placed) for placed in outcome.placed],
@@ -181,7 +181,7 @@ def _plain(outcome: offline.Outcome) -> dict[str, Any]:
 
 
 def _document(
-    outcomes: list[offline.Outcome], cluster: Cluster, problems: list[str]
+    outcomes: list[offline.SimulationOutcome], cluster: Cluster, problems: list[str]
 ) -> dict[str, Any]:
     names = {pod.kubelet_uid: pod.key for pod in cluster.pods.values()}
     nodes = {

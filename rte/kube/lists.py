@@ -17,7 +17,7 @@ PAGE_ITEMS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Some items of a list.
 
     Attributes:
@@ -37,7 +37,7 @@ async def pages(
     selectors: Mapping[str, str] | None = None,
     *,
     not_older_than: str = "",
-) -> AsyncGenerator[Page, None]:
+) -> AsyncGenerator[ListPage, None]:
     """All items as of one moment: the newest (Kubernetes >= 1.34 has it in memory).
 
     With ``not_older_than``, a resourceVersion known here, a server may answer with what it has if
@@ -89,5 +89,5 @@ async def list_all(
     return {**rest, "items": items}
 
 
-def _page(listed: dict[str, Any], *, first: bool) -> Page:
-    return Page(listed.pop("items", None) or [], first, listed)
+def _page(listed: dict[str, Any], *, first: bool) -> ListPage:
+    return ListPage(listed.pop("items", None) or [], first, listed)

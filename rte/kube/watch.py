@@ -30,7 +30,7 @@ _RESTORED = "Restored"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """One thing learnt.
 
     ``LISTED``: ``object`` is the whole List and replaces all that was known (sent first, and again
@@ -53,7 +53,7 @@ async def watch(
     waits_s: tuple[float, float] = (0.1, 10.0),
     silence_s: float = _SILENCE_S,
     paged: bool = False,
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[WatchEvent, None]:
     """List, then follow; wrap in ``contextlib.aclosing`` when you may leave the loop.
 
     Overload, outages and lost history are dealt with here; ``waits_s`` are the first and the
@@ -115,20 +115,20 @@ async def watch(
 
 async def _list(
     client: Client, path: str, selectors: Mapping[str, str], known: str, *, paged: bool
-) -> AsyncGenerator[tuple[str, Event], None]:
+) -> AsyncGenerator[tuple[str, WatchEvent], None]:
     """Events, each with the version up to which all is known with it (none before the end)."""
     listed: dict[str, Any] = {"items": []}
     found = pages(client, path, selectors, not_older_than=known)
     async with aclosing(found):
         async for page in found:
             if paged:
-                yield "", Event("PAGE", {"items": page.items}, page.first)
+                yield "", WatchEvent("PAGE", {"items": page.items}, page.first)
             elif page.first:
                 listed["items"] = page.items
             else:
                 listed["items"] += page.items
             listed.update(page.rest)
-    yield _version(listed), Event("LISTED", listed)
+    yield _version(listed), WatchEvent("LISTED", listed)
 
 
 def _still_good(
@@ -142,7 +142,7 @@ def _still_good(
     return version, known
 
 
-def read_event(line: Any) -> Event | None:
+def read_event(line: Any) -> WatchEvent | None:
     """The event of one line; None for a bookmark.
 
     Raises:
@@ -161,7 +161,7 @@ def read_event(line: Any) -> Event | None:
         )
     if kind not in ("ADDED", "MODIFIED", "DELETED"):
         raise errors.KubeError(f"watch: unknown event type {kind!r}")
-    return Event(kind, obj)
+    return WatchEvent(kind, obj)
 
 
 def _later(known: str, told: str) -> str:

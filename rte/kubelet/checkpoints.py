@@ -85,7 +85,7 @@ class CPUDocument(Struct, rename="camel", omit_defaults=True):
         )
 
 
-class Block(Struct, rename="camel", kw_only=True, frozen=True):
+class CheckpointBlock(Struct, rename="camel", kw_only=True, frozen=True):
     """A memory block."""
 
     numa_affinity: tuple[bits.Id, ...] | None = None
@@ -93,7 +93,7 @@ class Block(Struct, rename="camel", kw_only=True, frozen=True):
     size: Amount
 
 
-class Amounts(Struct, rename="camel"):
+class CheckpointAmounts(Struct, rename="camel"):
     """Bytes of one memory type in one zone."""
 
     total: Amount
@@ -103,26 +103,26 @@ class Amounts(Struct, rename="camel"):
     free: Amount
 
 
-class Row(Struct, rename="camel"):
+class CheckpointZone(Struct, rename="camel"):
     """One zone."""
 
     number_of_assignments: Amount
-    memory_map: dict[str, Amounts] | None = None
+    memory_map: dict[str, CheckpointAmounts] | None = None
     cells: tuple[bits.Id, ...] | None = None
 
 
 class PodBlocks(Struct, rename="camel", omit_defaults=True):
     """What a pod holds as a whole."""
 
-    memory_blocks: tuple[Block, ...] | None = None
+    memory_blocks: tuple[CheckpointBlock, ...] | None = None
 
 
 class MemoryDocument(Struct, rename="camel", omit_defaults=True):
     """``memory_manager_state`` in the formats V1 and V2, and the ``data`` of V3."""
 
     policy_name: str
-    machine_state: dict[str, Row] | None
-    entries: ByContainer[tuple[Block, ...] | None] | None = field(default_factory=dict)
+    machine_state: dict[str, CheckpointZone] | None
+    entries: ByContainer[tuple[CheckpointBlock, ...] | None] | None = field(default_factory=dict)
     pod_entries: dict[str, PodBlocks] | None = field(default_factory=dict)
     checksum: Checksum = 0
 
@@ -146,7 +146,7 @@ class AllocatedDocument(Struct):
     checksum: Checksum = 0
 
 
-class Allocated(Struct, rename="pascal"):
+class AllocatedPod(Struct, rename="pascal"):
     """One pod of ``allocated_pods_state``."""
 
     container_resources: dict[str, Raw] | None = None
@@ -155,7 +155,7 @@ class Allocated(Struct, rename="pascal"):
 class AllocatedData(Struct):
     """The ``data`` of ``allocated_pods_state``, by UID."""
 
-    entries: dict[str, Allocated | None] | None = None
+    entries: dict[str, AllocatedPod | None] | None = None
 
 
 class DeviceEntry(Struct, rename="pascal"):
@@ -236,7 +236,7 @@ def _of_containers(cpus: Mapping[str, str] | None) -> str:
     return _map(cpus, str)
 
 
-def _blocks_of_containers(blocks: Mapping[str, tuple[Block, ...] | None] | None) -> str:
+def _blocks_of_containers(blocks: Mapping[str, tuple[CheckpointBlock, ...] | None] | None) -> str:
     return _map(blocks, _blocks)
 
 
@@ -255,7 +255,7 @@ def _pod_blocks(pod: PodBlocks) -> str:
     return f"{{MemoryBlocks:([]state.Block){_blocks(pod.memory_blocks)}}}"
 
 
-def _row(row: Row) -> str:
+def _row(row: CheckpointZone) -> str:
     return (
         f"<*>{{NumberOfAssignments:(int){row.number_of_assignments} "
         f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){_map(row.memory_map, _amounts)} "
@@ -263,7 +263,7 @@ def _row(row: Row) -> str:
     )
 
 
-def _amounts(amounts: Amounts) -> str:
+def _amounts(amounts: CheckpointAmounts) -> str:
     return (
         f"<*>{{TotalMemSize:(uint64){amounts.total} "
         f"SystemReserved:(uint64){amounts.system_reserved} "
@@ -273,11 +273,11 @@ def _amounts(amounts: Amounts) -> str:
 
 
 @lru_cache(maxsize=2048)
-def _blocks(blocks: tuple[Block, ...] | None) -> str:
+def _blocks(blocks: tuple[CheckpointBlock, ...] | None) -> str:
     return _list(blocks, _block)
 
 
-def _block(block: Block) -> str:
+def _block(block: CheckpointBlock) -> str:
     return (
         f"{{NUMAAffinity:([]int){_zones(block.numa_affinity)} "
         f"Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"

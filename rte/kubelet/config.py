@@ -20,7 +20,7 @@ from rte.model.node import KubeletConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rte.kubelet.config_document import Document, Reservation, Scalar, Table
+    from rte.kubelet.config_document import Document, ReservedMemoryRow, Scalar, Table
 
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES = ("container", "pod")
@@ -204,7 +204,7 @@ def _amount(key: str, resource: str, value: Scalar) -> int:
     return amount
 
 
-def _reserved_memory(rows: Sequence[Reservation]) -> Mapping[int, Mapping[str, int]]:
+def _reserved_memory(rows: Sequence[ReservedMemoryRow]) -> Mapping[int, Mapping[str, int]]:
     """As convertReserved in memory_manager.go: a zone named twice keeps the later amounts."""
     reserved: dict[int, dict[str, int]] = {}
     for index, row in enumerate(rows):

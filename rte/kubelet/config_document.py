@@ -28,7 +28,7 @@ Scalar: TypeAlias = str | Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] 
 Table: TypeAlias = dict[str, Scalar] | None
 
 
-class Reservation(Struct, rename="camel"):
+class ReservedMemoryRow(Struct, rename="camel"):
     """A row of ``reservedMemory``."""
 
     numa_node: Scalar = 0
@@ -44,7 +44,7 @@ class Document(Struct, rename="camel"):
     cpu_manager_policy: Scalar = None
     cpu_manager_policy_options: Table = None
     memory_manager_policy: Scalar = None
-    reserved_memory: list[Reservation] | None = None
+    reserved_memory: list[ReservedMemoryRow] | None = None
     reserved_system_cpus: Scalar = field(default=None, name="reservedSystemCPUs")
     system_reserved: Table = None
     kube_reserved: Table = None

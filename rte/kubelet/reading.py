@@ -45,7 +45,7 @@ TICK_NS = 10_000_000
 _State = TypeVar("_State")
 
 
-class Source(Protocol):
+class PodresourcesClient(Protocol):
     """What :func:`read_view` needs of a podresources client."""
 
     async def list(self) -> tuple[ListedPod, ...]:
@@ -145,7 +145,7 @@ def kubelet_epoch(socket: Path | None, plugin_dir: Path | None) -> str:
 
 async def read_view(
     state_dir: Path | None,
-    source: Source | None,
+    source: PodresourcesClient | None,
     *,
     plugin_dir: Path | None = None,
     config: KubeletConfig | None = None,

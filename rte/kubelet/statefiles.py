@@ -205,7 +205,7 @@ def _device_zones(
     return zones
 
 
-def _zone_memory(zone: int, row: checkpoints.Row) -> ZoneMemory:
+def _zone_memory(zone: int, row: checkpoints.CheckpointZone) -> ZoneMemory:
     return ZoneMemory(
         assignments=row.number_of_assignments,
         group=_mask(row.cells or ()) or 1 << zone,
@@ -223,7 +223,7 @@ def _zone_memory(zone: int, row: checkpoints.Row) -> ZoneMemory:
 
 
 @lru_cache(maxsize=2048)
-def _blocks(blocks: tuple[checkpoints.Block, ...]) -> tuple[MemoryBlock, ...]:
+def _blocks(blocks: tuple[checkpoints.CheckpointBlock, ...]) -> tuple[MemoryBlock, ...]:
     return tuple(
         [MemoryBlock(block.type, _mask(block.numa_affinity or ()), block.size) for block in blocks]
     )

@@ -3,14 +3,14 @@
 from rte.nrt.fingerprint import Method
 from rte.nrt.foreign import zone_table
 from rte.nrt.node_state import ANNOTATION as NODE_STATE_ANNOTATION
-from rte.nrt.reader import NRT, Zone, decode, decode_state
+from rte.nrt.reader import NRT, ReportedZone, decode, decode_state
 from rte.nrt.writer import (
     ANNOTATIONS,
     API_VERSION,
     GROUP,
     KIND,
     Encoded,
-    Options,
+    WriterOptions,
     build,
     encode,
     zone_name,
@@ -25,8 +25,8 @@ __all__ = [
     "NRT",
     "Encoded",
     "Method",
-    "Options",
-    "Zone",
+    "ReportedZone",
+    "WriterOptions",
     "build",
     "decode",
     "decode_state",

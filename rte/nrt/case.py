@@ -19,7 +19,7 @@ from rte import errors
 from rte.model import bits
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.nrt import node_state
-from rte.placement.drift import Case, Meanwhile, Outcome, Part, Prediction, Result
+from rte.placement.drift import AdmissionOutcome, Case, Meanwhile, Part, Prediction, Result
 from rte.placement.drift.parts import CPUS, MEMORY
 from rte.reader import budget, jsontext
 
@@ -71,7 +71,7 @@ class _Between(msgspec.Struct, omit_defaults=True):
     unknown: bool = False
 
 
-class _Document(msgspec.Struct, rename="camel"):
+class _CaseDocument(msgspec.Struct, rename="camel"):
     rte_case: int
     id: str
     rte: str
@@ -120,7 +120,7 @@ def encode(file: CaseFile) -> str:
     """One line of JSON; equal cases give equal text."""
     case, before = file.case, file.case.prediction.before
     expected = case.prediction.expected
-    document = _Document(
+    document = _CaseDocument(
         rte_case=VERSION,
         id=file.id,
         rte=file.rte,
@@ -153,7 +153,7 @@ def decode(text: str | bytes) -> CaseFile:
         raise errors.ParseError(
             "case file", version, f"this program reads version {VERSION}; use a newer release"
         )
-    document = jsontext.decode(text, _Document, "case file", budget.FILE)
+    document = jsontext.decode(text, _CaseDocument, "case file", budget.FILE)
     before = node_state.decode(bytes(document.before).decode())
     between = document.between
     return CaseFile(
@@ -193,7 +193,7 @@ def _decode_pod(document: _Pod) -> Pod:
     return Pod(**{**fields, "containers": tuple(boxes)})
 
 
-def _encode_outcome(outcome: Outcome) -> _Outcome:
+def _encode_outcome(outcome: AdmissionOutcome) -> _Outcome:
     shares: dict[str, _Share] = {}
     for (container, what), held in sorted(outcome.parts.items()):
         share = shares.setdefault(container, _Share())
@@ -213,7 +213,7 @@ def _encode_rows(rows: Rows) -> _Rows:
     ]
 
 
-def _decode_outcome(document: _Outcome) -> Outcome:
+def _decode_outcome(document: _Outcome) -> AdmissionOutcome:
     parts: dict[Part, Held] = {}
     for container, share in document.containers.items():
         if share.cpus:
@@ -223,7 +223,7 @@ def _decode_outcome(document: _Outcome) -> Outcome:
         for resource in {row[0] for row in share.devices}:
             rows = [row for row in share.devices if row[0] == resource]
             parts[Part(container, resource)] = _decode_rows(rows)
-    return Outcome(parts=parts, reason=document.reason)
+    return AdmissionOutcome(parts=parts, reason=document.reason)
 
 
 def _decode_rows(rows: _Rows) -> Rows:

@@ -39,7 +39,7 @@ class DeviceZones:
     claimed: Mapping[str, Mapping[str, tuple[ClaimedDevice, ...]]] = field(default_factory=dict)
 
 
-class _Document(msgspec.Struct, rename="camel"):
+class _DeviceZonesDocument(msgspec.Struct, rename="camel"):
     version: Int64
     pcie_roots: dict[str, bits.Id | None] = {}
     pci_functions: dict[str, bits.Id] = {}
@@ -72,7 +72,7 @@ def decode(text: str) -> DeviceZones:
     Raises:
         errors.ParseError: not this format, or another version.
     """
-    document = jsontext.decode(text, _Document, "device-zones")
+    document = jsontext.decode(text, _DeviceZonesDocument, "device-zones")
     if document.version != VERSION:
         raise errors.ParseError(
             "device-zones",

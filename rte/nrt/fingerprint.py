@@ -39,7 +39,7 @@ class Method(StrEnum):
     EXCLUSIVE = "with-exclusive-resources"
 
 
-class Verdict(StrEnum):
+class SignatureVerdict(StrEnum):
     """What a comparison of two signatures says."""
 
     OK = "ok"
@@ -58,13 +58,13 @@ def sign(pods: Iterable[tuple[str, str]]) -> str:
     return f"{PREFIX}{VERSION}{digest}"
 
 
-def check(candidate: str, expected: str) -> Verdict:
+def check(candidate: str, expected: str) -> SignatureVerdict:
     """Compare a signature read from an object with the one computed here."""
     if len(candidate.encode(errors="replace")) < 16 or candidate[:4] != PREFIX:
-        return Verdict.MALFORMED
+        return SignatureVerdict.MALFORMED
     if candidate[4:8] != VERSION:
-        return Verdict.VERSION
-    return Verdict.OK if candidate == expected else Verdict.MISMATCH
+        return SignatureVerdict.VERSION
+    return SignatureVerdict.OK if candidate == expected else SignatureVerdict.MISMATCH
 
 
 def exclusive_containers(pod: Pod, nrt_resources: AbstractSet[str]) -> list[str]:

@@ -17,7 +17,7 @@ import xxhash
 from rte import errors
 from rte.accounting import zone_resources
 from rte.model import bits, quantity
-from rte.placement.groups.inventory import GPU, NIC, Core, Inventory, PCIFunction
+from rte.placement.groups.inventory import GPU, NIC, Core, GroupInventory, PCIFunction
 from rte.reader import jsontext
 from rte.reader.budget import Int64
 
@@ -38,10 +38,10 @@ _NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class PublishedInventory:
     """What the annotation says."""
 
-    inventory: Inventory
+    inventory: GroupInventory
     cpu_arch: str = ""
 
 
@@ -55,7 +55,7 @@ class _GPU(msgspec.Struct):
     index: Int64 | None = None
 
 
-class _NIC(msgspec.Struct, rename="camel"):
+class _InventoryNIC(msgspec.Struct, rename="camel"):
     address: str
     zone: bits.Id | None = None
     path: bits.Id = 0
@@ -72,7 +72,7 @@ class _Reserved(msgspec.Struct):
     hugepages: dict[str, Int64] = {}
 
 
-class _Document(msgspec.Struct, rename="camel"):
+class _InventoryDocument(msgspec.Struct, rename="camel"):
     version: Int64
     generation: str = ""
     cpu_arch: str = ""
@@ -80,11 +80,11 @@ class _Document(msgspec.Struct, rename="camel"):
     cores: dict[bits.Id, str] = {}
     paths: list[list[str]] = []
     gpus: list[_GPU] = []
-    nics: list[_NIC] = []
+    nics: list[_InventoryNIC] = []
     reserved: _Reserved = msgspec.field(default_factory=_Reserved)
 
 
-def published(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> Published:
+def published(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> PublishedInventory:
     """The inventory of a node.
 
     Args:
@@ -92,8 +92,8 @@ def published(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> 
         speeds: interface -> Mb/s, for interfaces whose driver tells no speed while they are down.
     """
     machine = reading.machine
-    return Published(
-        inventory=Inventory(
+    return PublishedInventory(
+        inventory=GroupInventory(
             pages={zone.id: _pages(zone.hugepages) for zone in machine.zones},
             cores=tuple(_cores(machine)),
             gpus=tuple(_gpu(it) for it in machine.pci if it.kind == "gpu" and not _is_excluded(it)),
@@ -105,7 +105,7 @@ def published(reading: NodeReading, speeds: Mapping[str, int] | None = None) -> 
     )
 
 
-def encode(what: Published) -> str | None:
+def encode(what: PublishedInventory) -> str | None:
     """The annotation's text; equal inventories give equal text, whose ``generation`` is new.
 
     None where there are no zones, or more devices than the annotation may hold.
@@ -125,16 +125,16 @@ def encode(what: Published) -> str | None:
     return text.decode() if len(text) <= MAX_BYTES else None
 
 
-def decode(text: str) -> Published:
+def decode(text: str) -> PublishedInventory:
     """The inventory.
 
     Raises:
         errors.ParseError: not this format, or another version.
     """
     try:
-        document = jsontext.decode(text, _Document, "inventory")
+        document = jsontext.decode(text, _InventoryDocument, "inventory")
         if document.version == VERSION:
-            return Published(inventory=_inventory(document), cpu_arch=document.cpu_arch)
+            return PublishedInventory(inventory=_inventory(document), cpu_arch=document.cpu_arch)
     except IndexError as error:
         raise errors.ParseError("inventory", text, str(error)) from error
     raise errors.ParseError(
@@ -148,7 +148,7 @@ def _dump(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
-def _hardware(what: Published) -> dict[str, Any]:
+def _hardware(what: PublishedInventory) -> dict[str, Any]:
     inventory = what.inventory
     paths = sorted({device.path for device in (*inventory.gpus, *inventory.nics)})
     number = {path: i for i, path in enumerate(paths)}
@@ -275,11 +275,11 @@ def _reserved_pages(reading: NodeReading) -> dict[str, int]:
     return {size: count for size, count in sorted(reserved.items()) if count > 0}
 
 
-def _address(device: _GPU | _NIC) -> str:
+def _address(device: _GPU | _InventoryNIC) -> str:
     return device.address
 
 
-def _inventory(document: _Document) -> Inventory:
+def _inventory(document: _InventoryDocument) -> GroupInventory:
     cores: list[Core] = []
     known = 0
     for zone, listed in document.cores.items():
@@ -290,7 +290,7 @@ def _inventory(document: _Document) -> Inventory:
             known |= cpus
             cores.append(Core(tuple(bits.members(cpus)), zone))
     paths = [tuple(path) for path in document.paths]
-    return Inventory(
+    return GroupInventory(
         pages=document.zones,
         cores=tuple(sorted(cores, key=lambda core: core.cpus[0])),
         gpus=tuple(

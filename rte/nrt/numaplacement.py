@@ -38,7 +38,7 @@ _FINAL = 64
 _CONTINUING = len(_ALPHABET) - _FINAL
 
 
-class Problem(StrEnum):
+class RefusedData(StrEnum):
     """Why data was refused."""
 
     MALFORMED_METADATA = "malformed-metadata"
@@ -61,7 +61,7 @@ class Problem(StrEnum):
 class PlacementError(errors.ParseError):
     """Placement data that cannot be used; ``problem`` says why."""
 
-    def __init__(self, problem: Problem, text: object) -> None:
+    def __init__(self, problem: RefusedData, text: object) -> None:
         self.problem = problem
         super().__init__("NUMA placement", text, problem)
 
@@ -96,13 +96,13 @@ def encode(zones: int, placements: Iterable[tuple[ContainerId, int]]) -> Payload
         PlacementError: a zone of -1 (unknown) or outside ``0..zones-1``.
     """
     if zones <= 0:
-        raise PlacementError(Problem.NUMA_NODES, zones)
+        raise PlacementError(RefusedData.NUMA_NODES, zones)
     zone_of: dict[int, int] = {}
     for container, zone in placements:
         if zone == -1:
-            raise PlacementError(Problem.UNKNOWN_AFFINITY, "/".join(container))
+            raise PlacementError(RefusedData.UNKNOWN_AFFINITY, "/".join(container))
         if not 0 <= zone < zones:
-            raise PlacementError(Problem.WRONG_AFFINITY, zone)
+            raise PlacementError(RefusedData.WRONG_AFFINITY, zone)
         zone_of[_hash(container)] = zone
     offsets: dict[int, list[int]] = {}
     for offset, key in enumerate(sorted(zone_of)):
@@ -127,24 +127,24 @@ def parse_metadata(text: str, vectors: Mapping[int, str] | None = None) -> Paylo
     """
     head, separator, rest = text.partition(_SEPARATOR)
     if head != _PREFIX or not separator:
-        raise PlacementError(Problem.MALFORMED_METADATA, text)
+        raise PlacementError(RefusedData.MALFORMED_METADATA, text)
     encoding = ""
     numbers = {"cc": -1, "nn": -1, "bn": -1}
     for pair in rest.split(_SEPARATOR):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise PlacementError(Problem.MALFORMED_PAIR, pair)
+            raise PlacementError(RefusedData.MALFORMED_PAIR, pair)
         if not key:
-            raise PlacementError(Problem.MISSING_KEY, pair)
+            raise PlacementError(RefusedData.MISSING_KEY, pair)
         if not value:
-            raise PlacementError(Problem.MISSING_VALUE, pair)
+            raise PlacementError(RefusedData.MISSING_VALUE, pair)
         if key == "ve":
             encoding = value
             continue
         if not _INTEGER.fullmatch(value):
-            raise PlacementError(Problem.INTEGER, pair)
+            raise PlacementError(RefusedData.INTEGER, pair)
         if key not in numbers:
-            raise PlacementError(Problem.UNKNOWN_FIELD, pair)
+            raise PlacementError(RefusedData.UNKNOWN_FIELD, pair)
         numbers[key] = int(value)
     return Payload(
         containers=numbers["cc"],
@@ -162,14 +162,14 @@ def validate(payload: Payload) -> None:
         PlacementError: they do not.
     """
     rules = (
-        (payload.encoding == _LEB89, Problem.VECTOR_ENCODING),
-        (len(payload.vectors) < payload.zones, Problem.VECTORS),
-        (payload.busiest not in payload.vectors, Problem.CORRUPTED_VECTOR),
-        (payload.containers >= 0, Problem.CONTAINER_SET),
-        (payload.zones > 0, Problem.NUMA_NODES),
-        (0 <= payload.busiest < payload.zones, Problem.BUSIEST_NODE),
-        (payload.containers > 0 or not payload.vectors, Problem.VECTORS),
-        (all(0 <= zone < payload.zones for zone in payload.vectors), Problem.CORRUPTED_VECTOR),
+        (payload.encoding == _LEB89, RefusedData.VECTOR_ENCODING),
+        (len(payload.vectors) < payload.zones, RefusedData.VECTORS),
+        (payload.busiest not in payload.vectors, RefusedData.CORRUPTED_VECTOR),
+        (payload.containers >= 0, RefusedData.CONTAINER_SET),
+        (payload.zones > 0, RefusedData.NUMA_NODES),
+        (0 <= payload.busiest < payload.zones, RefusedData.BUSIEST_NODE),
+        (payload.containers > 0 or not payload.vectors, RefusedData.VECTORS),
+        (all(0 <= zone < payload.zones for zone in payload.vectors), RefusedData.CORRUPTED_VECTOR),
     )
     for holds, problem in rules:
         if not holds:
@@ -185,14 +185,14 @@ def decode(payload: Payload, containers: Iterable[ContainerId]) -> dict[Containe
     key_of = {container: _hash(container) for container in containers}
     keys = sorted(set(key_of.values()))
     if len(keys) != payload.containers:
-        raise PlacementError(Problem.CONTAINER_SET, payload.metadata())
+        raise PlacementError(RefusedData.CONTAINER_SET, payload.metadata())
     zone_of: dict[int, int] = {}
     for zone, vector in sorted(payload.vectors.items()):
         for offset in _decode_vector(vector):
             if offset >= len(keys):
-                raise PlacementError(Problem.CORRUPTED_VECTOR, vector)
+                raise PlacementError(RefusedData.CORRUPTED_VECTOR, vector)
             if keys[offset] in zone_of:
-                raise PlacementError(Problem.DUPLICATED_VECTOR, vector)
+                raise PlacementError(RefusedData.DUPLICATED_VECTOR, vector)
             zone_of[keys[offset]] = zone
     return {container: zone_of.get(key, payload.busiest) for container, key in key_of.items()}
 
@@ -225,7 +225,7 @@ def _decode_vector(text: str) -> list[int]:
     for character in text:
         digit = _DIGIT.get(character)
         if digit is None:
-            raise PlacementError(Problem.CORRUPTED_VECTOR, text)
+            raise PlacementError(RefusedData.CORRUPTED_VECTOR, text)
         if digit >= _FINAL:
             high = high * _CONTINUING + digit - _FINAL
             continued = True
@@ -234,5 +234,5 @@ def _decode_vector(text: str) -> list[int]:
         offsets.append(position)
         high, continued = 0, False
     if continued:
-        raise PlacementError(Problem.CORRUPTED_VECTOR, text)
+        raise PlacementError(RefusedData.CORRUPTED_VECTOR, text)
     return offsets

@@ -54,7 +54,7 @@ class _Cost(msgspec.Struct):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Zone:
+class ReportedZone:
     """A NUMA zone of an NRT. ``resources`` in millicores for ``cpu``, base units for others."""
 
     id: int
@@ -80,7 +80,7 @@ class NRT:
     """
 
     name: str
-    zones: tuple[Zone, ...] = ()
+    zones: tuple[ReportedZone, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
     policy: str = "none"
     scope: str = "container"
@@ -159,7 +159,7 @@ def zone_id(name: str) -> int | None:
     return int(match[1]) if match and int(match[1]) <= bits.MAX_ID else None
 
 
-def _zone(item: _Zone, problems: list[str]) -> Zone | None:
+def _zone(item: _Zone, problems: list[str]) -> ReportedZone | None:
     if item.type != "Node":
         return None
     number = zone_id(item.name)
@@ -176,7 +176,7 @@ def _zone(item: _Zone, problems: list[str]) -> Zone | None:
             )
         except errors.ParseError as error:
             problems.append(f"node-{number}, {entry.name}: {error}")
-    return Zone(
+    return ReportedZone(
         id=number,
         resources=resources,
         costs={

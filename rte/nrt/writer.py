@@ -58,7 +58,7 @@ _ORDER = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class WriterOptions:
     """What to publish besides zones and settings.
 
     Attributes:
@@ -90,7 +90,7 @@ class Encoded:
     dropped: tuple[str, ...] = ()
 
 
-def build(reading: NodeReading, options: Options) -> Encoded:
+def build(reading: NodeReading, options: WriterOptions) -> Encoded:
     """The whole NRT object of a node; equal readings give equal objects.
 
     Without a kubelet (``reading.state`` is None) it says what CPU manager policy ``none`` would,
@@ -128,9 +128,9 @@ def build(reading: NodeReading, options: Options) -> Encoded:
     return Encoded(object=document, dropped=dropped)
 
 
-def encode(reading: NodeReading, options: Options | None = None) -> dict[str, Any]:
+def encode(reading: NodeReading, options: WriterOptions | None = None) -> dict[str, Any]:
     """The object of :func:`build`."""
-    return build(reading, options or Options()).object
+    return build(reading, options or WriterOptions()).object
 
 
 def zone_name(zone: int) -> str:
@@ -140,7 +140,7 @@ def zone_name(zone: int) -> str:
 
 def _zones(
     reading: NodeReading,
-    options: Options,
+    options: WriterOptions,
     resources: ZoneResources,
     payload: numaplacement.Payload | None,
 ) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def _costs(reading: NodeReading) -> dict[int, Mapping[int, int]]:
 
 def _attributes(
     reading: NodeReading,
-    options: Options,
+    options: WriterOptions,
     resources: ZoneResources,
     payload: numaplacement.Payload | None,
 ) -> list[dict[str, str]]:
@@ -231,7 +231,9 @@ def _pair(name: str, value: str) -> dict[str, str]:
     return {"name": name, "value": value}
 
 
-def _annotations(reading: NodeReading, options: Options) -> tuple[dict[str, str], tuple[str, ...]]:
+def _annotations(
+    reading: NodeReading, options: WriterOptions
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """The annotations that fit into the bound, and the keys of those that do not."""
     annotations: dict[str, str] = {}
     if options.koordinator:
@@ -263,7 +265,7 @@ def _size(annotations: Mapping[str, str]) -> int:
 # Placement data of NodeResourceTopologyMatch
 
 
-def _placement(reading: NodeReading, options: Options) -> numaplacement.Payload | None:
+def _placement(reading: NodeReading, options: WriterOptions) -> numaplacement.Payload | None:
     """None where it does not apply, or a container spans zones (as upstream: all or nothing)."""
     state = reading.state
     if (

@@ -20,14 +20,14 @@ from rte.placement.kubelet.admission import (
     start_containers,
 )
 from rte.placement.kubelet.outcome import Admission, Hint, Merge, Start, Verdict
-from rte.placement.kubelet.restart import Restart, restart
+from rte.placement.kubelet.restart import PredictedRestart, restart
 from rte.placement.kubelet.startup import initial_state
 
 __all__ = [
     "Admission",
     "Hint",
     "Merge",
-    "Restart",
+    "PredictedRestart",
     "Start",
     "Verdict",
     "admit",

@@ -23,7 +23,7 @@ MOST_DEPTH = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
+class ReadBudget:
     """Bounds of one document: its text, and its values (YAML: with every alias written out)."""
 
     size: int
@@ -75,13 +75,13 @@ class Budget:
 _Place: TypeAlias = "tuple[object, int, _Place | None, object]"
 
 #: An annotation: the API server takes 256 KiB of them for one object.
-ANNOTATION = Budget(size=1 << 18, items=1 << 16)
+ANNOTATION = ReadBudget(size=1 << 18, items=1 << 16)
 #: A request to one of our doors, whose own bound on bytes comes first.
-BODY = Budget(size=1 << 28, items=1 << 22)
+BODY = ReadBudget(size=1 << 28, items=1 << 22)
 #: A file of the node.
-FILE = Budget(size=1 << 26, items=1 << 21)
+FILE = ReadBudget(size=1 << 26, items=1 << 21)
 #: What a user names on the command line, as ``kubectl get -A`` prints a whole cluster.
-OWN = Budget(size=1 << 31, items=1 << 27)
+OWN = ReadBudget(size=1 << 31, items=1 << 27)
 
 
 def _beyond(what: str, place: _Place, limit: str) -> errors.MalformedError:

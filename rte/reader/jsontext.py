@@ -17,7 +17,7 @@ import orjson
 
 from rte import errors
 from rte.reader import budget
-from rte.reader.budget import ANNOTATION, Budget
+from rte.reader.budget import ANNOTATION, ReadBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ _SURROGATES = re.compile(
 _MOST_DIGITS = 40
 
 
-def load(text: str | bytes, what: str, bounds: Budget = ANNOTATION) -> Any:
+def load(text: str | bytes, what: str, bounds: ReadBudget = ANNOTATION) -> Any:
     """The value of a text without a schema.
 
     Raises:
@@ -49,7 +49,7 @@ def load(text: str | bytes, what: str, bounds: Budget = ANNOTATION) -> Any:
     return value
 
 
-def decode(text: str | bytes, kind: type[_T], what: str, bounds: Budget = ANNOTATION) -> _T:
+def decode(text: str | bytes, kind: type[_T], what: str, bounds: ReadBudget = ANNOTATION) -> _T:
     """The value of a text by its schema; what the schema does not name is passed over.
 
     Raises:
@@ -66,7 +66,7 @@ def exact(
     text: str,
     what: str,
     pairs: Callable[[list[tuple[str, Any]]], object],
-    bounds: Budget = ANNOTATION,
+    bounds: ReadBudget = ANNOTATION,
 ) -> Any:
     """The value with fractions as Decimals, objects made by ``pairs`` of all their members.
 

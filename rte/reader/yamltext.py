@@ -16,7 +16,7 @@ from rte import errors
 from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
-    from rte.reader.budget import Budget
+    from rte.reader.budget import ReadBudget
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: What YAML 1.1 takes for a number, however long.
@@ -25,7 +25,7 @@ _OPENS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSES = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
-def load_all(text: str | bytes, what: str, bounds: Budget) -> list[Any]:
+def load_all(text: str | bytes, what: str, bounds: ReadBudget) -> list[Any]:
     """The values of all documents.
 
     Raises:
@@ -54,7 +54,7 @@ def load_all(text: str | bytes, what: str, bounds: Budget) -> list[Any]:
     return documents
 
 
-def load(text: str | bytes, what: str, bounds: Budget) -> Any:
+def load(text: str | bytes, what: str, bounds: ReadBudget) -> Any:
     """The value of the only document; None where there is none.
 
     Raises:
@@ -66,7 +66,7 @@ def load(text: str | bytes, what: str, bounds: Budget) -> Any:
     return documents[0] if documents else None
 
 
-def _measure(text: str | bytes, what: str, bounds: Budget) -> None:
+def _measure(text: str | bytes, what: str, bounds: ReadBudget) -> None:
     """Refuse what would be too much once it is made."""
     anchors: dict[str, int] = {}
     #: What the open collections are anchored as, and the count before each.

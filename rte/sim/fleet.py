@@ -112,7 +112,7 @@ class Reports:
         )
         stored = self.api.store.get(_NRTS, ("", name))
         owner = self.api.get("nodes", name)["metadata"]["uid"]
-        wanted = nrt.encode(reading, nrt.Options(owner_uid=owner))
+        wanted = nrt.encode(reading, nrt.WriterOptions(owner_uid=owner))
         if stored is None:
             self.api.create(_NRTS, wanted)
             return
@@ -121,7 +121,7 @@ class Reports:
         self.api.update(_NRTS, wanted)
 
 
-class Fleet(Reports):
+class SimulatedFleet(Reports):
     """Nodes of one API, their kubelets included.
 
     Args:

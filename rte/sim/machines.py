@@ -30,7 +30,7 @@ _MOST_ZONES, _MOST_CPUS = 1024, 8192
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class MachineShape:
     """A regular machine.
 
     Attributes:
@@ -57,7 +57,7 @@ class Shape:
     memory_zones: tuple[int, ...] = ()
 
 
-def parse(text: str) -> Shape:
+def parse(text: str) -> MachineShape:
     """Read the text form.
 
     Raises:
@@ -99,7 +99,7 @@ def parse(text: str) -> Shape:
         raise errors.UsageError(
             f"shape {text!r}: Linux has {_MOST_ZONES} NUMA zones and {_MOST_CPUS} CPUs at most"
         )
-    return Shape(
+    return MachineShape(
         zones=zones,
         cpus=cpus,
         sockets=sockets,
@@ -127,7 +127,7 @@ def _bytes(text: str, option: str, value: str) -> int:
     return found
 
 
-def write(shape: Shape, folder: Path) -> None:
+def write(shape: MachineShape, folder: Path) -> None:
     """Write ``folder/sys`` and ``folder/proc`` as Linux shows them."""
     cores_per_zone = shape.cpus // shape.threads
     cores = cores_per_zone * shape.zones
@@ -177,7 +177,7 @@ def write(shape: Shape, folder: Path) -> None:
     _write(folder / "proc/cpuinfo", _cpuinfo(shape, cores_per_zone, cores, per_socket))
 
 
-def _distance(shape: Shape, zone: int, other: int) -> int:
+def _distance(shape: MachineShape, zone: int, other: int) -> int:
     if zone == other:
         return 10
     if max(zone, other) >= shape.zones:
@@ -186,7 +186,7 @@ def _distance(shape: Shape, zone: int, other: int) -> int:
     return 12 if zone // per_socket == other // per_socket else 21
 
 
-def _write_cpu(here: Path, shape: Shape, core: int, socket: int) -> None:
+def _write_cpu(here: Path, shape: MachineShape, core: int, socket: int) -> None:
     cores_per_zone = shape.cpus // shape.threads
     cores = cores_per_zone * shape.zones
     per_socket = cores // shape.sockets
@@ -222,7 +222,7 @@ def _write_cpu(here: Path, shape: Shape, core: int, socket: int) -> None:
         _write(here / "cache/index3" / name, text)
 
 
-def _write_function(sys: Path, one: pci.Function) -> None:
+def _write_function(sys: Path, one: pci.SimulatedFunction) -> None:
     bridge = f"devices/{one.root}/{one.bridge}"
     ids = {"vendor": "0x1000", "device": "0xc010", "class": "0x060400"}
     own = {"vendor": one.vendor, "device": one.device, "class": one.pci_class}
@@ -235,7 +235,7 @@ def _write_function(sys: Path, one: pci.Function) -> None:
             link.symlink_to(f"../../../{place}")
 
 
-def _cpuinfo(shape: Shape, cores_per_zone: int, cores: int, zones_per_socket: int) -> str:
+def _cpuinfo(shape: MachineShape, cores_per_zone: int, cores: int, zones_per_socket: int) -> str:
     blocks = []
     for cpu in range(cores * shape.threads):
         core = cpu % cores

@@ -18,7 +18,7 @@ from rte.placement.foreign import zone_scores, zones
 from rte.scheduler.framework.node import Report, predict
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.plugins.node_affinity import NodeAffinity
+from rte.scheduler.plugins.node_affinity import RequiredNodes
 from rte.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from rte.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from rte.scheduler.plugins.taint_toleration import TaintToleration
@@ -38,11 +38,11 @@ EXACT = (NEXT_FIT, *scores.CLASSIC)
 STRATEGIES = (*EXACT, ZONE_ARITHMETIC, NODE_TOTALS)
 
 #: What schedulers that know nothing of zones look at.
-_BY_TOTALS = Profile([NodeUnschedulable(), NodeAffinity(), TaintToleration(), NodeResourcesFit()])
+_BY_TOTALS = Profile([NodeUnschedulable(), RequiredNodes(), TaintToleration(), NodeResourcesFit()])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class PlacedPod:
     """A pod that the kubelet runs. ``zones``: container -> zone ids; ``attempts``: 1 = at once."""
 
     pod: str
@@ -52,7 +52,7 @@ class Placed:
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class SimulationOutcome:
     """What became of the pods under one strategy.
 
     ``rejections`` counts the kubelets' refusals by reason (a pod is tried on the next best node
@@ -60,14 +60,16 @@ class Outcome:
     """
 
     strategy: str
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[PlacedPod] = field(default_factory=list)
     rejections: Counter[str] = field(default_factory=Counter)
     unplaced: dict[str, Counter[str]] = field(default_factory=dict)
 
 
-def simulate(cluster: Cluster, pods: Iterable[PodView], strategy: str = NEXT_FIT) -> Outcome:
+def simulate(
+    cluster: Cluster, pods: Iterable[PodView], strategy: str = NEXT_FIT
+) -> SimulationOutcome:
     """Place the pods one after the other, in order; none ends. The cluster is changed."""
-    outcome = Outcome(strategy=strategy)
+    outcome = SimulationOutcome(strategy=strategy)
     cycle = Cycle(cluster)
     for pod in pods:
         cluster.set_pod(pod, 0.0)
@@ -77,7 +79,7 @@ def simulate(cluster: Cluster, pods: Iterable[PodView], strategy: str = NEXT_FIT
             if admission is None or admission.admitted:
                 where = lands(admission.state, admission) if admission else {}
                 outcome.placed.append(
-                    Placed(pod=pod.key, node=entry.name, zones=where, attempts=attempt)
+                    PlacedPod(pod=pod.key, node=entry.name, zones=where, attempts=attempt)
                 )
                 _bind(cluster, entry, pod, admission)
                 cycle.placed(pod)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Function(NamedTuple):
+class SimulatedFunction(NamedTuple):
     """A PCI function below one bridge of a root; ids are those that its files tell."""
 
     bridge: str
@@ -24,7 +24,7 @@ class Function(NamedTuple):
         return f"pci{self.bridge.rpartition(':')[0]}"
 
 
-def functions(zones: int, gpus: int, nics: int) -> Iterator[Function]:
+def functions(zones: int, gpus: int, nics: int) -> Iterator[SimulatedFunction]:
     """``gpus`` and ``nics`` of each zone, in turn below its roots (one a NIC)."""
     roots = max(1, nics)
     for zone in range(zones):
@@ -38,4 +38,6 @@ def functions(zones: int, gpus: int, nics: int) -> Iterator[Function]:
                     else ("0x020000", "0x15b3", "0x1021")
                 )
                 address = f"0000:{bus + 1:02x}:{slot:02x}.0"
-                yield Function(f"0000:{bus:02x}:01.0", address, pci_class, vendor, device, zone)
+                yield SimulatedFunction(
+                    f"0000:{bus:02x}:01.0", address, pci_class, vendor, device, zone
+                )

@@ -44,7 +44,7 @@ KINDS = {"cpu_core": "performance", "cpu_atom": "efficiency", "cpu_lowpower": "l
 EFFICIENCY_SHARE = 0.75
 
 
-class Sources:
+class CPUTrees:
     """The two trees and what several steps take from them, read once and only when wanted."""
 
     def __init__(self, sys: Tree, proc: Tree, notes: Notes) -> None:
@@ -99,7 +99,7 @@ class Presence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Topology:
+class CPUTopology:
     """What on-line CPUs share. ``cores``: CPU -> its siblings; the ids: CPU -> id.
 
     ``listed_cores`` are those of the cores that lists of siblings tell; the others are worked out
@@ -145,7 +145,7 @@ def read_mask(sys: Tree, name: str) -> CPUSet:
     return parse(sys.read(f"devices/system/cpu/{name}"), bits.parse_list) or 0
 
 
-def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
+def read_presence(sources: CPUTrees, in_zones: Callable[[], CPUSet]) -> Presence:
     """Which CPUs are present and on-line. ``in_zones``: all CPUs that the zones' lists name."""
     sys, root, notes = sources.sys, sources.root, sources.notes
     # Of use in any case: the tree knows from now on which cpuN are directories.
@@ -165,7 +165,7 @@ def read_presence(sources: Sources, in_zones: Callable[[], CPUSet]) -> Presence:
     return Presence(present=present | online, online=online)
 
 
-def _guess_online(sources: Sources, present: CPUSet, in_zones: CPUSet) -> CPUSet:
+def _guess_online(sources: CPUTrees, present: CPUSet, in_zones: CPUSet) -> CPUSet:
     running = bits.of(cpu for cpu in sources.cpuinfo if cpu <= bits.MAX_ID) or bits.of(
         cpu for cpu in procfs.read_stat_cpus(sources.proc) if cpu <= bits.MAX_ID
     )
@@ -184,7 +184,7 @@ def _guess_online(sources: Sources, present: CPUSet, in_zones: CPUSet) -> CPUSet
     return said_on | (silent & ((running | described | in_zones) or candidates))
 
 
-def read_topology(sources: Sources, online: CPUSet) -> Topology:
+def read_topology(sources: CPUTrees, online: CPUSet) -> CPUTopology:
     """The groups of on-line CPUs and their ids."""
     lists = groups.Lists(sources.core_list, sources.topology_dir, CORE_FILES, online)
     cores = _split_modules(sources, groups.partition(online, lists))
@@ -196,7 +196,7 @@ def read_topology(sources: Sources, online: CPUSet) -> Topology:
     if lost := online & ~groups.union(cores):
         places = {cpu: (socket_ids[cpu], die_ids[cpu], core_ids[cpu]) for cpu in core_ids}
         complete = _complete_cores(sources, lost, cores, places)
-    return Topology(
+    return CPUTopology(
         cores=complete,
         listed_cores=cores,
         core_ids=core_ids,
@@ -209,7 +209,7 @@ def read_topology(sources: Sources, online: CPUSet) -> Topology:
 
 
 def build_cpus(
-    sources: Sources, presence: Presence, topology: Topology, zone_of: Mapping[int, int]
+    sources: CPUTrees, presence: Presence, topology: CPUTopology, zone_of: Mapping[int, int]
 ) -> tuple[machine.CPU, ...]:
     """All present CPUs in id order."""
     kinds = _read_kinds(sources, presence.online, topology)
@@ -240,12 +240,12 @@ def _others(told: Mapping[int, int], used: Mapping[int, int]) -> Mapping[int, in
     return {cpu: value for cpu, value in told.items() if value != used.get(cpu)}
 
 
-def _groups(sources: Sources, online: CPUSet, names: tuple[str, ...]) -> dict[int, CPUSet]:
+def _groups(sources: CPUTrees, online: CPUSet, names: tuple[str, ...]) -> dict[int, CPUSet]:
     lists = groups.Lists(sources.sys.read_in, sources.topology_dir, names, online)
     return groups.partition(online, lists)
 
 
-def _split_modules(sources: Sources, cores: Mapping[int, CPUSet]) -> Mapping[int, CPUSet]:
+def _split_modules(sources: CPUTrees, cores: Mapping[int, CPUSet]) -> Mapping[int, CPUSet]:
     """Siblings whose core ids all differ are cores of their own.
 
     Linux before 4.9 lists the two cores of a module (AMD family 15h) as thread siblings. Every
@@ -263,7 +263,7 @@ def _split_modules(sources: Sources, cores: Mapping[int, CPUSet]) -> Mapping[int
     return {cpu: 1 << cpu for cpu in cores} if differ else cores
 
 
-def _socket_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], dict[int, int]]:
+def _socket_ids(sources: CPUTrees, online: CPUSet) -> tuple[dict[int, int], dict[int, int]]:
     """CPU -> the kernel's id of its package (may be missing or -1), CPU -> its socket.
 
     Sockets are what the lists group; ids name them, and group CPUs without a list. Where the
@@ -300,7 +300,9 @@ def _socket_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], dict[
     return package_ids, ids
 
 
-def _add_unlisted(sources: Sources, sockets: dict[CPUSet, _SocketKey | None], lost: CPUSet) -> None:
+def _add_unlisted(
+    sources: CPUTrees, sockets: dict[CPUSet, _SocketKey | None], lost: CPUSet
+) -> None:
     """Put CPUs without a list of their own to the one socket of the same id, else together."""
     keys = {cpu: key for cpu in bits.members(lost) if (key := _socket_key(sources, cpu))}
     for mask in groups.distinct(groups.by_value(keys)):
@@ -313,7 +315,7 @@ def _add_unlisted(sources: Sources, sockets: dict[CPUSet, _SocketKey | None], lo
             sockets[same[0] | mask] = key
 
 
-def _socket_key(sources: Sources, cpu: int) -> _SocketKey | None:
+def _socket_key(sources: CPUTrees, cpu: int) -> _SocketKey | None:
     package = sources.id_of(cpu, "physical_package_id")
     if package is None:
         package = sources.told(cpu, "physical id", "package")
@@ -327,7 +329,7 @@ def _socket_key(sources: Sources, cpu: int) -> _SocketKey | None:
     return sources.id_of(cpu, "drawer_id") or 0, book, package
 
 
-def _die_ids(sources: Sources, online: CPUSet) -> dict[int, int]:
+def _die_ids(sources: CPUTrees, online: CPUSet) -> dict[int, int]:
     """Die ids, all 0 where the kernel or the architecture knows no dies."""
     first = bits.lowest(online)
     known = any(
@@ -348,7 +350,7 @@ def _die_ids(sources: Sources, online: CPUSet) -> dict[int, int]:
     return ids
 
 
-def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> dict[int, int]:
+def _core_ids(sources: CPUTrees, online: CPUSet, cores: Mapping[int, CPUSet]) -> dict[int, int]:
     """What the kernel calls each core; CPUs without an answer are left out."""
     ids: dict[int, int] = {}
     unlisted = bits.members(online & ~groups.union(cores))
@@ -367,7 +369,7 @@ def _core_ids(sources: Sources, online: CPUSet, cores: Mapping[int, CPUSet]) -> 
 
 
 def _complete_cores(
-    sources: Sources,
+    sources: CPUTrees,
     lost: CPUSet,
     cores: Mapping[int, CPUSet],
     places: Mapping[int, tuple[int, int, int]],
@@ -391,7 +393,7 @@ def _complete_cores(
 
 
 def _unique_core_ids(
-    sources: Sources, topology: Topology, zone_of: Mapping[int, int]
+    sources: CPUTrees, topology: CPUTopology, zone_of: Mapping[int, int]
 ) -> dict[int, int]:
     """Core ids; numbered by lowest CPU wherever the kernel's are missing or ambiguous.
 
@@ -412,7 +414,7 @@ def _unique_core_ids(
     return dict(topology.core_ids)
 
 
-def _l3_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], bool]:
+def _l3_ids(sources: CPUTrees, online: CPUSet) -> tuple[dict[int, int], bool]:
     """CPU -> the id of its L3 group, and whether caches have ids at all (Linux 4.10, by far not
     everywhere on arm64).
     """
@@ -431,7 +433,7 @@ def _l3_ids(sources: Sources, online: CPUSet) -> tuple[dict[int, int], bool]:
     return {cpu: bits.lowest(mask) for cpu, mask in shared.items()}, bool(known)
 
 
-def _l3_groups(sources: Sources, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
+def _l3_groups(sources: CPUTrees, online: CPUSet, finder: _L3Finder) -> dict[int, CPUSet]:
     shared = groups.partition(online, groups.Lists(sources.sys.read_in, finder, L3_FILES, online))
     lost = bits.of(cpu for cpu in finder.found if cpu not in shared) & online
     alike = groups.by_value(
@@ -453,7 +455,7 @@ def _l3_groups(sources: Sources, online: CPUSet, finder: _L3Finder) -> dict[int,
 class _L3Finder:
     """Where the level-3 cache of a CPU is described, None if it has none."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: CPUTrees) -> None:
         self.found: dict[int, str] = {}
         self.any_cache = False
         self._sources = sources
@@ -480,7 +482,7 @@ class _L3Finder:
         return parse(self._sources.sys.read(f"{index}/level"), parse_int) == 3
 
 
-def _read_kinds(sources: Sources, online: CPUSet, topology: Topology) -> dict[int, str]:
+def _read_kinds(sources: CPUTrees, online: CPUSet, topology: CPUTopology) -> dict[int, str]:
     """Performance, efficiency or low-power, on machines that have several of them."""
     told = {
         kind: parse(sources.sys.read(f"devices/{name}/cpus"), bits.parse_list) or 0
@@ -491,7 +493,9 @@ def _read_kinds(sources: Sources, online: CPUSet, topology: Topology) -> dict[in
     return {cpu: kind for kind, mask in told.items() for cpu in bits.members(mask)}
 
 
-def _kinds_by_capacity(sources: Sources, online: CPUSet, topology: Topology) -> dict[str, CPUSet]:
+def _kinds_by_capacity(
+    sources: CPUTrees, online: CPUSet, topology: CPUTopology
+) -> dict[str, CPUSet]:
     def capacity(cpu: int) -> int | None:
         return parse(sources.sys.read(f"{sources.root}/cpu{cpu}/cpu_capacity"), parse_int)
 

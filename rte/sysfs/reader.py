@@ -30,7 +30,7 @@ def read_machine(sysfs_root: Path, procfs_root: Path) -> machine.Machine:
         raise errors.SysfsError(f"{sysfs_root}: no such directory; see --sysfs-root")
     sys_tree, proc_tree = Tree(sysfs_root, "/sys"), Tree(procfs_root, "/proc")
     notes = Notes()
-    sources = cpus.Sources(sys_tree, proc_tree, notes)
+    sources = cpus.CPUTrees(sys_tree, proc_tree, notes)
     node_files = zones.NodeFiles(sys_tree, sources.root)
     presence = cpus.read_presence(sources, node_files.listed_cpus)
     if not presence.present:

@@ -181,7 +181,7 @@ class Placement:
 
 
 def place(
-    files: NodeFiles, presence: cpus.Presence, topology: cpus.Topology, notes: Notes
+    files: NodeFiles, presence: cpus.Presence, topology: cpus.CPUTopology, notes: Notes
 ) -> Placement:
     """Put every CPU into its zone."""
     online, cores = presence.online, topology.listed_cores

@@ -17,7 +17,7 @@ from rte.telemetry.connections import LINGER_S, READ_BYTES, Connection, Door, Li
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rte.telemetry.tls import Files
+    from rte.telemetry.tls import TLSFiles
 
 #: aiohttp's lines, without a traceback for each text that is no HTTP: anybody can send those.
 _served = logging.getLogger(f"{__name__}.served")
@@ -56,7 +56,7 @@ async def listen(
     address: str,
     *,
     started: Callable[[int], None],
-    tls: Files | None = None,
+    tls: TLSFiles | None = None,
     limits: Limits | None = None,
     shutdown_s: float = 1.0,
     turned_away: Callable[[], None] = lambda: None,

@@ -42,7 +42,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SetReadiness:
     """A condition of readiness, and why it does not hold; without a reason it does."""
 
     name: str

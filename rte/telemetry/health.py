@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rte.telemetry.connections import Limits
-    from rte.telemetry.effects import Condition
-    from rte.telemetry.tls import Files
+    from rte.telemetry.effects import SetReadiness
+    from rte.telemetry.tls import TLSFiles
 
 
 class Readiness:
@@ -31,7 +31,7 @@ class Readiness:
         """The condition does not hold, because of ``reason``."""
         self._unmet[condition] = reason
 
-    def set(self, condition: Condition) -> None:
+    def set(self, condition: SetReadiness) -> None:
         """As the condition says."""
         if condition.reason:
             self.fails(condition.name, condition.reason)
@@ -51,7 +51,7 @@ async def serve(  # noqa: PLR0913 - each is a thing of its own
     *,
     started: Callable[[int], None] = lambda _: None,
     routes: Iterable[web.RouteDef] = (),
-    tls: Files | None = None,
+    tls: TLSFiles | None = None,
     limits: Limits | None = None,
     only_known: bool = False,
     turned_away: Callable[[], None] = lambda: None,

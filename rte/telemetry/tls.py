@@ -20,7 +20,7 @@ _LOOK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class TLSFiles:
     """Certificate and key in PEM, and the CA that signs client certificates (None: nobody's)."""
 
     certificate: Path
@@ -30,7 +30,7 @@ class Files:
     @classmethod
     def given(
         cls, certificate: Path | None, key: Path | None, client_ca: Path | None
-    ) -> Files | None:
+    ) -> TLSFiles | None:
         """What the flags name; None where none does.
 
         Raises:

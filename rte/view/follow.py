@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rte.scheduler.loop import messages
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.settings import AGENT_LEASE_LABELS
 from rte.scheduler.shell.feeds import Feeds
 from rte.telemetry.effects import Said
@@ -31,7 +31,7 @@ class Follower:
     """
 
     def __init__(self, client: Client, agent_namespace: str) -> None:
-        self._machine = Machine("")  # never told that it leads, it decides nothing
+        self._machine = SchedulerMachine("")  # never told that it leads, it decides nothing
         agents = (agent_namespace, AGENT_LEASE_LABELS)
         self._feeds = Feeds(client, self._take, agents, bulkhead=self._bulkhead)
 

@@ -148,7 +148,7 @@ class Lane:
     cluster: Cluster
     node: Node
 
-    def inventory(self) -> group_inventory.Published:
+    def inventory(self) -> group_inventory.PublishedInventory:
         report = agents.wait_published(self.node)
         return group_inventory.decode(report["metadata"]["annotations"][group_inventory.ANNOTATION])
 

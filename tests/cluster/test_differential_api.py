@@ -20,7 +20,7 @@ import pytest
 import urllib3
 
 from rte import errors
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, APIServer
 from rte.sim.demo.cluster import crd
 from tests.cluster import processes
 from tests.cluster.cluster import Cluster
@@ -677,7 +677,7 @@ def embedded() -> Iterator[Side]:
     """The embedded one, in a thread of its own."""
     ready, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
-    server = Server(API())
+    server = APIServer(API())
     server.api.create("customresourcedefinitions", crd())
 
     async def serve() -> None:

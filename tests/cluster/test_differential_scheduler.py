@@ -26,7 +26,7 @@ from rte.kube.client import Client
 from rte.scheduler.front.answers import explain_pod
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.room.plans import plans
-from rte.scheduler.plugins.default_preemption import Plan
+from rte.scheduler.plugins.default_preemption import EvictionPlan
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
 from tests import random_worlds
@@ -265,7 +265,7 @@ def _answer(cluster: Knowledge, cycle: Cycle, uid: str) -> Answer:
     assert told.chosen in answer.nodes if answer.nodes else told.chosen is None, told
     if pod.preempts and not answer.nodes and not told.problem:
         for plan in plans(cycle, cluster, pod):
-            if isinstance(plan, Plan):
+            if isinstance(plan, EvictionPlan):
                 uids = frozenset(each.uid for each in plan.victims)
                 answer.rooms[plan.node] = Victims(plan.violations, uids)
     return answer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rte.placement.dra import Wish
+from rte.placement.dra import AlignmentWish
 from rte.placement.dra.alignment import ANNOTATION
 from tests.cluster import agents, processes
 from tests.cluster.dra.running import start_driver
@@ -56,7 +56,7 @@ class Site:
             box["resources"]["claims"] = [{"name": "gpus"}]
             extra["resourceClaims"] = [{"name": "gpus", **entry}]
         made = pod(
-            box, name=name, scheduler=NAME, annotations={ANNOTATION: Wish.NONE.value},
+            box, name=name, scheduler=NAME, annotations={ANNOTATION: AlignmentWish.NONE.value},
             nodeSelector={"kubernetes.io/hostname": self.node.name}, **extra,
         )  # fmt: skip
         self.cluster.api.create(PODS, made)

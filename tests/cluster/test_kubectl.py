@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from rte.sim import controllers
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, APIServer
 from rte.sim.demo.cluster import crd
 from tests.cluster import agents, processes
 from tests.cluster.cluster import Cluster
@@ -259,7 +259,7 @@ def embedded_url() -> Iterator[str]:
     """The embedded API server and its controllers, in a thread of their own."""
     ready, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
-    server = Server(API())
+    server = APIServer(API())
     server.api.create("customresourcedefinitions", crd())
 
     async def serve() -> None:

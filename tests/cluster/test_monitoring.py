@@ -22,7 +22,7 @@ from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
-from rte.sim.apiserver import DeleteOptions, Server
+from rte.sim.apiserver import APIServer, DeleteOptions
 from rte.sim.kubelet import Kubelet, kubelet_document
 from rte.sysfs import read_machine
 from rte.telemetry import health
@@ -54,7 +54,7 @@ async def agent_and_scheduler(folder: Path) -> AsyncIterator[tuple[World, dict[s
     """Both at work on one node; and name -> port of its metrics."""
     machine = read_machine(MACHINE / "sys", MACHINE / "proc")
     (folder / "kubelet").mkdir()
-    async with Server() as server, contextlib.AsyncExitStack() as stack:
+    async with APIServer() as server, contextlib.AsyncExitStack() as stack:
         crd = MANIFESTS / "crd/noderesourcetopologies.yaml"
         server.api.create("customresourcedefinitions", yaml.safe_load(crd.read_text()))
         for name in ("rte-agents", "kube-system"):

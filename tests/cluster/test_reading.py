@@ -147,7 +147,7 @@ def read(node: Node, view: KubeletView, *, api: bool = True, **options: Any) -> 
         read_machine(node.machine / "sys", node.machine / "proc"),
         view,
         [liveness.node_pod(item) for item in listed] if api else None,
-        accounting.Options(
+        accounting.ReadingOptions(
             node_capacity={
                 name: quantity.parse_resource(name, text) for name, text in capacity.items()
             },

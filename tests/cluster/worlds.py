@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte import nrt
-from rte.sim.demo.cluster import Cluster as DemoCluster
-from rte.sim.demo.cluster import Settings
+from rte.sim.demo.cluster import DemoCluster, Settings
 from tests.cluster import agents
 from tests.cluster.api import Api, Object
 from tests.cluster.pods import path

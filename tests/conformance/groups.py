@@ -13,8 +13,8 @@ from rte.placement.groups.inventory import (
     GPU,
     NIC,
     Core,
+    GroupInventory,
     GroupNodeFacts,
-    Inventory,
     NICUse,
     Policy,
     Used,
@@ -22,17 +22,17 @@ from rte.placement.groups.inventory import (
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
-from rte.placement.groups.request import GroupWish, Request, SMTByKind
+from rte.placement.groups.request import GroupsRequest, GroupWish, SMTByKind
 from rte.placement.koordinator.devices.allocate import allocate_devices
 from rte.placement.koordinator.devices.node import read_node_devices
-from rte.placement.koordinator.devices.outcome import DeviceAllocation, DeviceRefusal
+from rte.placement.koordinator.devices.outcome import DeviceRefusal, KoordinatorDevices
 from rte.placement.koordinator.devices.request import DeviceRequestError, read_device_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def written_out(request: Request, document: Mapping[str, Any]) -> dict[str, Any]:
+def written_out(request: GroupsRequest, document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with every default filled in, as the recorded cases have it."""
     return {
         "version": 1,
@@ -110,12 +110,12 @@ def check_groups_request(case: dict) -> list[str]:
     ]
 
 
-def inventory_of(case: dict) -> Inventory:
+def inventory_of(case: dict) -> GroupInventory:
     """The inventory of a recorded case."""
     rows: dict[int, list[list[int]]] = {}
     for row in case["cpus"]:
         rows.setdefault(row[1], []).append(row)
-    return Inventory(
+    return GroupInventory(
         pages={int(zone): told["hugepages"] for zone, told in case["zones"].items()},
         cores=tuple(
             Core(tuple(sorted(row[0] for row in core)), core[0][2])
@@ -301,7 +301,7 @@ def check_groups_koordinator(case: dict) -> list[str]:
     return same_switch_faults(case, outcome)
 
 
-def same_switch_faults(case: dict, outcome: DeviceAllocation) -> list[str]:
+def same_switch_faults(case: dict, outcome: KoordinatorDevices) -> list[str]:
     """Whether a place that Koordinator misses keeps its rules: free devices, the same switches."""
     devices = {
         (device["type"], device["minor"]): device for device in case["device"]["spec"]["devices"]

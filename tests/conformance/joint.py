@@ -13,7 +13,7 @@ from rte import placement
 from rte.model import bits
 from rte.model.totals import totals_of
 from rte.placement.joint import defrag, fit, gang
-from rte.placement.joint.node import Member, Node
+from rte.placement.joint.node import JointNode, Member
 from tests.conformance.kubelet import (
     VERSION,
     Differences,
@@ -64,9 +64,9 @@ class World:
         pods = {name: dict(there) for name, there in self.pods.items()}
         return World(dict(self.states), pods, self.records)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[JointNode]:
         return [
-            Node(
+            JointNode(
                 name=name,
                 state=state,
                 allocatable=self.allocatable(name),
@@ -179,7 +179,7 @@ def check_joint_gang(case: dict) -> list[str]:
         )
         for maximize in (False, True)
     ]
-    verdict = gang.Verdict.FITS if case["feasible"] else gang.Verdict.DOES_NOT_FIT
+    verdict = gang.GangVerdict.FITS if case["feasible"] else gang.GangVerdict.DOES_NOT_FIT
     for answer in answers:
         found.compare("verdict", answer.verdict, verdict)
         if answer.most is not None:
@@ -257,7 +257,7 @@ def check_joint_defrag(case: dict) -> list[str]:
     ]
     found.compare("movable", {each.pod.uid for each in movable}, set(case["movable"]))
     plan = defrag.plan_moves(world.nodes(), [Member(pod=target)], movable)
-    verdict = defrag.Verdict.FITS if case["possible"] else defrag.Verdict.DOES_NOT_FIT
+    verdict = defrag.GangVerdict.FITS if case["possible"] else defrag.GangVerdict.DOES_NOT_FIT
     found.compare("verdict", plan.verdict, verdict)
     if not case["possible"] or plan.verdict is not verdict:
         return found

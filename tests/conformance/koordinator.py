@@ -94,9 +94,9 @@ POLICY_NAMES = {
 }
 
 
-def hint(row: dict) -> koordinator_policy.Hint:
+def hint(row: dict) -> koordinator_policy.TopologyHint:
     zones = None if row["nil"] else bits.of(row["m"] or ())
-    return koordinator_policy.Hint(zones, row["p"], row["u"], row["s"])
+    return koordinator_policy.TopologyHint(zones, row["p"], row["u"], row["s"])
 
 
 def check_koordinator_numa_policy(case: dict) -> list[str]:

@@ -50,8 +50,8 @@ def check_kubelet_take_by_topology(case: dict) -> list[str]:
                 lowers_share=releases.SHARE_LOWERED.is_in(release),
             )
         ours["out"] = bits.format_list(cpus)
-    except outcome.Refused as refused:
-        wrapped = outcome.Refused.unexpected(case["err"]) if "err" in case else None
+    except outcome.AllocationRefused as refused:
+        wrapped = outcome.AllocationRefused.unexpected(case["err"]) if "err" in case else None
         ours["err"] = (
             case["err"] if wrapped and wrapped.message == refused.message else str(refused)
         )

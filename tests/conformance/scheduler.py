@@ -11,9 +11,9 @@ from typing import Any
 from rte.k8s import selectors
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.loop import messages
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.room import plans
-from rte.scheduler.plugins.default_preemption import Plan
+from rte.scheduler.plugins.default_preemption import EvictionPlan
 
 #: Key of a world -> collection of the scheduler, in the order in which they are told.
 COLLECTIONS = {
@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, case: dict[str, Any]) -> None:
         self.case = case
-        self.machine = Machine("default-scheduler")
+        self.machine = SchedulerMachine("default-scheduler")
         self.machine.handle(messages.Tick(), NOW)
         for key, collection in COLLECTIONS.items():
             for obj in case.get(key) or ():
@@ -103,7 +103,9 @@ class World:
         if not pod.preempts or not machine.cluster.has_lower(pod.priority):
             return None
         found = plans.plans(machine.cycle, machine.cluster, pod)
-        best = min((p for p in found if isinstance(p, Plan)), key=lambda p: p.cost, default=None)
+        best = min(
+            (p for p in found if isinstance(p, EvictionPlan)), key=lambda p: p.cost, default=None
+        )
         if best is None:
             return None
         return _evicts(best.node, best.victims) if best.victims else {"wait": best.node}

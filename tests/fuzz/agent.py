@@ -18,7 +18,7 @@ from rte.agent.observer.machine import Observer
 from rte.agent.publisher import messages as published
 from rte.agent.publisher.machine import Publisher
 from rte.agent.settings import AgentSettings
-from rte.agent.sources import Sources
+from rte.agent.sources import NodeReader
 from rte.kubelet import PLUGIN_DIR, podresources
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model.node import ConfigSource, KubeletConfig
@@ -53,7 +53,7 @@ class Agent:
         settings = AgentSettings(
             node_name="n0", kubelet_state_dir=root, device_plugin_dir=root / PLUGIN_DIR
         )
-        self.sources = Sources(
+        self.sources = NodeReader(
             machine=lambda: hardware,
             learner=self._learn,
             state_dir=root,
@@ -84,7 +84,7 @@ class Agent:
                     config = KubeletConfig(
                         cpu_policy="static", reserved_cpus=1, source=ConfigSource.CONFIGZ
                     )
-                    facts = messages.NodeFacts(uid="u", version="v1.35.4")
+                    facts = messages.NodeObjectFacts(uid="u", version="v1.35.4")
                     self.feed(messages.Learnt(effect.epoch, config, facts))
                 case messages.Publish():
                     self.objects.append(effect.observation.object)
@@ -96,10 +96,10 @@ class Agent:
         for effect in self.publisher.handle(event, self.now):
             match effect:
                 case published.Get():
-                    self.publish(published.Refused(errors.KubeError("none", status=404)))
+                    self.publish(published.WriteRefused(errors.KubeError("none", status=404)))
                 case published.AskOwner():
                     self.publish(published.OwnerKnown("u"))
-                case published.Write():
+                case published.WriteReport():
                     metadata = {**effect.body["metadata"], "resourceVersion": str(self.now)}
                     self.publish(published.Stored({**effect.body, "metadata": metadata}))
                 case Said(level="error"):
@@ -107,7 +107,9 @@ class Agent:
 
     def look(self) -> None:
         """Some seconds go by; whatever is due is done."""
-        self.feed(messages.Noticed(messages.Change.FILES | messages.Change.PODS, self.now))
+        self.feed(
+            messages.Noticed(messages.KubeletChange.FILES | messages.KubeletChange.PODS, self.now)
+        )
         for _ in range(12):
             self.now += 1.0
             self.feed(messages.Tick())

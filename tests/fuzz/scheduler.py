@@ -15,7 +15,7 @@ from typing import Any
 from rte.nrt import group_inventory
 from rte.scheduler.framework.objects import read_pod
 from rte.scheduler.front import answers
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from rte.telemetry import health
 from rte.telemetry.effects import Measured, Said
 from tests.fuzz import objects
@@ -44,7 +44,7 @@ class Finding:
 
 def cluster() -> Desk:
     """Nodes with exact zones, for groups, with a driver's devices, and without anything known."""
-    desk = Desk(options=Options(resource_status=True, device_share=True))
+    desk = Desk(options=RuleOptions(resource_status=True, device_share=True))
     desk.node("a", state(machine(cpus=8)), allocatable=dict.fromkeys(objects.DEVICE, "1000"))
     bare = state(machine(cpus=8), policy="none", cpu_policy="none", memory_policy="None")
     desk.node("b", bare, allocatable={"hugepages-1Gi": "8Gi"})

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rte import config, errors
-from rte.agent.settings import AgentSettings, Output, Sink, SinkKind
+from rte.agent.settings import AgentSettings, Output, SinkKind, SinkSetting
 from rte.k8s.selectors import parse_text
 from rte.nrt import Method
 from rte.scheduler.settings import SchedulerSettings
@@ -43,7 +43,7 @@ def file(tmp_path: Path):
 
 def test_defaults_are_what_the_components_say() -> None:
     assert load() == config.Config(agent=AgentSettings(), log=LogSettings())
-    assert load().agent.sink == Sink(SinkKind.KUBE)
+    assert load().agent.sink == SinkSetting(SinkKind.KUBE)
     assert load().agent.fingerprint is Method.EXCLUSIVE
     assert load().agent.koordinator_annotations is True
     assert load().log == LogSettings(level=Level.INFO, format=Format.TEXT)
@@ -112,7 +112,7 @@ SAMPLES = {
     "stats-cert": ("/t", Path("/t")),
     "stats-key": ("/t", Path("/t")),
     "stats-client-ca": ("/t", Path("/t")),
-    "sink": ("file:/a:b", Sink(SinkKind.FILE, Path("/a:b"))),
+    "sink": ("file:/a:b", SinkSetting(SinkKind.FILE, Path("/a:b"))),
     "output": ("yaml", Output.YAML),
     "fingerprint": ("all", Method.ALL),
     "koordinator-annotations": ("false", False),

@@ -18,7 +18,7 @@ from rte.placement.foreign import zone_scores, zones
 from rte.placement.groups import place
 from rte.placement.groups.parsing import parse_request
 from rte.placement.joint import fit, gang
-from rte.placement.joint.node import Member, Node
+from rte.placement.joint.node import JointNode, Member
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
@@ -115,13 +115,15 @@ def explain_why(_: Machine, state: NodeState) -> object:
 
 
 def how_many_fit(_: Machine, state: NodeState) -> object:
-    node = Node(name="n", state=state, allocatable={"cpu": 140_000, "memory": 100 << 30, "pods": 9})
+    node = JointNode(
+        name="n", state=state, allocatable={"cpu": 140_000, "memory": 100 << 30, "pods": 9}
+    )
     return fit.FitTable([node]).count(Member(pod=build.simple("a", 4)))
 
 
 def place_a_gang(_: Machine, state: NodeState) -> object:
     room = {"cpu": 140_000, "memory": 100 << 30, "pods": 9}
-    nodes = [Node(name=name, state=state, allocatable=room) for name in ("n", "m")]
+    nodes = [JointNode(name=name, state=state, allocatable=room) for name in ("n", "m")]
     return gang.place_together(nodes, [Member(pod=build.simple(f"a{n}", 4)) for n in range(4)])
 
 
@@ -246,9 +248,9 @@ def test_nobody_says_that_a_pod_fits_whose_zones_nobody_follows(
             assert (fits.total > 0, fits.unsure == {"n"}) == (known, not known)
             together = place_a_gang(machine, state)
             assert isinstance(together, gang.Answer)
-            assert (together.verdict is gang.Verdict.FITS) == known
+            assert (together.verdict is gang.GangVerdict.FITS) == known
             placed = simulate(machine, state)
-            assert isinstance(placed, offline.Outcome)
+            assert isinstance(placed, offline.SimulationOutcome)
             assert bool(placed.placed) == known
             cluster = cluster_of(state)
             pod = objects.read_pod(pod_object("a"), cluster.shapes)

@@ -6,17 +6,17 @@ import math
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.agent.observer.messages import Change
+from rte.agent.observer.messages import KubeletChange
 
 if TYPE_CHECKING:
     from rte.agent.timings import Timings
     from rte.model.kubelet import KubeletView, StateFiles
 
 #: What only podresources tells, or tells better.
-_LIST = Change.DEVICES | Change.SOCKET | Change.POLL
+_LIST = KubeletChange.DEVICES | KubeletChange.SOCKET | KubeletChange.POLL
 
 
-class Answers:
+class PodresourcesAnswers:
     """The last answer, and the one that is waited for.
 
     Attributes:
@@ -51,13 +51,13 @@ class Answers:
         self.is_fresh = self.is_gone = False
         self.at = -math.inf
 
-    def is_due(self, changes: Change, now: float) -> bool:
+    def is_due(self, changes: KubeletChange, now: float) -> bool:
         """Whether these changes, or the time, are a reason to ask."""
         return self.view is None or bool(changes & _LIST) or now >= self.check_at
 
-    def is_needed(self, changes: Change) -> bool:
+    def is_needed(self, changes: KubeletChange) -> bool:
         """Whether nothing can be said of these changes before podresources has answered."""
-        return self.view is None or Change.DEVICES in changes
+        return self.view is None or KubeletChange.DEVICES in changes
 
     def ask(self, *, holds_up: bool) -> bool:
         """Note a question; False: one is under way, so it is asked afterwards."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.agent.observer import messages
 from rte.model.backoff import Backoff
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.agent.observer.answers import Answers
+    from rte.agent.observer.answers import PodresourcesAnswers
     from rte.agent.observer.messages import Effect
     from rte.agent.timings import Timings
 
@@ -39,7 +39,7 @@ class Failures:
         """Another kubelet: of it nothing has been read."""
         self._worked_at = -math.inf
 
-    def trusted_until(self, answers: Answers | None) -> float:
+    def trusted_until(self, answers: PodresourcesAnswers | None) -> float:
         """Until when the last reading is to be trusted; ``answers`` where podresources is asked.
 
         Trust ends by itself: with a source that fails for ``stale`` seconds, and with none that has
@@ -76,7 +76,7 @@ class Failures:
             self._told = what
             effects += [
                 Said("warning", f"{what}, will keep looking: {error}"),
-                Condition("reading", what),
+                SetReadiness("reading", what),
             ]
         wait = self._torn.failed()
         if result == "failed":
@@ -97,7 +97,7 @@ class Failures:
         """A reading worked; what is to be told."""
         self.since, self._worked_at = None, now
         effects: list[Effect] = [
-            Condition("reading"),
+            SetReadiness("reading"),
             Measured("readings", labels=("consistent",)),
             *self._note(None),
         ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rte.model.kubelet import StateFiles
 
 
-class Files:
+class FilesReading:
     """What the files say, and whether they were caught between two writes.
 
     Attributes:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rte import accounting, nrt
-from rte.agent.observer.answers import Answers
-from rte.agent.observer.files import Files
+from rte.agent.observer.answers import PodresourcesAnswers
+from rte.agent.observer.files import FilesReading
 from rte.agent.observer.learning import Learning
 from rte.agent.observer.messages import ReadMachine
-from rte.agent.observer.restart import Restart
+from rte.agent.observer.restart import KubeletRestart
 from rte.model.kubelet import KubeletView, combine
 from rte.model.node import ConfigSource
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from rte.accounting.liveness import PodTable
-    from rte.agent.observer.messages import Change, Effect
+    from rte.agent.observer.messages import Effect, KubeletChange
     from rte.agent.timings import Timings
     from rte.model.kubelet import NodePod
     from rte.model.machine import Machine
@@ -45,8 +45,8 @@ class Scope:
     files: bool = True
     podresources: bool = True
     pods: bool = True
-    accounting: accounting.Options = field(default_factory=accounting.Options)
-    publish: nrt.Options = field(default_factory=nrt.Options)
+    accounting: accounting.ReadingOptions = field(default_factory=accounting.ReadingOptions)
+    publish: nrt.WriterOptions = field(default_factory=nrt.WriterOptions)
 
 
 class Hardware:
@@ -71,7 +71,7 @@ class Hardware:
         return [ReadMachine()]
 
 
-class Known:
+class NodeSources:
     """All sources of one node.
 
     Args:
@@ -86,10 +86,10 @@ class Known:
     ) -> None:
         self._scope = scope
         self.hardware = Hardware()
-        self.files = Files(timings)
-        self.answers = Answers(timings)
+        self.files = FilesReading(timings)
+        self.answers = PodresourcesAnswers(timings)
         self.pods = pods
-        self.restart = Restart(timings.readmission_most)
+        self.restart = KubeletRestart(timings.readmission_most)
         best = ConfigSource.CONFIGZ if scope.pods else ConfigSource.UNKNOWN
         self.learning = Learning(timings, self.restart, best, jitter)
 
@@ -125,7 +125,7 @@ class Known:
             self.view.coherent and self.files.content == self.answers.files
         )
 
-    def needs_answer(self, changes: Change, now: float) -> bool:
+    def needs_answer(self, changes: KubeletChange, now: float) -> bool:
         """Whether podresources is to be asked, after these changes."""
         return self._scope.podresources and (
             self.answers.is_due(changes, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rte.agent.observer.messages import Learn, NodeFacts
+from rte.agent.observer.messages import Learn, NodeObjectFacts
 from rte.model.backoff import Backoff
 from rte.model.node import ConfigSource
 from rte.telemetry.effects import Measured, Said
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rte.agent.observer.messages import Learnt
-    from rte.agent.observer.restart import Restart
+    from rte.agent.observer.restart import KubeletRestart
     from rte.agent.timings import Timings
     from rte.model.node import KubeletConfig, NodeState
 
@@ -46,7 +46,11 @@ class Learning:
     """
 
     def __init__(
-        self, timings: Timings, restart: Restart, best: ConfigSource, jitter: Callable[[], float]
+        self,
+        timings: Timings,
+        restart: KubeletRestart,
+        best: ConfigSource,
+        jitter: Callable[[], float],
     ) -> None:
         self._timings = timings
         self._restart = restart
@@ -55,7 +59,7 @@ class Learning:
         self._better = Backoff(timings.relearn, timings.relearn_most)
         self._surer = Backoff(timings.relearn, timings.relearn_most)
         self.config: KubeletConfig | None = None
-        self.node = NodeFacts()
+        self.node = NodeObjectFacts()
         self.reported: NodeState | None = None
         self.known = False
         self.due = math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rte.agent.observer.messages import Change
+from rte.agent.observer.messages import KubeletChange
 
 
 class Looking:
@@ -20,10 +20,10 @@ class Looking:
         self.at = -math.inf
         self.under_way = False
         self.noticed: float | None = None
-        self._changes = Change.NOTHING
-        self._looked_for = Change.NOTHING
+        self._changes = KubeletChange.NOTHING
+        self._looked_for = KubeletChange.NOTHING
 
-    def add(self, changes: Change, noticed: float, now: float) -> None:
+    def add(self, changes: KubeletChange, noticed: float, now: float) -> None:
         """These are to be looked at, now."""
         self._changes |= changes
         if self.noticed is None:
@@ -45,9 +45,9 @@ class Looking:
     def begin(self) -> None:
         """Look at all changes so far."""
         self.at, self.under_way = math.inf, True
-        self._looked_for, self._changes = self._changes, Change.NOTHING
+        self._looked_for, self._changes = self._changes, KubeletChange.NOTHING
 
-    def end(self) -> Change:
+    def end(self) -> KubeletChange:
         """It was looked; for which changes."""
         self.under_way = False
         return self._looked_for

@@ -16,13 +16,13 @@ from rte.accounting import liveness
 from rte.accounting.liveness import PodTable, uid_of
 from rte.agent.observer import messages
 from rte.agent.observer.failures import Failures
-from rte.agent.observer.known import Known
+from rte.agent.observer.known import NodeSources
 from rte.agent.observer.looking import Looking
-from rte.agent.observer.messages import Change
-from rte.agent.observer.published import GONE, NOT_TAKEN_UP, Published, tell_synced
+from rte.agent.observer.messages import KubeletChange
+from rte.agent.observer.published import GONE, NOT_TAKEN_UP, ReadingGate, tell_synced
 from rte.agent.timings import DEFAULT, Timings
 from rte.model.node import NodeReading
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ class Observer:
         self._timings = timings
         self.quarantine = quarantine or Quarantine()
         self.pods = pods or PodTable()
-        self._known = Known(scope, timings, self.pods, jitter)
+        self._known = NodeSources(scope, timings, self.pods, jitter)
         self._failures = Failures(timings)
-        self._published = Published(scope.publish)
+        self._published = ReadingGate(scope.publish)
         self._looking = Looking()
         self._is_due = False
         self._effects: list[Effect] = []
@@ -142,8 +142,8 @@ class Observer:
 
     # --- what to look at -------------------------------------------------------------------------
 
-    def _add(self, changes: Change, at: float, now: float) -> None:
-        self._known.hardware.changed |= Change.MACHINE in changes
+    def _add(self, changes: KubeletChange, at: float, now: float) -> None:
+        self._known.hardware.changed |= KubeletChange.MACHINE in changes
         self._looking.add(changes, at, now)
 
     def _pods_told(self, event: messages.PodsEvent, now: float) -> None:
@@ -159,13 +159,13 @@ class Observer:
             case messages.PodsUnknown():
                 self.pods.listed = changed = False
         if changed:
-            self._tell(Change.PODS, now)
+            self._tell(KubeletChange.PODS, now)
 
     def _of_pod(self, uid: str, now: float) -> Bulkhead:
         """For work about a pod: of one that raises what was last known stands."""
         return self.quarantine.guard("pods", uid, now)
 
-    def _tell(self, change: Change, now: float) -> None:
+    def _tell(self, change: KubeletChange, now: float) -> None:
         """A change that nobody else has counted."""
         self._effects.append(Measured("changes", labels=(str(change.name).lower(),)))
         self._add(change, now, now)
@@ -215,13 +215,13 @@ class Observer:
             return
         if event.files is not None:
             self._take_files(event.files, now)
-        if changes & (Change.FILES | Change.PODS):
+        if changes & (KubeletChange.FILES | KubeletChange.PODS):
             known.answers.put_off(now)
         asks = known.needs_answer(changes, now)
         if asks:
             self._ask(holds_up=known.answers.is_needed(changes) or known.lists_other_files)
         # What only an answer is needed for is accounted for when it is there.
-        if not asks or changes & (Change.FILES | Change.PODS):
+        if not asks or changes & (KubeletChange.FILES | KubeletChange.PODS):
             self._is_due = True
         self._account(now)
 
@@ -260,7 +260,7 @@ class Observer:
                 known.node.version, known.config.feature_gates
             )
         if is_new:
-            self._tell(Change.LEARNT, now)
+            self._tell(KubeletChange.LEARNT, now)
 
     def _own(self, uid: str, now: float) -> None:
         """The Node is another one: publish the last reading again, owned by it."""
@@ -285,7 +285,7 @@ class Observer:
         answers.take(event.view, event.files, now)
         self._effects += [
             Measured("source_up", 1.0, how="set"),
-            Condition("source"),
+            SetReadiness("source"),
         ]
         self._is_due = True
         if again:
@@ -329,7 +329,7 @@ class Observer:
         answers = self._known.answers
         self._effects += [
             Measured("source_up", 0.0, how="set"),
-            Condition("source", "podresources does not answer"),
+            SetReadiness("source", "podresources does not answer"),
         ]
         was_gone = answers.is_gone
         answers.fail(problem, now)
@@ -389,7 +389,7 @@ class Observer:
             self._effects += self._published.disagree(reading.disagreements)
         self._publish(reading, now)
         if reading.state is not None:
-            self._effects.append(messages.Compare(reading.state))
+            self._effects.append(messages.CompareAdmissions(reading.state))
         return min(waits)
 
     def _take_up(self, state: NodeState, pods: tuple[NodePod, ...] | None, now: float) -> None:

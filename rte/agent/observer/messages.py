@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.model.node import KubeletConfig, NodeState
 
 
-class Change(enum.Flag):
+class KubeletChange(enum.Flag):
     """What may have changed."""
 
     NOTHING = 0
@@ -35,7 +35,7 @@ class Change(enum.Flag):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeFacts:
+class NodeObjectFacts:
     """What the Node object says; empty where the API is not asked.
 
     ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
@@ -63,7 +63,7 @@ class Observation:
 class Noticed:
     """Something may have changed; ``at`` is when the first of it was noticed."""
 
-    changes: Change
+    changes: KubeletChange
     at: float
 
 
@@ -122,7 +122,7 @@ class Learnt:
 
     epoch: str
     config: KubeletConfig | None = None
-    node: NodeFacts = NodeFacts()
+    node: NodeObjectFacts = NodeObjectFacts()
     reported: NodeState | None = None
     problem: errors.RteError | None = None
 
@@ -222,12 +222,21 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class CompareAdmissions:
     """The node has this state now: compare admissions with their predictions."""
 
     state: NodeState
 
 
 Effect: TypeAlias = (
-    ReadMachine | ReadFiles | Ask | Learn | Publish | Failed | Compare | Measured | Said | Condition
+    ReadMachine
+    | ReadFiles
+    | Ask
+    | Learn
+    | Publish
+    | Failed
+    | CompareAdmissions
+    | Measured
+    | Said
+    | SetReadiness
 )

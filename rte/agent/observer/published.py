@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 from rte import nrt
 from rte.agent.observer import messages
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from rte.agent.observer.messages import Effect
     from rte.model.node import NodeReading, NodeState
 
 
-class Published:
+class ReadingGate:
     """Hands a reading on where it differs from the last one.
 
     Attributes:
         reading: the last one; None: there was none yet.
     """
 
-    def __init__(self, options: nrt.Options) -> None:
+    def __init__(self, options: nrt.WriterOptions) -> None:
         self._options = options
         self.reading: NodeReading | None = None
-        self._offered: tuple[NodeReading, nrt.Options] | None = None
+        self._offered: tuple[NodeReading, nrt.WriterOptions] | None = None
         self._disagreements: tuple[str, ...] = ()
 
     @property
@@ -53,7 +53,7 @@ class Published:
         if self.reading is not None and self.reading.state is not None:
             state = replace(self.reading.state, synced=False)
             effects += self.offer(replace(self.reading, state=state), owner_uid, now)
-            effects.append(messages.Compare(state))
+            effects.append(messages.CompareAdmissions(state))
         return effects
 
     def disagree(self, lines: tuple[str, ...]) -> list[Effect]:
@@ -72,4 +72,4 @@ GONE = "the kubelet does not run"
 
 def tell_synced(why: str = "") -> list[Effect]:
     """Whether the kubelet has re-admitted its pods since it was started; else ``why`` not."""
-    return [Measured("synced", float(not why), how="set"), Condition("synced", why)]
+    return [Measured("synced", float(not why), how="set"), SetReadiness("synced", why)]

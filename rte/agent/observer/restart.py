@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 
-class Restart:
+class KubeletRestart:
     """Whether the kubelet has re-admitted its pods since it was started (pure but for its state).
 
     Its podresources list shows a pod as soon as the kubelet knows it, a moment before admission;

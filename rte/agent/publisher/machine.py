@@ -16,7 +16,7 @@ from rte.agent.publisher import messages, ownership
 from rte.agent.publisher.renewals import Renewals
 from rte.agent.timings import DEFAULT
 from rte.model.backoff import Backoff
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 from rte.telemetry.quarantine import Quarantine
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Publisher:
                 self._answered(event.object, now)
             case messages.OwnerKnown():
                 self._create(event.uid)
-            case messages.Refused():
+            case messages.WriteRefused():
                 self._refused(event.error, now)
             case messages.Watched():
                 self._watched.append(event)
@@ -233,7 +233,7 @@ class Publisher:
         if self._wanted is not None:
             owned = ownership.owned_by(owner_uid, self._wanted.object)
             self._wanted = self._writing = replace(self._wanted, object=owned)
-            self._send(messages.Write("create", owned, owned))
+            self._send(messages.WriteReport("create", owned, owned))
 
     def _update(self, wanted: Observation, patch: dict[str, Any]) -> None:
         """Send back what is stored, patched: refused if anybody has written since.
@@ -246,12 +246,12 @@ class Publisher:
         body |= {name: wanted.object[name] for name in ("apiVersion", "kind")}
         body["metadata"] = {**body["metadata"], "managedFields": []}
         self._writing = wanted
-        self._send(messages.Write("update", body, wanted.object))
+        self._send(messages.WriteReport("update", body, wanted.object))
 
     def _answered(self, stored: dict[str, Any], now: float) -> None:
         request, self._request = self._request, None
         self._stored = stored
-        if isinstance(request, messages.Write) and self._writing is not None:
+        if isinstance(request, messages.WriteReport) and self._writing is not None:
             self._accepted(request.operation, self._writing, now)
         else:
             self._published |= ownership.annotations_of(stored, FIELD_MANAGER)
@@ -320,7 +320,7 @@ class Publisher:
             return
         self._unadopted = None
         self._effects.append(Measured("write_failures", labels=(str(status),)))
-        is_unsure = isinstance(request, messages.Write) and not 400 <= status < 500
+        is_unsure = isinstance(request, messages.WriteReport) and not 400 <= status < 500
         if status in _STALE or is_unsure:  # it may have been stored, and the answer was lost
             self._stored = None
         self._retry_at = now + self._waits.failed(asked)
@@ -332,12 +332,12 @@ class Publisher:
             self._complaint = hint
             why = "" if hint == str(error) else f" ({error})"
             line = f"cannot publish, will keep trying: {hint}{why}"
-            self._effects += [Said("error", line), Condition("published", hint)]
+            self._effects += [Said("error", line), SetReadiness("published", hint)]
 
     def _may_not_adopt(self, request: Request | None, error: errors.RteError) -> bool:
         """With OwnerReferencesPermissionEnforcement only who may delete it may adopt it."""
         return (
-            isinstance(request, messages.Write)
+            isinstance(request, messages.WriteReport)
             and request.operation == "update"
             and _status(error)[0] == 403
             and self._adopts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from rte import errors
@@ -43,7 +43,7 @@ class OwnerKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class WriteRefused:
     """The request failed."""
 
     error: errors.RteError
@@ -86,7 +86,16 @@ class Tick:
 
 
 Event: TypeAlias = (
-    Offered | Trusted | Stored | OwnerKnown | Refused | Watched | Probed | Renewed | Stopping | Tick
+    Offered
+    | Trusted
+    | Stored
+    | OwnerKnown
+    | WriteRefused
+    | Watched
+    | Probed
+    | Renewed
+    | Stopping
+    | Tick
 )
 
 # --- effects ---
@@ -94,17 +103,17 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read the object; answered by :class:`Stored` or :class:`Refused`."""
+    """Read the object; answered by :class:`Stored` or :class:`WriteRefused`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskOwner:
-    """Learn who the Node is now; answered by :class:`OwnerKnown` or :class:`Refused`."""
+    """Learn who the Node is now; answered by :class:`OwnerKnown` or :class:`WriteRefused`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """Write the object; answered by :class:`Stored` or :class:`Refused`.
+class WriteReport:
+    """Write the object; answered by :class:`Stored` or :class:`WriteRefused`.
 
     ``body`` is what is to be stored, with what is not ours; ``wanted`` is our part of it.
     """
@@ -125,7 +134,7 @@ class Renew:
 
 
 #: What was offered last is stored.
-PUBLISHED = Condition("published")
+PUBLISHED = SetReadiness("published")
 
-Request: TypeAlias = Get | AskOwner | Write
-Effect: TypeAlias = Request | Probe | Renew | Measured | Said | Condition
+Request: TypeAlias = Get | AskOwner | WriteReport
+Effect: TypeAlias = Request | Probe | Renew | Measured | Said | SetReadiness

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from rte.agent.publisher.messages import Probe, Renew
-from rte.telemetry.effects import Condition, Measured, Said
+from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from rte import errors
@@ -45,7 +45,7 @@ class Renewals:
         if now >= self._lapses_at:
             self._lapses_at = math.inf
             why = "it was not renewed for so long that schedulers take this agent for dead"
-            effects += [Condition("lease", why), Measured("lease_alive", 0.0, how="set")]
+            effects += [SetReadiness("lease", why), Measured("lease_alive", 0.0, how="set")]
         if now >= self._ask_at:
             self._next, self._ask_at = now + self._timings.renew, math.inf
             effects.append(Probe())
@@ -68,7 +68,7 @@ class Renewals:
             return [
                 Measured("lease_renewals", labels=("renewed",)),
                 Measured("lease_alive", 1.0, how="set"),
-                Condition("lease"),
+                SetReadiness("lease"),
             ]
         told: list[Effect] = [Measured("lease_renewals", labels=("failed",))]
         if not was_failing:

@@ -3,7 +3,7 @@
 The public names are here; docs/dra.md shows them at work.
 """
 
-from rte.placement.dra.alignment import Aligned, Alignment, Wish, align
+from rte.placement.dra.alignment import Aligned, Alignment, AlignmentWish, align
 from rte.placement.dra.cel.expressions import CEL
 from rte.placement.dra.features import Features
 from rte.placement.dra.inventory import DeviceInventory
@@ -16,6 +16,7 @@ __all__ = [
     "CEL",
     "Aligned",
     "Alignment",
+    "AlignmentWish",
     "ClaimNode",
     "ClaimVerdict",
     "DeviceInventory",
@@ -23,7 +24,6 @@ __all__ = [
     "Features",
     "Reason",
     "Usage",
-    "Wish",
     "align",
     "allocate",
 ]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ANNOTATION = "topology.rte.dev/device-alignment"
 
 
-class Wish(StrEnum):
+class AlignmentWish(StrEnum):
     """The values of the annotation."""
 
     REQUIRED = "required"
@@ -70,7 +70,7 @@ def align(
     supply: DeviceSupply,
     expected: ExpectedZones,
     places: Places,
-    wish: Wish = Wish.PREFERRED,
+    wish: AlignmentWish = AlignmentWish.PREFERRED,
     *,
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = MAX_STEPS,
@@ -82,18 +82,18 @@ def align(
     others. Devices taken with admin access are not steered and do not count.
     """
     zones = expected.zones
-    if wish is Wish.REQUIRED and not (zones and expected.certain):
+    if wish is AlignmentWish.REQUIRED and not (zones and expected.certain):
         text = "the zones that the kubelet will give are not certain yet"
         if not zones:
             text = "the pod gets no CPUs or memory of its own to align devices with"
         return _refused(text, expected)
     ranks = None
-    if wish is not Wish.NONE and zones:
-        ranks = _ranks(places, zones, required=wish is Wish.REQUIRED)
+    if wish is not AlignmentWish.NONE and zones:
+        ranks = _ranks(places, zones, required=wish is AlignmentWish.REQUIRED)
     verdict = allocate(
         node, claims, supply, ranks=ranks, new_share_id=new_share_id, max_steps=max_steps
     )
-    if verdict.reason is Reason.NO_FIT and wish is Wish.REQUIRED:
+    if verdict.reason is Reason.NO_FIT and wish is AlignmentWish.REQUIRED:
         text = f"no free devices in the zones of its CPUs and memory ({words.zones(zones)})"
         return _refused(text + _without_zone(supply, places), expected)
     if not verdict.fits:
@@ -106,7 +106,7 @@ def align(
     given = [c.status.allocation for c in claims if c.status.allocation is not None]
     located = locate_all((*given, *verdict.allocations.values()), supply, places)
     alignment, reason = judge(zones, located)
-    if wish is Wish.REQUIRED and alignment is not Alignment.ALIGNED:
+    if wish is AlignmentWish.REQUIRED and alignment is not Alignment.ALIGNED:
         return _refused(reason, expected)
     return Aligned(verdict=verdict, alignment=alignment, reason=reason, expected=expected)
 

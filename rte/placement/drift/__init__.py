@@ -19,16 +19,16 @@ from rte.placement.drift.case import (
     predict,
     replay,
 )
-from rte.placement.drift.outcome import Outcome, expected_of
+from rte.placement.drift.outcome import AdmissionOutcome, expected_of
 from rte.placement.drift.parts import Held, Part, Parts, parts_of
 from rte.placement.drift.possible import Meanwhile, meanwhile, possible_outcomes
 
 __all__ = [
     "MANAGERS_REASONS",
+    "AdmissionOutcome",
     "Case",
     "Held",
     "Meanwhile",
-    "Outcome",
     "Part",
     "Parts",
     "Prediction",

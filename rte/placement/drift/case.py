@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
-    from rte.placement.drift.outcome import Outcome
+    from rte.placement.drift.outcome import AdmissionOutcome
 
 #: Reasons by which the resource managers refuse a pod; a pod refused for another one (node totals,
 #: host ports, …) had passed them, or did not get to them.
@@ -60,7 +60,7 @@ class Prediction:
 
     before: NodeState
     pod: Pod
-    expected: Outcome | None
+    expected: AdmissionOutcome | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Case:
 
     prediction: Prediction
     between: Meanwhile
-    got: Outcome
+    got: AdmissionOutcome
     result: Result
     differences: tuple[Part, ...] = ()
 
@@ -80,7 +80,9 @@ def predict(before: NodeState, pod: Pod) -> Prediction:
     return Prediction(before=before, pod=pod, expected=expected_of(admit(settled, pod), pod.uid))
 
 
-def judge(prediction: Prediction, got: Outcome, meanwhile: Callable[[], Meanwhile]) -> Case:
+def judge(
+    prediction: Prediction, got: AdmissionOutcome, meanwhile: Callable[[], Meanwhile]
+) -> Case:
     """Compare what a pod got with what was predicted for what had happened until its admission.
 
     Pods in flight may come in another order than they were bound, and a pod that ends just then
@@ -159,7 +161,7 @@ class _Unlike:
         if takes_devices_at_start(before, pod):
             self._taken = {Part(box.name, name) for box in pod.containers for name in box.requests}
 
-    def __call__(self, expected: Outcome, got: Outcome) -> set[Part]:
+    def __call__(self, expected: AdmissionOutcome, got: AdmissionOutcome) -> set[Part]:
         ours, theirs = expected.parts, got.parts
         return {
             part

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class AdmissionOutcome:
     """What comes of an admission, expected or real: ``parts``, or a refusal for ``reason``."""
 
     parts: Parts = field(default_factory=dict)
     reason: str = ""
 
 
-def expected_of(admission: Admission, uid: str) -> Outcome | None:
+def expected_of(admission: Admission, uid: str) -> AdmissionOutcome | None:
     """What an admission predicts for its pod; None where its verdict is uncertain."""
     if admission.verdict is Verdict.UNCERTAIN:
         return None
     if admission.verdict is Verdict.REFUSED:
-        return Outcome(reason=admission.reason)
-    return Outcome(parts=parts_of(admission.state, uid))
+        return AdmissionOutcome(reason=admission.reason)
+    return AdmissionOutcome(parts=parts_of(admission.state, uid))

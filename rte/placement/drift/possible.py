@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
-from rte.placement.drift.outcome import Outcome, expected_of
+from rte.placement.drift.outcome import AdmissionOutcome, expected_of
 from rte.placement.drift.parts import parts_of
 from rte.placement.kubelet.admission import admit, possible_states, remove, start
 from rte.placement.kubelet.outcome import Verdict
@@ -84,7 +84,7 @@ def meanwhile(
 
 def possible_outcomes(
     before: NodeState, pod: Pod, between: Meanwhile
-) -> tuple[Outcome, ...] | None:
+) -> tuple[AdmissionOutcome, ...] | None:
     """Everything that may come of the pod's admission; None where that cannot be told.
 
     Plays every order of what happened meanwhile, also with some of it only after the pod.
@@ -98,7 +98,7 @@ def possible_outcomes(
     ]
     if len(events) > MOST_EVENTS:
         return None
-    found: list[Outcome] = []
+    found: list[AdmissionOutcome] = []
     for count in range(len(events) + 1):
         for order in permutations(events, count):
             for state in _play(before, order):
@@ -151,7 +151,7 @@ def _play(before: NodeState, order: Iterable[_Event]) -> Iterator[NodeState | No
     yield from states
 
 
-def _outcomes(state: NodeState, pod: Pod) -> list[Outcome] | None:
+def _outcomes(state: NodeState, pod: Pod) -> list[AdmissionOutcome] | None:
     admission = admit(state, pod)
     expected = expected_of(admission, pod.uid)
     if expected is None or not admission.admitted or admission.exact:
@@ -159,7 +159,7 @@ def _outcomes(state: NodeState, pod: Pod) -> list[Outcome] | None:
     states = possible_states(state, pod)
     if states is None:
         return None
-    return [Outcome(parts=parts_of(after, pod.uid)) for after in states]
+    return [AdmissionOutcome(parts=parts_of(after, pod.uid)) for after in states]
 
 
 def _holders(state: NodeState) -> set[str]:

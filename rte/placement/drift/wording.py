@@ -9,7 +9,7 @@ from rte.placement.drift.parts import CPUS, MEMORY
 
 if TYPE_CHECKING:
     from rte.placement.drift.case import Case
-    from rte.placement.drift.outcome import Outcome
+    from rte.placement.drift.outcome import AdmissionOutcome
     from rte.placement.drift.parts import Held, Part
 
 
@@ -30,7 +30,7 @@ def headline(case: Case) -> str:
     )
 
 
-def verdict(outcome: Outcome | None) -> str:
+def verdict(outcome: AdmissionOutcome | None) -> str:
     """The answer alone."""
     if outcome is None:
         return "nothing for certain"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_SHAPES = 512
 
 
-class Score(Protocol):
+class PlaceScore(Protocol):
     """How good a place is: 0 (worst) to 100, from the node before and after the pod.
 
     A score must depend on its arguments alone, because it is remembered with the place.
@@ -35,7 +35,7 @@ class Score(Protocol):
         """The score of one place."""
 
 
-class Place(NamedTuple):
+class AdmittingPlace(NamedTuple):
     """A node that surely admits the pod; ``admission`` is for the pod that was asked about, or for
     an earlier one of the same shape (other UID, same answer).
     """
@@ -46,11 +46,11 @@ class Place(NamedTuple):
 
 
 @dataclass
-class _Answers:
+class _ShapeAnswers:
     """What is known of one shape."""
 
     screening: Screening
-    by_node: dict[str, tuple[NodeState, Place | None]] = field(default_factory=dict)
+    by_node: dict[str, tuple[NodeState, AdmittingPlace | None]] = field(default_factory=dict)
 
 
 class Finder:
@@ -63,16 +63,16 @@ class Finder:
             the places found first are compared by score.
     """
 
-    def __init__(self, table: NodeTable, score: Score, *, order: Order = "fullest") -> None:
+    def __init__(self, table: NodeTable, score: PlaceScore, *, order: Order = "fullest") -> None:
         self.table = table
         self.score = score
         self.order = order
-        self._shapes: OrderedDict[Hashable, _Answers] = OrderedDict()
+        self._shapes: OrderedDict[Hashable, _ShapeAnswers] = OrderedDict()
 
-    def find(self, pod: Pod, count: int = 8) -> list[Place]:
+    def find(self, pod: Pod, count: int = 8) -> list[AdmittingPlace]:
         """Up to ``count`` places, the best score first; equal scores by node name."""
         answers = self._answers(pod)
-        places: list[Place] = []
+        places: list[AdmittingPlace] = []
         for name in answers.screening.candidates(self.order):
             place = self._place(answers, name, pod)
             if place is not None:
@@ -81,9 +81,9 @@ class Finder:
                     break
         return sorted(places, key=lambda place: (-place.score, place.node))
 
-    def _answers(self, pod: Pod) -> _Answers:
+    def _answers(self, pod: Pod) -> _ShapeAnswers:
         key = shape_key(pod)
-        answers = self._shapes.pop(key, None) or _Answers(Screening(self.table, pod))
+        answers = self._shapes.pop(key, None) or _ShapeAnswers(Screening(self.table, pod))
         self._shapes[key] = answers
         if len(self._shapes) > MAX_SHAPES:
             self._shapes.popitem(last=False)
@@ -93,7 +93,7 @@ class Finder:
             }
         return answers
 
-    def _place(self, answers: _Answers, name: str, pod: Pod) -> Place | None:
+    def _place(self, answers: _ShapeAnswers, name: str, pod: Pod) -> AdmittingPlace | None:
         state = self.table.states[name]
         known = answers.by_node.get(name)
         if known is not None and known[0] is state:
@@ -101,7 +101,7 @@ class Finder:
         admission = admit(state, pod)
         place = None
         if admission.admitted:
-            place = Place(name, admission, self.score(pod, state, admission.state))
+            place = AdmittingPlace(name, admission, self.score(pod, state, admission.state))
         answers.by_node[name] = state, place
         return place
 
@@ -128,6 +128,8 @@ def _items(amounts: Mapping[str, int]) -> frozenset[tuple[str, int]]:
     return frozenset(amounts.items())
 
 
-def find_places(table: NodeTable, pod: Pod, score: Score, count: int = 8) -> list[Place]:
+def find_places(
+    table: NodeTable, pod: Pod, score: PlaceScore, count: int = 8
+) -> list[AdmittingPlace]:
     """Up to ``count`` places, the best first, remembering nothing (see :class:`Finder`)."""
     return Finder(table, score).find(pod, count)

@@ -140,7 +140,7 @@ def filter_zones(
         "restricted": _find_restricted,
         "best-effort": _find_any,
     }
-    search = _Search(pod.qos is QOS.GUARANTEED, node_names, find[table.policy])
+    search = _ZoneSearch(pod.qos is QOS.GUARANTEED, node_names, find[table.policy])
     try:
         if table.scope == "pod":
             missing = search.find(table.zones, effective_requests(pod))
@@ -152,7 +152,7 @@ def filter_zones(
         return ZoneVerdict(Code.UNSCHEDULABLE, (unknown.message,))
 
 
-def _filter_containers(zones: tuple[ZoneEntry, ...], pod: Pod, search: _Search) -> ZoneVerdict:
+def _filter_containers(zones: tuple[ZoneEntry, ...], pod: Pod, search: _ZoneSearch) -> ZoneVerdict:
     for container in pod.containers:
         found = search.find(zones, container.requests)
         if isinstance(found, str):
@@ -170,12 +170,12 @@ def _filter_containers(zones: tuple[ZoneEntry, ...], pod: Pod, search: _Search) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _ZoneSearch:
     """How zones are found for one request map."""
 
     guaranteed: bool
     node_names: frozenset[str] | set[str]
-    policy: Callable[[_Search, Sequence[ZoneEntry], Mapping[str, int]], Sequence[int] | None]
+    policy: Callable[[_ZoneSearch, Sequence[ZoneEntry], Mapping[str, int]], Sequence[int] | None]
 
     def find(self, zones: Sequence[ZoneEntry], requests: Mapping[str, int]) -> Sequence[int] | str:
         """Positions of the chosen zones, or the name of a resource that stands in the way."""
@@ -235,7 +235,7 @@ class _Search:
 
 
 def _find_single(
-    search: _Search, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
+    search: _ZoneSearch, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
 ) -> Sequence[int] | None:
     """One zone that has it all; of several the lowest id, as the kubelet prefers."""
     ids = -1
@@ -253,7 +253,7 @@ def _find_single(
 
 
 def _find_any(
-    search: _Search, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
+    search: _ZoneSearch, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
 ) -> Sequence[int] | None:
     """best-effort never refuses an alignment, but what no zones together have cannot be given."""
     everything = range(len(zones))
@@ -261,7 +261,7 @@ def _find_any(
 
 
 def _find_restricted(
-    search: _Search, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
+    search: _ZoneSearch, zones: Sequence[ZoneEntry], wanted: Mapping[str, int]
 ) -> Sequence[int] | None:
     """The narrowest set of zones that could ever hold each resource must be free for all of them.
 
@@ -289,7 +289,7 @@ def _find_restricted(
 
 
 def _holds(
-    search: _Search,
+    search: _ZoneSearch,
     zones: Sequence[ZoneEntry],
     chosen: Iterable[int],
     wanted: Mapping[str, int],

@@ -111,7 +111,7 @@ class GivenCPUs(msgspec.Struct, frozen=True):
     cpus: tuple[bits.Id, ...] = ()
 
 
-class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+class GroupsAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod gets; ``hugepages`` are its own and those of groups without alignment."""
 
     groups: tuple[GroupAllocation, ...] = ()

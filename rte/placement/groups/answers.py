@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.place import SEARCH_LIMIT, GroupDecision, place_on
-from rte.placement.groups.search.supply import Supply
+from rte.placement.groups.search.supply import GroupSupply
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from rte.placement.groups.inventory import Inventory, Policy, Used
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.inventory import GroupInventory, Policy, Used
+    from rte.placement.groups.request import GroupsRequest
 
 #: How much is remembered; when there is more, all of it is forgotten. What is prepared for the
 #: search of a node takes 12 to 40 KiB, an answer 1 to 4.
@@ -40,7 +40,7 @@ class GroupGround:
     """
 
     number: int
-    inventory: Inventory
+    inventory: GroupInventory
     policy: Policy
     used: Used
     free_cores: int
@@ -51,7 +51,7 @@ class KnownRequest:
     """A request and its number."""
 
     number: int
-    request: Request
+    request: GroupsRequest
 
 
 class KnownPlaces:
@@ -67,11 +67,11 @@ class KnownPlaces:
         self._numbers = itertools.count()
         self._shapes: dict[Hashable, int] = {}
         self._grounds: dict[Hashable, int] = {}
-        self._wishes: dict[Request, KnownRequest] = {}
-        self._supplies: dict[int, Supply] = {}
+        self._wishes: dict[GroupsRequest, KnownRequest] = {}
+        self._supplies: dict[int, GroupSupply] = {}
         self._known: dict[tuple[int, int], GroupDecision] = {}
 
-    def ground(self, inventory: Inventory, policy: Policy, used: Used) -> GroupGround:
+    def ground(self, inventory: GroupInventory, policy: Policy, used: Used) -> GroupGround:
         """A node as the search sees it."""
         if len(self._grounds) >= MAX_GROUNDS:
             self._forget()
@@ -81,7 +81,7 @@ class KnownPlaces:
         free = sum(not mask & taken for mask in inventory.core_masks)
         return GroupGround(number, inventory, policy, used, free)
 
-    def wish(self, request: Request) -> KnownRequest:
+    def wish(self, request: GroupsRequest) -> KnownRequest:
         """The request with its number."""
         if request not in self._wishes and len(self._wishes) >= MAX_REQUESTS:
             self._wishes.clear()
@@ -107,13 +107,13 @@ class KnownPlaces:
                 self._known[key] = decision
         return decision
 
-    def supply(self, ground: GroupGround) -> Supply:
+    def supply(self, ground: GroupGround) -> GroupSupply:
         """What the node has to give."""
         supply = self._supplies.get(ground.number)
         if supply is None:
             if len(self._supplies) >= MAX_SUPPLIES:
                 self._supplies.clear()
-            supply = Supply(ground.inventory, ground.used, ground.policy)
+            supply = GroupSupply(ground.inventory, ground.used, ground.policy)
             self._supplies[ground.number] = supply
         return supply
 

@@ -17,15 +17,15 @@ from rte.placement.groups.request import SMTByKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rte.placement.groups.allocation import Allocation, GroupAllocation
-    from rte.placement.groups.inventory import NIC, Inventory, Policy, Used
-    from rte.placement.groups.request import SMT, GroupWish, NICWish, Request
+    from rte.placement.groups.allocation import GroupAllocation, GroupsAllocation
+    from rte.placement.groups.inventory import NIC, GroupInventory, Policy, Used
+    from rte.placement.groups.request import SMT, GroupsRequest, GroupWish, NICWish
 
 
 def violations(
-    request: Request,
-    allocation: Allocation,
-    inventory: Inventory,
+    request: GroupsRequest,
+    allocation: GroupsAllocation,
+    inventory: GroupInventory,
     used: Used = hardware.NOTHING_USED,
     policy: Policy = hardware.DEFAULT_POLICY,
 ) -> list[str]:
@@ -52,7 +52,7 @@ def violations(
     return found
 
 
-def answers(request: Request, allocation: Allocation) -> bool:
+def answers(request: GroupsRequest, allocation: GroupsAllocation) -> bool:
     """Whether it gives just the amounts that are asked for, on whatever machine."""
     if [group.name for group in request.groups] != [group.name for group in allocation.groups]:
         return False
@@ -68,7 +68,7 @@ def answers(request: Request, allocation: Allocation) -> bool:
 
 
 def preference(
-    request: Request, allocation: Allocation, inventory: Inventory
+    request: GroupsRequest, allocation: GroupsAllocation, inventory: GroupInventory
 ) -> tuple[int, int, int, int, int]:
     """The five numbers of the preference, as the strategy ``pack`` counts them."""
     group_zones = {group.zone for group in allocation.groups if group.zone is not None}
@@ -108,7 +108,9 @@ def _amount_faults(wish: GroupWish, given: GroupAllocation) -> Iterator[str]:
             yield f"{nic.address} does not have what was asked for"
 
 
-def _group_faults(wish: GroupWish, given: GroupAllocation, inventory: Inventory) -> Iterator[str]:
+def _group_faults(
+    wish: GroupWish, given: GroupAllocation, inventory: GroupInventory
+) -> Iterator[str]:
     yield from _amount_faults(wish, given)
     own = list(given.functions())
     if len(set(own)) < len(own):
@@ -118,7 +120,7 @@ def _group_faults(wish: GroupWish, given: GroupAllocation, inventory: Inventory)
 
 
 def _gpu_wish_faults(
-    wish: GroupWish, given: GroupAllocation, inventory: Inventory
+    wish: GroupWish, given: GroupAllocation, inventory: GroupInventory
 ) -> Iterator[str]:
     known = {gpu.address: gpu for gpu in inventory.gpus}
     for entry, address in zip(wish.gpus, given.gpus, strict=False):
@@ -130,7 +132,7 @@ def _gpu_wish_faults(
 
 
 def _alignment_faults(
-    wish: GroupWish, given: GroupAllocation, inventory: Inventory
+    wish: GroupWish, given: GroupAllocation, inventory: GroupInventory
 ) -> Iterator[str]:
     if wish.mapping == "none":
         if given.zone is not None or given.hugepages:
@@ -152,7 +154,7 @@ def _alignment_faults(
 
 
 def _function_faults(
-    wish: NICWish, address: str, inventory: Inventory, used: Used, policy: Policy
+    wish: NICWish, address: str, inventory: GroupInventory, used: Used, policy: Policy
 ) -> Iterator[str]:
     nic = inventory.nic_by_address.get(address)
     if nic is None:
@@ -177,7 +179,9 @@ def _function_faults(
         yield f"{address} belongs to another pod"
 
 
-def _misc_faults(request: Request, allocation: Allocation, inventory: Inventory) -> Iterator[str]:
+def _misc_faults(
+    request: GroupsRequest, allocation: GroupsAllocation, inventory: GroupInventory
+) -> Iterator[str]:
     misc, zone, cpus = request.misc, allocation.misc.zone, allocation.misc.cpus
     if len(cpus) != misc.count:
         yield "misc: wrong number of CPUs"
@@ -189,7 +193,7 @@ def _misc_faults(request: Request, allocation: Allocation, inventory: Inventory)
 
 
 def _cpu_classes(
-    request: Request, allocation: Allocation
+    request: GroupsRequest, allocation: GroupsAllocation
 ) -> Iterator[tuple[str, SMT, tuple[int, ...]]]:
     """Name, SMT rule and CPUs of each class, in the order of hand-out."""
     for wish, given in zip(request.groups, allocation.groups, strict=True):
@@ -205,7 +209,7 @@ def _cpu_classes(
 
 
 def _core_faults(
-    request: Request, allocation: Allocation, inventory: Inventory, used: Used
+    request: GroupsRequest, allocation: GroupsAllocation, inventory: GroupInventory, used: Used
 ) -> Iterator[str]:
     core_of = {cpu: core.cpus for core in inventory.cores for cpu in core.cpus}
     taken = inventory.reserved_cpus | used.cpus
@@ -231,7 +235,7 @@ def _core_faults(
             yield f"{name}: CPUs {cpus} are not core by core"
 
 
-def _gpu_faults(allocation: Allocation, used: Used) -> Iterator[str]:
+def _gpu_faults(allocation: GroupsAllocation, used: Used) -> Iterator[str]:
     given = Counter(address for group in allocation.groups for address in group.gpus)
     for address, times in given.items():
         if times > 1 or address in used.gpus:
@@ -239,7 +243,7 @@ def _gpu_faults(allocation: Allocation, used: Used) -> Iterator[str]:
 
 
 def _bandwidth_faults(
-    allocation: Allocation, inventory: Inventory, used: Used, policy: Policy
+    allocation: GroupsAllocation, inventory: GroupInventory, used: Used, policy: Policy
 ) -> Iterator[str]:
     rx: Counter[str] = Counter()
     tx: Counter[str] = Counter()
@@ -275,7 +279,7 @@ def _exceeds(mbps: int, rx: int, tx: int, policy: Policy) -> bool:
 
 
 def _page_faults(
-    request: Request, allocation: Allocation, inventory: Inventory, used: Used
+    request: GroupsRequest, allocation: GroupsAllocation, inventory: GroupInventory, used: Used
 ) -> Iterator[str]:
     wanted: Counter[str] = Counter(request.hugepages)
     for wish in request.groups:

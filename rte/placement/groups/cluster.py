@@ -16,11 +16,11 @@ from rte.placement.groups.place import unfit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.groups.allocation import Allocation
-    from rte.placement.groups.inventory import GroupNodeFacts, Inventory, Policy, Used
+    from rte.placement.groups.allocation import GroupsAllocation
+    from rte.placement.groups.inventory import GroupInventory, GroupNodeFacts, Policy, Used
     from rte.placement.groups.place import GroupDecision
     from rte.placement.groups.record import Record
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _GroupNode:
     facts: GroupNodeFacts
     ground: GroupGround
     changed_at: float | None = None
-    allocations: dict[str, Allocation] = field(default_factory=dict)
+    allocations: dict[str, GroupsAllocation] = field(default_factory=dict)
 
 
 class GroupNodes:
@@ -53,12 +53,12 @@ class GroupNodes:
     def __init__(self) -> None:
         self._nodes: dict[str, _GroupNode] = {}
         #: Records of pods on nodes that are not known (yet).
-        self._waiting: dict[str, dict[str, Allocation]] = {}
+        self._waiting: dict[str, dict[str, GroupsAllocation]] = {}
         self._node_of: dict[str, str] = {}
         self._answers = KnownPlaces()
 
     def set_node(
-        self, name: str, inventory: Inventory, facts: GroupNodeFacts, policy: Policy
+        self, name: str, inventory: GroupInventory, facts: GroupNodeFacts, policy: Policy
     ) -> None:
         """A node is there, or something about it has changed."""
         old = self._nodes.get(name)
@@ -121,11 +121,11 @@ class GroupNodes:
         """What pods hold on a node."""
         return self._nodes[node].ground.used
 
-    def inventory(self, node: str) -> Inventory:
+    def inventory(self, node: str) -> GroupInventory:
         """The hardware of a node."""
         return self._nodes[node].ground.inventory
 
-    def rank(self, request: Request, node: str) -> tuple[bool, int]:
+    def rank(self, request: GroupsRequest, node: str) -> tuple[bool, int]:
         """The place of a node in the order for a pod, smallest first."""
         return preference(request, self._nodes[node].ground)
 
@@ -133,7 +133,7 @@ class GroupNodes:
         """What two pods hold there that only one can; both keep it, nobody else gets it."""
         return tuple(line for line, _ in holdings.conflicts(self._nodes[node].allocations))
 
-    def choose(self, request: Request, now: float) -> Choice:
+    def choose(self, request: GroupsRequest, now: float) -> Choice:
         """The node for a pod.
 
         Pods without GPUs go to nodes without any if they can; then the fullest node comes first
@@ -170,11 +170,11 @@ def _facts_at(node: _GroupNode, now: float) -> GroupNodeFacts:
     return replace(node.facts, seconds_since_change=max(now - node.changed_at, 0.0))
 
 
-def _rank(request: Request, node: _GroupNode) -> tuple[bool, int, str]:
+def _rank(request: GroupsRequest, node: _GroupNode) -> tuple[bool, int, str]:
     return (*preference(request, node.ground), node.name)
 
 
-def preference(request: Request, ground: GroupGround) -> tuple[bool, int]:
+def preference(request: GroupsRequest, ground: GroupGround) -> tuple[bool, int]:
     """Smallest first: pods without GPUs avoid nodes with any, then the strategy decides."""
     avoided = bool(ground.inventory.gpus) and not request.wants_gpus
     sign = -1 if ground.policy.strategy == "spread" else 1

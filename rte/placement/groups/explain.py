@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.placement.groups.search.supply import NICFunction, Supply
+    from rte.placement.groups.search.supply import GroupSupply, NICFunction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,12 +42,12 @@ class FreeInZone:
     pages: Mapping[str, int] = field(default_factory=dict)
 
 
-def free(supply: Supply) -> tuple[FreeInZone, ...]:
+def free(supply: GroupSupply) -> tuple[FreeInZone, ...]:
     """What is free on a node, by zone; devices without a zone come last."""
     return tuple(_free(supply))
 
 
-def _free(supply: Supply) -> Iterator[FreeInZone]:
+def _free(supply: GroupSupply) -> Iterator[FreeInZone]:
     sizes = sorted({size for pools in supply.inventory.pages.values() for size in pools})
     pages = {size: supply.pages(size) for size in sizes}
     for number, zone in enumerate(supply.zones):
@@ -65,7 +65,7 @@ def _free(supply: Supply) -> Iterator[FreeInZone]:
         yield elsewhere
 
 
-def _gpus(supply: Supply, zone: int | None) -> dict[str, int]:
+def _gpus(supply: GroupSupply, zone: int | None) -> dict[str, int]:
     models: Counter[str] = Counter()
     for kind in supply.types:
         if kind.zone == zone:
@@ -73,7 +73,7 @@ def _gpus(supply: Supply, zone: int | None) -> dict[str, int]:
     return dict(sorted(models.items()))
 
 
-def _nics(supply: Supply, zone: int | None) -> tuple[FreeNIC, ...]:
+def _nics(supply: GroupSupply, zone: int | None) -> tuple[FreeNIC, ...]:
     return tuple(
         _nic(supply, function)
         for function in supply.functions
@@ -81,7 +81,7 @@ def _nics(supply: Supply, zone: int | None) -> tuple[FreeNIC, ...]:
     )
 
 
-def _nic(supply: Supply, function: NICFunction) -> FreeNIC:
+def _nic(supply: GroupSupply, function: NICFunction) -> FreeNIC:
     return FreeNIC(
         address=function.nic.address,
         name=function.nic.name,

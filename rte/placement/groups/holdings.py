@@ -12,10 +12,10 @@ from rte.placement.groups.inventory import NICUse, Used
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.allocation import GroupsAllocation
 
 
-def used_by(allocations: Mapping[str, Allocation]) -> Used:
+def used_by(allocations: Mapping[str, GroupsAllocation]) -> Used:
     """All that is held, by whom does not matter: what two hold is offered to nobody."""
     held = 0
     gpus: set[str] = set()
@@ -46,14 +46,16 @@ def used_by(allocations: Mapping[str, Allocation]) -> Used:
     )
 
 
-def conflicts(allocations: Mapping[str, Allocation]) -> Iterator[tuple[str, frozenset[str]]]:
+def conflicts(allocations: Mapping[str, GroupsAllocation]) -> Iterator[tuple[str, frozenset[str]]]:
     """What two pods hold that only one can: a line for each such thing, and the pods."""
     for holders, what in _exclusively_held(allocations):
         if len(holders) > 1:
             yield f"{what} is held by pods {', '.join(sorted(holders))}", frozenset(holders)
 
 
-def _exclusively_held(allocations: Mapping[str, Allocation]) -> Iterator[tuple[set[str], str]]:
+def _exclusively_held(
+    allocations: Mapping[str, GroupsAllocation],
+) -> Iterator[tuple[set[str], str]]:
     threads: defaultdict[int, set[str]] = defaultdict(set)
     gpus: defaultdict[str, set[str]] = defaultdict(set)
     nics: defaultdict[str, set[str]] = defaultdict(set)

@@ -77,7 +77,7 @@ class Core:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inventory:
+class GroupInventory:
     """The hardware of a node for processing groups.
 
     Attributes:

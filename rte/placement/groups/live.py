@@ -19,11 +19,11 @@ from rte.placement.groups.record import parse_record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rte.placement.groups.allocation import Allocation
-    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.allocation import GroupsAllocation
+    from rte.placement.groups.inventory import GroupInventory
     from rte.placement.groups.nhd.adopt import NHDPlacement
     from rte.placement.groups.record import Record
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class GroupHolder(NamedTuple):
     node: str
     recorded: str = ""
     annotation: str = ""
-    request: Request | None = None
+    request: GroupsRequest | None = None
     nhd: str = ""
 
 
@@ -55,11 +55,11 @@ class GroupHoldings:
         unreadable: UID -> what is wrong with its record; nobody knows what it holds.
     """
 
-    allocations: dict[str, Allocation] = field(default_factory=dict)
+    allocations: dict[str, GroupsAllocation] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def held_by(pods: Iterable[GroupHolder], inventory: Inventory) -> GroupHoldings:
+def held_by(pods: Iterable[GroupHolder], inventory: GroupInventory) -> GroupHoldings:
     """What the pods of a node hold.
 
     A record counts for the pod and the node that it names; a copied one holds nothing. A pod that
@@ -85,8 +85,8 @@ def held_by(pods: Iterable[GroupHolder], inventory: Inventory) -> GroupHoldings:
 
 
 def _believed(
-    pods: Iterable[GroupHolder], known: dict[str, Allocation]
-) -> Iterator[tuple[str, Allocation]]:
+    pods: Iterable[GroupHolder], known: dict[str, GroupsAllocation]
+) -> Iterator[tuple[str, GroupsAllocation]]:
     """Of those that only say what they hold: whoever holds just what it asks for, and nothing that
     is recorded for somebody else. It might have got that by asking.
     """

@@ -1,4 +1,4 @@
-"""The text of the request annotation into a :class:`Request`; every fault has a code and a path."""
+"""The request annotation as a :class:`GroupsRequest`; every fault has a code and a path."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rte.placement.groups.request import (
     VERSION,
     CPUClass,
     GPUWish,
+    GroupsRequest,
     GroupWish,
     Misc,
     NICWish,
     QueueWish,
-    Request,
     SMTByKind,
 )
 from rte.reader import jsontext
@@ -51,7 +51,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _PAGE_SIZE = re.compile(r"[1-9][0-9]{0,8}(Ki|Mi|Gi)", re.ASCII)
 
 
-def parse_request(text: str) -> Request:
+def parse_request(text: str) -> GroupsRequest:
     """Parse the annotation.
 
     Raises:
@@ -65,7 +65,7 @@ def parse_request(text: str) -> Request:
     return _RequestValue("", document).request()
 
 
-def check_pages(request: Request, asked: Mapping[str, int]) -> None:
+def check_pages(request: GroupsRequest, asked: Mapping[str, int]) -> None:
     """Check that the pod's containers ask for the pages that the request names.
 
     Args:
@@ -119,7 +119,7 @@ class _RequestValue(DocumentValue):
 
     # The parts of a request.
 
-    def request(self) -> Request:
+    def request(self) -> GroupsRequest:
         if not isinstance(self.value, _JSONObject):
             self.fail("type", "must be an object")
         version = self.at("version")
@@ -134,7 +134,7 @@ class _RequestValue(DocumentValue):
         mapping = self.get("mapping", _RequestValue.mapping, "numa")
         scope = self.get("pcieScope", _RequestValue.scope, "switch")
         groups = self.get("groups", lambda it: it.groups(mapping, scope), ())
-        request = Request(
+        request = GroupsRequest(
             groups=groups,
             node_groups=self.get("nodeGroups", _RequestValue.names, ("default",)),
             cpu_arch=self.get("cpuArch", _RequestValue.architectures, ("any",)),

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from rte.placement.groups.inventory import (
     DEFAULT_POLICY,
     NOTHING_USED,
+    GroupInventory,
     GroupNodeFacts,
-    Inventory,
     Policy,
     Used,
 )
-from rte.placement.groups.request import GroupWish, Request
+from rte.placement.groups.request import GroupsRequest, GroupWish
 from rte.placement.groups.search import search
 from rte.placement.groups.search.handout import allocate
 from rte.placement.groups.search.problem import SearchProblem
-from rte.placement.groups.search.supply import Supply
+from rte.placement.groups.search.supply import GroupSupply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.allocation import GroupsAllocation
     from rte.placement.groups.search.state import Cost
 
 SEARCH_LIMIT = "search-limit"
@@ -41,14 +41,14 @@ class GroupDecision:
         cost: the preference of the place, smallest first.
     """
 
-    allocation: Allocation | None = None
+    allocation: GroupsAllocation | None = None
     reasons: tuple[str, ...] = ()
     cost: Cost | None = None
 
 
 def place(
-    request: Request,
-    inventory: Inventory,
+    request: GroupsRequest,
+    inventory: GroupInventory,
     used: Used = NOTHING_USED,
     policy: Policy = DEFAULT_POLICY,
     node: GroupNodeFacts | None = None,
@@ -56,10 +56,12 @@ def place(
     """Find the place of a pod on a node."""
     if reasons := unfit(request, node or GroupNodeFacts(), policy):
         return GroupDecision(reasons=reasons)
-    return place_on(request, Supply(inventory, used, policy))
+    return place_on(request, GroupSupply(inventory, used, policy))
 
 
-def place_on(request: Request, supply: Supply, max_steps: int | None = None) -> GroupDecision:
+def place_on(
+    request: GroupsRequest, supply: GroupSupply, max_steps: int | None = None
+) -> GroupDecision:
     """Find the place of a pod on a node that is fit for it.
 
     ``max_steps`` stands in for the policy's budget of the search.
@@ -77,7 +79,7 @@ def place_on(request: Request, supply: Supply, max_steps: int | None = None) -> 
     return GroupDecision(allocation=allocate(problem, solution), cost=solution.cost)
 
 
-def unfit(request: Request, node: GroupNodeFacts, policy: Policy) -> tuple[str, ...]:
+def unfit(request: GroupsRequest, node: GroupNodeFacts, policy: Policy) -> tuple[str, ...]:
     """Why the pod may not go to the node, whatever is free there."""
     resting = (
         node.seconds_since_change is not None
@@ -95,7 +97,7 @@ def unfit(request: Request, node: GroupNodeFacts, policy: Policy) -> tuple[str, 
     return tuple(reason for reason, applies in checks.items() if applies)
 
 
-def _lacking(request: Request, supply: Supply, max_steps: int) -> tuple[str, ...]:
+def _lacking(request: GroupsRequest, supply: GroupSupply, max_steps: int) -> tuple[str, ...]:
     """The resources that alone, without any alignment, cannot be had; else the alignment.
 
     Raises:
@@ -109,7 +111,7 @@ def _lacking(request: Request, supply: Supply, max_steps: int) -> tuple[str, ...
     return tuple(reasons) or (ALIGNMENT,)
 
 
-def _asked_for(request: Request) -> Iterator[str]:
+def _asked_for(request: GroupsRequest) -> Iterator[str]:
     """The resources of a request, in the order of :data:`RESOURCES`."""
     groups = request.groups
     asked = {
@@ -121,12 +123,12 @@ def _asked_for(request: Request) -> Iterator[str]:
     return (resource for resource in RESOURCES if asked[resource])
 
 
-def _alone(request: Request, resource: str) -> Request:
+def _alone(request: GroupsRequest, resource: str) -> GroupsRequest:
     """What the request says of one resource, with nothing aligned."""
     groups = request.groups
     if resource == "cpus":
         classes = [(group.name, wish) for group in groups for wish in group.classes()]
-        return Request(
+        return GroupsRequest(
             groups=tuple(
                 GroupWish(name=name, mapping="none", smt=wish.smt, workers=wish.count)
                 for name, wish in classes
@@ -134,16 +136,16 @@ def _alone(request: Request, resource: str) -> Request:
             misc=replace(request.misc, mapping="none"),
         )
     if resource == "hugepages":
-        return Request(hugepages=request.all_pages())
+        return GroupsRequest(hugepages=request.all_pages())
     bare = [GroupWish(name=group.name, mapping="none") for group in groups]
     if resource == "gpus":
-        return Request(
+        return GroupsRequest(
             groups=tuple(
                 replace(empty, gpus=tuple(replace(gpu, feeders=0) for gpu in group.gpus))
                 for empty, group in zip(bare, groups, strict=True)
             )
         )
-    return Request(
+    return GroupsRequest(
         groups=tuple(
             replace(empty, nics=group.nics) for empty, group in zip(bare, groups, strict=True)
         )

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rte import errors
-from rte.placement.groups.allocation import VERSION, Allocation
+from rte.placement.groups.allocation import VERSION, GroupsAllocation
 from rte.reader import jsontext
 from rte.reader.budget import Int64  # noqa: TC001 - msgspec reads annotations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.inventory import GroupInventory
 
 
 class RecordError(errors.RteError):
@@ -39,7 +39,7 @@ class Record:
 
     pod: str
     node: str
-    allocation: Allocation
+    allocation: GroupsAllocation
     inventory: str = ""
     devices: Mapping[str, Mapping[str, str | int | None]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Record:
 
 
 def devices_of(
-    allocation: Allocation, inventory: Inventory
+    allocation: GroupsAllocation, inventory: GroupInventory
 ) -> dict[str, Mapping[str, str | int | None]]:
     """What is said about each device given, by address."""
     gpus = {gpu.address: gpu for gpu in inventory.gpus}
@@ -80,7 +80,7 @@ def devices_of(
     return devices
 
 
-class _RecordText(Allocation, frozen=True, kw_only=True):
+class _RecordText(GroupsAllocation, frozen=True, kw_only=True):
     """The annotation as it stands there."""
 
     version: int
@@ -106,7 +106,7 @@ def parse_record(text: str) -> Record:
     return Record(
         pod=document.pod,
         node=document.node,
-        allocation=Allocation(
+        allocation=GroupsAllocation(
             groups=document.groups, misc=document.misc, hugepages=document.hugepages
         ),
         inventory=document.inventory,

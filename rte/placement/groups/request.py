@@ -135,7 +135,7 @@ class GroupWish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class GroupsRequest:
     """The whole annotation.
 
     Attributes:

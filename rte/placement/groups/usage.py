@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from rte.placement.groups.inventory import Inventory, Used
+    from rte.placement.groups.inventory import GroupInventory, Used
 
 HUGEPAGES = "hugepages-"
 
 
-def amounts(inventory: Inventory, used: Used) -> dict[str, dict[str, int]]:
+def amounts(inventory: GroupInventory, used: Used) -> dict[str, dict[str, int]]:
     """Resource -> state -> amount; what a node has is the sum over its states.
 
     ``cpus`` (logical CPUs): free (on cores of which every CPU is), held, reserved, and stranded:
@@ -30,7 +30,7 @@ def amounts(inventory: Inventory, used: Used) -> dict[str, dict[str, int]]:
     }
 
 
-def _cpus(inventory: Inventory, used: Used) -> dict[str, int]:
+def _cpus(inventory: GroupInventory, used: Used) -> dict[str, int]:
     every = 0
     free = 0
     taken = inventory.reserved_cpus | used.cpus
@@ -49,7 +49,7 @@ def _devices(there: AbstractSet[str], held: AbstractSet[str]) -> dict[str, int]:
     return {"free": len(there) - count, "held": count}
 
 
-def _pages(inventory: Inventory, used: Used, size: str) -> dict[str, int]:
+def _pages(inventory: GroupInventory, used: Used, size: str) -> dict[str, int]:
     pools = sum(pools.get(size, 0) for pools in inventory.pages.values())
     held = used.pages_anywhere.get(size, 0) + sum(
         pages.get(size, 0) for pages in used.pages.values()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rte.model import bits, quantity
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
-from rte.placement.inflight.orders import Budget, CutOff, Orders
+from rte.placement.inflight.orders import CutOff, Orders, StepBudget
 from rte.placement.inflight.spread import admits_whatever_ends
 from rte.placement.inflight.zones import (
     asking_containers,
@@ -180,7 +180,7 @@ def fit_together(
     if not steady:
         return False
     try:
-        orders = Orders([state], pods, Budget(MAX_STEPS))
+        orders = Orders([state], pods, StepBudget(MAX_STEPS))
         return orders.refusal(tuple(range(len(pods)))) is None
     except CutOff:
         return False

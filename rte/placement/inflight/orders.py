@@ -40,7 +40,7 @@ class CutOff(Exception):  # noqa: N818 - ends a search, which is an answer
     """The budget of a search is used up: what it looked for may exist or not."""
 
 
-class Budget:
+class StepBudget:
     """Steps that a search may still take; a step is about 0.1 ms: one admission by prediction on a
     node of up to four zones. More zones cost more, because hints are combinations of zones.
 
@@ -74,7 +74,7 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class OrderRefusal:
     """Why a set of pods is not admitted in every order.
 
     Attributes:
@@ -108,22 +108,24 @@ class Orders:
         budget: what the search may cost.
     """
 
-    def __init__(self, states: Iterable[NodeState], kinds: Sequence[Pod], budget: Budget) -> None:
+    def __init__(
+        self, states: Iterable[NodeState], kinds: Sequence[Pod], budget: StepBudget
+    ) -> None:
         self._kinds = kinds
         self._budget = budget
         reached = tuple(_Reached(state) for state in states)
-        self._known: dict[Bundle, tuple[_Reached, ...] | Refusal] = {(): reached}
+        self._known: dict[Bundle, tuple[_Reached, ...] | OrderRefusal] = {(): reached}
         zones = max((len(each.state.topology.zones) for each in reached), default=0)
         self._cost = 1 + (1 << zones) // 32
 
-    def refusal(self, bundle: Bundle) -> Refusal | None:
+    def refusal(self, bundle: Bundle) -> OrderRefusal | None:
         """Why the pods are not admitted in every order; None: they are.
 
         Raises:
             CutOff: the budget does not suffice to tell.
         """
         reached = self._reach(bundle)
-        return reached if isinstance(reached, Refusal) else None
+        return reached if isinstance(reached, OrderRefusal) else None
 
     def outcomes(self, bundle: Bundle) -> tuple[NodeState, ...]:
         """Every state that the pods may leave; none where an order exists that is refused.
@@ -134,20 +136,20 @@ class Orders:
             CutOff: the budget does not suffice to tell.
         """
         reached = self._reach(bundle)
-        return () if isinstance(reached, Refusal) else tuple(each.state for each in reached)
+        return () if isinstance(reached, OrderRefusal) else tuple(each.state for each in reached)
 
-    def _reach(self, bundle: Bundle) -> tuple[_Reached, ...] | Refusal:
+    def _reach(self, bundle: Bundle) -> tuple[_Reached, ...] | OrderRefusal:
         known = self._known.get(bundle)
         if known is None:
             known = self._known[bundle] = self._walk(bundle)
         return known
 
-    def _walk(self, bundle: Bundle) -> tuple[_Reached, ...] | Refusal:
+    def _walk(self, bundle: Bundle) -> tuple[_Reached, ...] | OrderRefusal:
         before = []
         for kind in dict.fromkeys(bundle):
             ahead = without(bundle, kind)
             states = self._reach(ahead)
-            if isinstance(states, Refusal):
+            if isinstance(states, OrderRefusal):
                 return states
             before.append((kind, ahead, states))
         found: dict[Hashable, _Reached] = {}
@@ -235,17 +237,17 @@ def _uid(kind: int, number: int) -> str:
     return f"arriving-{kind}-{number}"
 
 
-def _refused(state: NodeState, pod: Pod, kind: int, ahead: Bundle) -> Refusal:
+def _refused(state: NodeState, pod: Pod, kind: int, ahead: Bundle) -> OrderRefusal:
     answer = admit(state, pod)
     if answer.admitted:
-        return Refusal(
+        return OrderRefusal(
             kind=kind,
             ahead=ahead,
             verdict=Verdict.UNCERTAIN,
             reason=outcome.DEVICE_CHOICE,
             message="which devices the pod gets, or when, cannot be followed",
         )
-    return Refusal(
+    return OrderRefusal(
         kind=kind,
         ahead=ahead,
         verdict=answer.verdict,

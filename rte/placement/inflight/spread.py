@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
-    from rte.placement.kubelet.rules import Rules
+    from rte.placement.kubelet.rules import KubeletRules
 
     #: What has to be found at once: CPUs (whole), bytes and devices by resource.
     Unit = Mapping[str, int]
 
 
-class Spread:
+class InflightSpread:
     """What such a node takes; made by :func:`spread_of`."""
 
-    def __init__(self, state: NodeState, rules: Rules) -> None:
+    def __init__(self, state: NodeState, rules: KubeletRules) -> None:
         # Without a policy the scope does not count: each container is served for itself.
         self._rules = replace(rules, pod_scope=rules.pod_scope and rules.policy != merge.NONE)
         self._state = state
@@ -146,7 +146,7 @@ class Spread:
         return spoilt < len(holding)
 
 
-def spread_of(state: NodeState) -> Spread | None:
+def spread_of(state: NodeState) -> InflightSpread | None:
     """The node as amounts; None where they do not decide.
 
     Args:
@@ -165,7 +165,7 @@ def spread_of(state: NodeState) -> Spread | None:
         and not any(is_grouped(row) for row in state.memory.values())
         and len({frozenset(row.amounts) for row in state.memory.values()}) < 2
     )
-    return Spread(state, rules) if follows else None
+    return InflightSpread(state, rules) if follows else None
 
 
 def admits_whatever_ends(state: NodeState, pods: Sequence[Pod]) -> bool:

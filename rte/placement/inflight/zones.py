@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rte.model.bits import ZoneSet
     from rte.model.node import NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
-    from rte.placement.inflight.orders import Budget
-    from rte.placement.kubelet.rules import Rules
+    from rte.placement.inflight.orders import StepBudget
+    from rte.placement.kubelet.rules import KubeletRules
 
 #: Zones that are followed before a game counts as lost.
 MAX_MOVES = 1024
@@ -143,7 +143,7 @@ class ZoneWalk:
         budget: what asking may cost.
     """
 
-    def __init__(self, state: NodeState, kinds: Sequence[Pod], budget: Budget) -> None:
+    def __init__(self, state: NodeState, kinds: Sequence[Pod], budget: StepBudget) -> None:
         self._budget = budget
         self._work = 0
         rules = rules_of(state.config, state.kubelet_version)
@@ -246,7 +246,7 @@ class ZoneWalk:
         return loads
 
 
-def units_of(state: NodeState, pod: Pod, rules: Rules) -> list[dict[str, int]] | None:
+def units_of(state: NodeState, pod: Pod, rules: KubeletRules) -> list[dict[str, int]] | None:
     """What belongs into one zone each; None where that is not how the pod is served."""
     if demand.is_pod_level(pod, rules):
         return None
@@ -336,14 +336,14 @@ def _holds(free: _Amounts, load: _Amounts, unit: _Amounts) -> bool:
     return True
 
 
-def goes_to_one_zone(state: NodeState, rules: Rules) -> bool:
+def goes_to_one_zone(state: NodeState, rules: KubeletRules) -> bool:
     """Whether a unit that some zone holds gets its resources from exactly one zone."""
     return prefers_one_zone(state, rules) and not any(
         is_grouped(row) for row in state.memory.values()
     )
 
 
-def prefers_one_zone(state: NodeState, rules: Rules) -> bool:
+def prefers_one_zone(state: NodeState, rules: KubeletRules) -> bool:
     """The same, but for memory that serves zones together: no unit gets a single one of them."""
     return (
         rules.policy != merge.NONE
@@ -358,7 +358,7 @@ def prefers_one_zone(state: NodeState, rules: Rules) -> bool:
     )
 
 
-def takes_lowest_zone(state: NodeState, rules: Rules) -> bool:
+def takes_lowest_zone(state: NodeState, rules: KubeletRules) -> bool:
     """Whether a unit goes to the lowest of the zones that hold it.
 
     With prefer-closest-numa-nodes it goes to the one that is nearest to itself, under policies that
@@ -372,7 +372,7 @@ def takes_lowest_zone(state: NodeState, rules: Rules) -> bool:
     return len({zone.distances[zone.id] for zone in zones}) <= 1
 
 
-def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
+def is_one_unit(state: NodeState, pod: Pod, rules: KubeletRules) -> bool:
     """Whether one merge places all that the pod asks for."""
     if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
         return False
@@ -382,7 +382,7 @@ def is_one_unit(state: NodeState, pod: Pod, rules: Rules) -> bool:
     return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
 
-def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool:
+def picks_always_succeed(state: NodeState, rules: KubeletRules, *, alone: bool) -> bool:
     """Whether enough CPUs are all that a pick needs, and hints are over zones that are followed."""
     if _combined_zones(state, rules).bit_count() > combinations.MAX_ZONES:
         return False
@@ -406,7 +406,7 @@ def picks_always_succeed(state: NodeState, rules: Rules, *, alone: bool) -> bool
     return True
 
 
-def _combined_zones(state: NodeState, rules: Rules) -> ZoneSet:
+def _combined_zones(state: NodeState, rules: KubeletRules) -> ZoneSet:
     """The zones of which hints of this node's kubelet may combine any."""
     zones = bits.of(state.memory) if rules.memory else 0
     if rules.policy == merge.NONE:
@@ -427,7 +427,7 @@ def merge_sees_all(pod: Pod) -> bool:
     return asked <= memory.pod_requested(pod).keys()
 
 
-def asking_containers(state: NodeState, pod: Pod, rules: Rules) -> list[Container]:
+def asking_containers(state: NodeState, pod: Pod, rules: KubeletRules) -> list[Container]:
     """Containers for which the managers have anything to do."""
     asks_memory = rules.memory and demand.is_served(pod, rules)
     return [
@@ -439,7 +439,9 @@ def asking_containers(state: NodeState, pod: Pod, rules: Rules) -> list[Containe
     ]
 
 
-def zonal_demand(state: NodeState, pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
+def zonal_demand(
+    state: NodeState, pod: Pod, container: Container, rules: KubeletRules
+) -> dict[str, int]:
     """What a container asks the managers for: CPUs, bytes and devices."""
     wanted = {
         **devices.requested(container, state.devices),

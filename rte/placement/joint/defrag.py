@@ -13,11 +13,11 @@ from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model.totals import totals_of
-from rte.placement.inflight.orders import Budget, CutOff, free_key, states_after
+from rte.placement.inflight.orders import CutOff, StepBudget, free_key, states_after
 from rte.placement.joint.ejection import Ejection
 from rte.placement.joint.exact import largest
-from rte.placement.joint.field import Assignment, Field
-from rte.placement.joint.gang import FIRST_ROUNDS, Verdict
+from rte.placement.joint.field import Bundles, JointField
+from rte.placement.joint.gang import FIRST_ROUNDS, GangVerdict
 from rte.placement.joint.node import Site, kinds_of
 from rte.placement.kubelet.admission import remove, start
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
-    from rte.placement.joint.node import Member, Node
+    from rte.placement.joint.node import JointNode, Member
 
 #: Admissions by prediction that one plan may cost.
 STEPS = 30_000
@@ -60,7 +60,7 @@ class Disruptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class DefragMove:
     """One eviction, and where the pod is admitted anew."""
 
     pod: str
@@ -69,7 +69,7 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DefragPlan:
     """How a place is opened.
 
     Attributes:
@@ -82,8 +82,8 @@ class Plan:
         steps: admissions that were predicted.
     """
 
-    verdict: Verdict
-    moves: tuple[Move, ...] = ()
+    verdict: GangVerdict
+    moves: tuple[DefragMove, ...] = ()
     places: Mapping[str, str]
     priority: int = 0
     minimal: bool = True
@@ -91,14 +91,14 @@ class Plan:
 
 
 def plan_moves(
-    nodes: Sequence[Node],
+    nodes: Sequence[JointNode],
     members: Sequence[Member],
     movable: Sequence[Movable],
     *,
     budgets: Sequence[Disruptions] = (),
     most_moves: int | None = None,
     steps: int = STEPS,
-) -> Plan:
+) -> DefragPlan:
     """The smallest plan after which all members have places together.
 
     Args:
@@ -109,7 +109,7 @@ def plan_moves(
         most_moves: no plan with more moves is looked for (default: as many as there are pods).
         steps: admissions that may be predicted.
     """
-    search = _Search(nodes, members, movable, budgets, Budget(steps))
+    search = _PlanSearch(nodes, members, movable, budgets, StepBudget(steps))
     most = len(movable) if most_moves is None else min(most_moves, len(movable))
     proven = False
     try:
@@ -119,10 +119,10 @@ def plan_moves(
         pass
     best = search.best
     if best is None:
-        verdict = Verdict.DOES_NOT_FIT if proven else Verdict.CUT_OFF
-        return Plan(verdict=verdict, places={}, minimal=False, steps=search.budget.spent)
-    return Plan(
-        verdict=Verdict.FITS,
+        verdict = GangVerdict.DOES_NOT_FIT if proven else GangVerdict.CUT_OFF
+        return DefragPlan(verdict=verdict, places={}, minimal=False, steps=search.budget.spent)
+    return DefragPlan(
+        verdict=GangVerdict.FITS,
         moves=best.moves,
         places=best.places,
         priority=best.priority,
@@ -145,21 +145,21 @@ class _Situation:
 
 @dataclass(frozen=True)
 class _Best:
-    moves: tuple[Move, ...]
+    moves: tuple[DefragMove, ...]
     places: Mapping[str, str]
     priority: int
 
 
-class _Search:
+class _PlanSearch:
     """Plans of a given number of moves, one number after the other."""
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[JointNode],
         members: Sequence[Member],
         movable: Sequence[Movable],
         budgets: Sequence[Disruptions],
-        budget: Budget,
+        budget: StepBudget,
     ) -> None:
         self.budget = budget
         self.best: _Best | None = None
@@ -204,7 +204,7 @@ class _Search:
             self._site(rest, leaving[0].node).takes((kind,)) for kind in range(self._kind_count)
         ):
             return
-        moves: list[Move] = []
+        moves: list[DefragMove] = []
         now = self._start
         for each in leaving:
             gone = self._without(now, each)
@@ -219,7 +219,7 @@ class _Search:
             )
             if after is None:
                 return
-            moves.append(Move(pod=each.pod.uid, source=each.node, target=after[0]))
+            moves.append(DefragMove(pod=each.pod.uid, source=each.node, target=after[0]))
             now = after[1]
         places = self._places(now, tuple(self._nodes))
         if places is not None:
@@ -245,7 +245,9 @@ class _Search:
                 return True
         return most == len(self._movable)
 
-    def _extend(self, now: _Situation, moves: tuple[Move, ...], priority: int, left: int) -> None:
+    def _extend(
+        self, now: _Situation, moves: tuple[DefragMove, ...], priority: int, left: int
+    ) -> None:
         if not self._beats(len(moves) + left, priority):
             return
         moved = frozenset(move.pod for move in moves)
@@ -268,7 +270,7 @@ class _Search:
             for name in self._nodes:
                 after = self._with(gone, each, name)
                 if after is not None:
-                    move = Move(pod=each.pod.uid, source=each.node, target=name)
+                    move = DefragMove(pod=each.pod.uid, source=each.node, target=name)
                     self._extend(after, (*moves, move), priority + each.priority, left - 1)
 
     # What both are made of.
@@ -327,13 +329,13 @@ class _Search:
         if self._kinds.counts == (1,):
             uid = self._kinds.members[0][0]
             return next(({uid: name} for name in names if self._site(now, name).takes((0,))), None)
-        ground = Field(
+        ground = JointField(
             [self._site(now, name).node for name in self._nodes],
             self._kinds,
             self.budget,
             sites=[self._site(now, name) for name in self._nodes],
         )
-        found = Assignment(ground)
+        found = Bundles(ground)
         Ejection(found).go_on(FIRST_ROUNDS)
         need = sum(self._kinds.counts)
         if found.size < need:

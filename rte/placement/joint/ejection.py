@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.placement.inflight.orders import Bundle
-    from rte.placement.joint.field import Assignment, Field
+    from rte.placement.joint.field import Bundles, JointField
 
 #: Rounds that begin with no pod placed and look only at what can be told without predicting
 #: admissions.
@@ -50,7 +50,7 @@ class Ejection:
         assignment: it is the best one found, and valid at every moment.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Bundles) -> None:
         self._assignment = assignment
         self._ground = assignment.ground
         self._wanted = sum(assignment.ground.kinds.counts)
@@ -113,7 +113,7 @@ class _Look:
         was_costly: some look would have cost more, and was answered with no.
     """
 
-    def __init__(self, ground: Field, exact: int) -> None:
+    def __init__(self, ground: JointField, exact: int) -> None:
         self._ground = ground
         self._is_quick = exact < 0
         self._steps = LOOK_STEPS * 4 ** (max(exact, 0) // 2)
@@ -156,7 +156,9 @@ class _Round:
         best: the largest assignment so far: node -> bundle.
     """
 
-    def __init__(self, ground: Field, look: _Look, bundles: Sequence[Bundle], number: int) -> None:
+    def __init__(
+        self, ground: JointField, look: _Look, bundles: Sequence[Bundle], number: int
+    ) -> None:
         self._ground, self._look = ground, look
         self._number = number
         self._most = QUICK_TURNS if number < QUICK_ROUNDS else TURNS

@@ -11,11 +11,11 @@ from operator import ge
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rte.placement.inflight.orders import CutOff, without
-from rte.placement.joint.field import Assignment
+from rte.placement.joint.field import Bundles
 
 if TYPE_CHECKING:
-    from rte.placement.inflight.orders import Budget, Bundle
-    from rte.placement.joint.field import Field
+    from rte.placement.inflight.orders import Bundle, StepBudget
+    from rte.placement.joint.field import JointField
 
 #: Sets of pods that are followed at a time.
 MAX_SETS = 2000
@@ -33,7 +33,7 @@ class _Step(NamedTuple):
     before: _Step | None
 
 
-def largest(ground: Field, beaten: int) -> Assignment | None:
+def largest(ground: JointField, beaten: int) -> Bundles | None:
     """The largest placement of more than ``beaten`` pods; None: there is none.
 
     Raises:
@@ -69,7 +69,7 @@ def largest(ground: Field, beaten: int) -> Assignment | None:
     if not reached:
         return None
     best = max(reached, key=sum)
-    assignment = Assignment(ground)
+    assignment = Bundles(ground)
     at = reached[best]
     while at is not None:
         assignment.bundles[at.place] = at.bundle
@@ -77,7 +77,7 @@ def largest(ground: Field, beaten: int) -> Assignment | None:
     return assignment if assignment.size > beaten else None
 
 
-def _possible(ground: Field, place: int) -> list[bool]:
+def _possible(ground: JointField, place: int) -> list[bool]:
     return [place in nodes for nodes in ground.candidate_sets]
 
 
@@ -88,7 +88,7 @@ def _hope(placed: Counts, left: list[int], counts: Counts) -> int:
     )
 
 
-def _bundles(ground: Field, place: int, room: list[int]) -> list[Bundle]:
+def _bundles(ground: JointField, place: int, room: list[int]) -> list[Bundle]:
     """Every set that the node takes, of at most ``room`` pods of each kind, the largest first."""
     site = ground.sites[place]
     out: list[Bundle] = [()]
@@ -135,7 +135,9 @@ def _sum(placed: Counts, bundle: Bundle) -> Counts:
     return tuple(after)
 
 
-def _undominated(found: dict[Counts, _Step | None], budget: Budget) -> dict[Counts, _Step | None]:
+def _undominated(
+    found: dict[Counts, _Step | None], budget: StepBudget
+) -> dict[Counts, _Step | None]:
     """The sets that are part of no other one."""
     kept: dict[Counts, _Step | None] = {}
     for placed in sorted(found, key=sum, reverse=True):

@@ -11,15 +11,15 @@ from rte.placement.joint.node import Classes, Site
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from rte.placement.inflight.orders import Budget, Bundle
-    from rte.placement.joint.node import Kinds, Node
+    from rte.placement.inflight.orders import Bundle, StepBudget
+    from rte.placement.joint.node import JointNode, Kinds
 
 
 #: Sets of pods, times nodes that take one of them, up to which the exact search is the quicker one.
 SMALL = 2000
 
 
-class Field:
+class JointField:
     """Nodes and kinds of pods; nodes that are alike share what is found out about them.
 
     Attributes:
@@ -35,9 +35,9 @@ class Field:
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[JointNode],
         kinds: Kinds,
-        budget: Budget,
+        budget: StepBudget,
         *,
         totals_only: bool = False,
         sites: Sequence[Site] | None = None,
@@ -102,14 +102,14 @@ class Field:
         return count
 
 
-class Assignment:
+class Bundles:
     """Places of pods: for each node a bundle that it takes.
 
     Attributes:
         bundles: node -> kinds of its pods.
     """
 
-    def __init__(self, ground: Field, bundles: Sequence[Bundle] | None = None) -> None:
+    def __init__(self, ground: JointField, bundles: Sequence[Bundle] | None = None) -> None:
         self.ground = ground
         self.bundles: list[Bundle] = list(bundles or ((),) * len(ground.nodes))
 

@@ -11,7 +11,7 @@ from rte.model.totals import totals_of
 from rte.placement.explain import explain
 from rte.placement.fleet.copies import UNKNOWN, CopyTable
 from rte.placement.fleet.places import shape_key
-from rte.placement.inflight.orders import Budget, CutOff
+from rte.placement.inflight.orders import CutOff, StepBudget
 from rte.placement.inflight.spread import spread_of
 from rte.placement.joint.node import Classes, Member, Site, is_uncertain, kinds_of
 from rte.placement.kubelet.admission import execute, settle
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from rte.model.pod import Pod
-    from rte.placement.inflight.spread import Spread
-    from rte.placement.joint.node import Kinds, Node
+    from rte.placement.inflight.spread import InflightSpread
+    from rte.placement.joint.node import JointNode, Kinds
 
 #: Admissions by prediction that one question may cost.
 STEPS = 1000
@@ -81,11 +81,11 @@ class FitTable:
     nodes that are alike, and remembered.
     """
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        self._nodes: dict[str, Node] = {}
+    def __init__(self, nodes: Iterable[JointNode] = ()) -> None:
+        self._nodes: dict[str, JointNode] = {}
         self._table = CopyTable()
         self._classes = Classes()
-        self._spreads: dict[str, Spread | None] = {}
+        self._spreads: dict[str, InflightSpread | None] = {}
         self._known: OrderedDict[Hashable, tuple[int, bool]] = OrderedDict()
         for node in nodes:
             self.put(node)
@@ -93,7 +93,7 @@ class FitTable:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def put(self, node: Node) -> None:
+    def put(self, node: JointNode) -> None:
         """Add a node, or replace it."""
         self._nodes[node.name] = node
         self._spreads.pop(node.name, None)
@@ -107,7 +107,7 @@ class FitTable:
             steps: admissions that may be predicted.
         """
         kinds = kinds_of([member])
-        budget = Budget(steps)
+        budget = StepBudget(steps)
         totals = self._table.totals(kinds.totals[0]).tolist()
         counted = self._table.count(member.pod, kinds.totals[0]).tolist()
         copies: dict[str, int] = {}
@@ -136,7 +136,7 @@ class FitTable:
             missing=self._missing(sure_of, allowed, member.pod),
         )
 
-    def _by_amounts(self, node: Node, pod: Pod, most: int) -> int | None:
+    def _by_amounts(self, node: JointNode, pod: Pod, most: int) -> int | None:
         """The copies on a node that refuses nobody for zones; None: they have to be predicted."""
         if node.arriving:
             return None
@@ -146,7 +146,7 @@ class FitTable:
         units = spread.units(pod) if spread else None
         return None if spread is None or units is None else spread.copies(units, most)
 
-    def _predict(self, node: Node, kinds: Kinds, budget: Budget) -> tuple[int, bool]:
+    def _predict(self, node: JointNode, kinds: Kinds, budget: StepBudget) -> tuple[int, bool]:
         key = (
             self._classes.key(node, kinds),
             shape_key(kinds.pods[0]),
@@ -181,12 +181,12 @@ class FitTable:
         )
 
 
-def emptied(node: Node) -> Node:
+def emptied(node: JointNode) -> JointNode:
     """The node as if no pod were there (what an autoscaler would add)."""
     return replace(node, state=settle(node.state, frozenset()), used={}, arriving=())
 
 
-def _short_zone(node: Node, pod: Pod, ahead: int) -> Missing | None:
+def _short_zone(node: JointNode, pod: Pod, ahead: int) -> Missing | None:
     """What the zones of a node lack for one more copy; None: it would be admitted."""
     state = node.state
     for number in range(ahead):
@@ -204,7 +204,7 @@ def _short_zone(node: Node, pod: Pod, ahead: int) -> Missing | None:
     )
 
 
-def _short_totals(node: Node, pod: Pod, ahead: int) -> Missing | None:
+def _short_totals(node: JointNode, pod: Pod, ahead: int) -> Missing | None:
     """What node totals lack for one more copy."""
     wanted, room = totals_of(pod), node.room
     lacks = {

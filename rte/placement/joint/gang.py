@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rte.placement.inflight.orders import Budget, CutOff
+from rte.placement.inflight.orders import CutOff, StepBudget
 from rte.placement.joint.ejection import Ejection
 from rte.placement.joint.exact import largest
-from rte.placement.joint.field import Assignment, Field
+from rte.placement.joint.field import Bundles, JointField
 from rte.placement.joint.node import kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.placement.joint.node import Kinds, Member, Node
+    from rte.placement.joint.node import JointNode, Kinds, Member
 
 #: Admissions by prediction that one question may cost.
 STEPS = 5_600
@@ -32,7 +32,7 @@ FIRST_ROUNDS, EXACT_SHARE = 4, 0.2
 MAX_COUNTS = 10_000
 
 
-class Verdict(StrEnum):
+class GangVerdict(StrEnum):
     """The three answers."""
 
     FITS = "fits"
@@ -76,7 +76,7 @@ class Answer:
         steps: admissions that were predicted.
     """
 
-    verdict: Verdict
+    verdict: GangVerdict
     places: Mapping[str, str]
     most: int | None
     value: str = ""
@@ -86,7 +86,7 @@ class Answer:
 
 
 def place_together(
-    nodes: Sequence[Node],
+    nodes: Sequence[JointNode],
     members: Sequence[Member],
     *,
     min_count: int | None = None,
@@ -108,11 +108,12 @@ def place_together(
     """
     kinds = kinds_of(members)
     need = len(members) if min_count is None else min_count
-    budget = Budget(steps)
-    best: tuple[str, Assignment] | None = None
+    budget = StepBudget(steps)
+    best: tuple[str, Bundles] | None = None
     proven = True
     fields = {
-        value: Field(part, kinds, budget) for value, part in _domains(nodes, topology_key).items()
+        value: JointField(part, kinds, budget)
+        for value, part in _domains(nodes, topology_key).items()
     }
     for value, ground in fields.items():
         size = best[1].size if best else 0
@@ -123,9 +124,9 @@ def place_together(
         if found.size >= need and not maximize:
             break
     size = best[1].size if best else 0
-    verdict = Verdict.DOES_NOT_FIT if proven else Verdict.CUT_OFF
+    verdict = GangVerdict.DOES_NOT_FIT if proven else GangVerdict.CUT_OFF
     if size >= need:
-        verdict = Verdict.FITS
+        verdict = GangVerdict.FITS
     knows_most = size == len(members) or (proven and (maximize or size == need - 1))
     return Answer(
         verdict=verdict,
@@ -133,42 +134,42 @@ def place_together(
         most=size if knows_most else None,
         value=best[0] if best else "",
         blame=_blame(nodes, kinds, need, topology_key, budget)
-        if explains and verdict is Verdict.DOES_NOT_FIT
+        if explains and verdict is GangVerdict.DOES_NOT_FIT
         else None,
-        shortages=() if verdict is Verdict.FITS else _shortages(list(fields.values())),
+        shortages=() if verdict is GangVerdict.FITS else _shortages(list(fields.values())),
         steps=budget.spent,
     )
 
 
-def _domains(nodes: Sequence[Node], topology_key: str) -> dict[str, list[Node]]:
+def _domains(nodes: Sequence[JointNode], topology_key: str) -> dict[str, list[JointNode]]:
     """Label value -> its nodes; a node without the label takes no pod."""
     if not topology_key:
         return {"": list(nodes)}
-    out: dict[str, list[Node]] = {}
+    out: dict[str, list[JointNode]] = {}
     for node in nodes:
         if topology_key in node.labels:
             out.setdefault(node.labels[topology_key], []).append(node)
     return out
 
 
-def _solve(ground: Field, need: int, beaten: int, *, maximize: bool) -> tuple[Assignment, bool]:
+def _solve(ground: JointField, need: int, beaten: int, *, maximize: bool) -> tuple[Bundles, bool]:
     """The largest placement found, and whether it is proven that no more is to be found: of
     ``need`` pods, or (``maximize``) of more than were found and of more than ``beaten``.
     """
-    found = Assignment(ground)
+    found = Bundles(ground)
     counts, budget = ground.kinds.counts, ground.budget
     search = Ejection(found)
 
     def suffices() -> bool:
         return found.size == sum(counts) or (found.size >= need and not maximize)
 
-    def exactly() -> tuple[Assignment, bool]:
+    def exactly() -> tuple[Bundles, bool]:
         at_least = max(found.size, beaten if maximize else need - 1)
         return largest(ground, at_least) or found, True
 
     if ground.is_small:
         with suppress(CutOff), budget.part(int(EXACT_SHARE * budget.steps)):
-            most = largest(ground, 0) or Assignment(ground)
+            most = largest(ground, 0) or Bundles(ground)
             if maximize or most.size < need:
                 return most, True
     try:
@@ -184,14 +185,14 @@ def _solve(ground: Field, need: int, beaten: int, *, maximize: bool) -> tuple[As
 
 
 def _blame(
-    nodes: Sequence[Node], kinds: Kinds, need: int, topology_key: str, budget: Budget
+    nodes: Sequence[JointNode], kinds: Kinds, need: int, topology_key: str, budget: StepBudget
 ) -> Blame | None:
     """What would have to be otherwise for the pods to fit; None where that is not proven."""
 
     def fits(key: str, *, totals_only: bool) -> tuple[bool, bool]:
         proven = True
         for part in _domains(nodes, key).values():
-            ground = Field(part, kinds, budget, totals_only=totals_only)
+            ground = JointField(part, kinds, budget, totals_only=totals_only)
             found, complete = _solve(ground, need, 0, maximize=False)
             if found.size >= need:
                 return True, True
@@ -206,7 +207,7 @@ def _blame(
     return Blame.TOTALS if proven else None
 
 
-def _shortages(fields: Sequence[Field]) -> tuple[Shortage, ...]:
+def _shortages(fields: Sequence[JointField]) -> tuple[Shortage, ...]:
     """Kinds of which fewer than there are find a place, on the nodes of the best value."""
     out = []
     try:

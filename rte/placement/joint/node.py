@@ -10,7 +10,7 @@ from rte import placement
 from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.fleet.places import shape_key
-from rte.placement.inflight.orders import Orders, Refusal, free_key
+from rte.placement.inflight.orders import OrderRefusal, Orders, free_key
 from rte.placement.inflight.spread import spread_of
 from rte.placement.inflight.zones import ZoneWalk
 from rte.placement.kubelet import outcome
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import NodeState
     from rte.model.pod import Pod
-    from rte.placement.inflight.orders import Budget, Bundle
+    from rte.placement.inflight.orders import Bundle, StepBudget
 
 
 #: Stands for the resource that is short where a rule of another kind keeps a pod off a node.
@@ -29,7 +29,7 @@ NOT_ALLOWED = "(not allowed here)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Node:
+class JointNode:
     """One node of a snapshot.
 
     Attributes:
@@ -122,7 +122,7 @@ def kinds_of(members: Iterable[Member]) -> Kinds:
 
 
 #: Why some pods have no place on a node: a shortage of node totals in words, or the kubelet's no.
-Obstacle: TypeAlias = "str | Refusal"
+Obstacle: TypeAlias = "str | OrderRefusal"
 
 
 class Site:
@@ -138,9 +138,9 @@ class Site:
 
     def __init__(
         self,
-        node: Node,
+        node: JointNode,
         kinds: Kinds,
-        budget: Budget,
+        budget: StepBudget,
         states: Sequence[NodeState] | None = None,
         *,
         totals_only: bool = False,
@@ -228,7 +228,7 @@ class Site:
         known = [each for each in units if each is not None]
         return self._spread.admits(known) if len(known) == len(units) else None
 
-    def _refusal(self, bundle: Bundle) -> Refusal | None:
+    def _refusal(self, bundle: Bundle) -> OrderRefusal | None:
         node = self.node
         if node.lasting:
             return self._in_any_order((*bundle, *self._base))
@@ -247,7 +247,7 @@ class Site:
             )
         return None if stands else _overtaken(bundle)
 
-    def _in_any_order(self, bundle: Bundle) -> Refusal | None:
+    def _in_any_order(self, bundle: Bundle) -> OrderRefusal | None:
         if len(bundle) < 2 or len(self._states) > 1:
             return self._orders.refusal(bundle)
         admits = self._follow(bundle)
@@ -281,8 +281,8 @@ class Site:
         )
 
 
-def _no_zone(bundle: Bundle) -> Refusal:
-    return Refusal(
+def _no_zone(bundle: Bundle) -> OrderRefusal:
+    return OrderRefusal(
         kind=bundle[-1],
         ahead=bundle[:-1],
         verdict=Verdict.REFUSED,
@@ -291,8 +291,8 @@ def _no_zone(bundle: Bundle) -> Refusal:
     )
 
 
-def _overtaken(bundle: Bundle) -> Refusal:
-    return Refusal(
+def _overtaken(bundle: Bundle) -> OrderRefusal:
+    return OrderRefusal(
         kind=bundle[-1],
         ahead=bundle[:-1],
         verdict=Verdict.UNCERTAIN,
@@ -303,7 +303,7 @@ def _overtaken(bundle: Bundle) -> Refusal:
 
 def is_uncertain(obstacle: Obstacle) -> bool:
     """Whether nobody can know if the pods would be admitted."""
-    return isinstance(obstacle, Refusal) and obstacle.verdict is Verdict.UNCERTAIN
+    return isinstance(obstacle, OrderRefusal) and obstacle.verdict is Verdict.UNCERTAIN
 
 
 class Classes:
@@ -316,7 +316,7 @@ class Classes:
         self._values: list[object] = []
         self._numbers: dict[int, int] = {}
 
-    def key(self, node: Node, kinds: Kinds) -> Hashable:
+    def key(self, node: JointNode, kinds: Kinds) -> Hashable:
         """Equal for nodes that are alike."""
         state = node.state
         return (

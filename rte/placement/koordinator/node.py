@@ -22,7 +22,7 @@ from rte.placement.koordinator.cpus import (
     PickError,
     pick_cpus,
 )
-from rte.placement.koordinator.policy import RESTRICTED, Hint
+from rte.placement.koordinator.policy import RESTRICTED, TopologyHint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,9 @@ def allocate(
     return ZoneAllocation(cpus=cpus, zones=zones)
 
 
-def hints(node: KoordinatorNode, request: NodeRequest, policy: str) -> dict[str, list[Hint]]:
+def hints(
+    node: KoordinatorNode, request: NodeRequest, policy: str
+) -> dict[str, list[TopologyHint]]:
     """This node's hints per requested resource that its zones know.
 
     A zone set is offered when a trial allocation from it succeeds; under Restricted every offer is
@@ -158,11 +160,11 @@ def hints(node: KoordinatorNode, request: NodeRequest, policy: str) -> dict[str,
         for name in known:
             if not mask & lacking[name]:
                 offers[name].append(mask)
-    out: dict[str, list[Hint]] = {}
+    out: dict[str, list[TopologyHint]] = {}
     for name, masks in offers.items():
         narrowest = min((mask.bit_count() for mask in masks), default=0)
         out[name] = [
-            Hint(mask, preferred=policy == RESTRICTED or mask.bit_count() == narrowest)
+            TopologyHint(mask, preferred=policy == RESTRICTED or mask.bit_count() == narrowest)
             for mask in masks
         ]
     return out

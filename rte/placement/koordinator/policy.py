@@ -27,7 +27,7 @@ REQUIRED = "Required"
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class TopologyHint:
     """A provider's offer. ``zones`` None: any zones will do."""
 
     zones: ZoneSet | None
@@ -40,7 +40,7 @@ class Hint:
 class Merged:
     """The outcome of a merge: one affinity, whether the pod is admitted, and why not."""
 
-    hint: Hint
+    hint: TopologyHint
     admitted: bool
     reasons: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ ProviderHints = "Mapping[str, Sequence[Hint] | None] | None"
 def merge(
     policy: str,
     all_zones: ZoneSet,
-    providers: Sequence[Mapping[str, Sequence[Hint] | None] | None],
+    providers: Sequence[Mapping[str, Sequence[TopologyHint] | None] | None],
     *,
     exclusive: str = "",
     status: Mapping[int, str] | None = None,
@@ -68,7 +68,7 @@ def merge(
         exclusive: ``Required``: never join zones that others hold alone, and the reverse.
         status: zone id -> :data:`IDLE`, :data:`SINGLE` or :data:`SHARED`.
     """
-    default = Hint(all_zones, preferred=False)
+    default = TopologyHint(all_zones, preferred=False)
     if policy not in POLICIES:
         return Merged(
             default, admitted=False, reasons=(f"unknown NUMA topology policy {policy!r}",)
@@ -79,7 +79,7 @@ def merge(
         best = _best(lists, all_zones, exclusive, status)
         return Merged(default if best.unsatisfied else best, admitted=True)
     if reasons:
-        none = default if policy == RESTRICTED else Hint(None, preferred=False)
+        none = default if policy == RESTRICTED else TopologyHint(None, preferred=False)
         return Merged(none, admitted=False, reasons=tuple(reasons))
     if policy == RESTRICTED:
         best, joint = _best(lists, all_zones, exclusive, status), " & "
@@ -87,7 +87,7 @@ def merge(
         single = [[hint for hint in hints if _is_single(hint)] for hints in lists]
         best, joint = _best(single, all_zones, exclusive, status), ","
         if best.zones == all_zones:
-            best = Hint(None, best.preferred)
+            best = TopologyHint(None, best.preferred)
     if best.preferred:
         return Merged(best, admitted=True)
     return Merged(
@@ -106,21 +106,21 @@ def format_zones(zones: ZoneSet | None) -> str:
 
 
 def _flatten(
-    providers: Sequence[Mapping[str, Sequence[Hint] | None] | None],
-) -> tuple[list[list[Hint]], list[str], list[str]]:
-    lists: list[list[Hint]] = []
+    providers: Sequence[Mapping[str, Sequence[TopologyHint] | None] | None],
+) -> tuple[list[list[TopologyHint]], list[str], list[str]]:
+    lists: list[list[TopologyHint]] = []
     reasons: list[str] = []
     summaries: list[str] = []
     for provider in providers:
         if not provider:
-            lists.append([Hint(None, preferred=True)])
+            lists.append([TopologyHint(None, preferred=True)])
             continue
         for resource, hints in provider.items():
             if hints is None:
-                lists.append([Hint(None, preferred=True)])
+                lists.append([TopologyHint(None, preferred=True)])
                 continue
             if not hints:
-                offers = [Hint(None, preferred=False, unsatisfied=True)]
+                offers = [TopologyHint(None, preferred=False, unsatisfied=True)]
                 reasons.append(f"Unsatisfied NUMA {resource}")
             else:
                 offers = list(hints)
@@ -132,19 +132,22 @@ def _flatten(
     return lists, reasons, sorted(summaries)
 
 
-def _is_single(hint: Hint) -> bool:
+def _is_single(hint: TopologyHint) -> bool:
     return hint.preferred and (hint.zones is None or hint.zones.bit_count() == 1)
 
 
 def _best(
-    lists: Sequence[Sequence[Hint]], all_zones: ZoneSet, exclusive: str, status: Mapping[int, str]
-) -> Hint:
+    lists: Sequence[Sequence[TopologyHint]],
+    all_zones: ZoneSet,
+    exclusive: str,
+    status: Mapping[int, str],
+) -> TopologyHint:
     """The best combination of one hint per list.
 
     Order matters: a narrower affinity (or a smaller one of the same width) wins whatever its score,
     a higher score wins only over the same width, so the walk has to be the original's.
     """
-    best = Hint(all_zones, preferred=False)
+    best = TopologyHint(all_zones, preferred=False)
     for choice in itertools.product(*lists):
         candidate = _combine(choice, all_zones, exclusive, status)
         if candidate.zones and _better(candidate, best):
@@ -153,8 +156,8 @@ def _best(
 
 
 def _combine(
-    choice: Sequence[Hint], all_zones: ZoneSet, exclusive: str, status: Mapping[int, str]
-) -> Hint:
+    choice: Sequence[TopologyHint], all_zones: ZoneSet, exclusive: str, status: Mapping[int, str]
+) -> TopologyHint:
     masks = [hint.zones for hint in choice if hint.zones is not None]
     zones = all_zones
     for mask in masks:
@@ -163,7 +166,7 @@ def _combine(
     if preferred and exclusive == REQUIRED and not _may_be_exclusive(zones, status):
         preferred = False
     widest = max((mask.bit_count() for mask in masks), default=zones.bit_count())
-    return Hint(
+    return TopologyHint(
         zones,
         preferred,
         unsatisfied=any(hint.unsatisfied for hint in choice) or widest != zones.bit_count(),
@@ -176,7 +179,7 @@ def _may_be_exclusive(zones: ZoneSet, status: Mapping[int, str]) -> bool:
     return not any(zones >> zone & 1 and what == forbidden for zone, what in status.items())
 
 
-def _better(candidate: Hint, best: Hint) -> bool:
+def _better(candidate: TopologyHint, best: TopologyHint) -> bool:
     if candidate.preferred != best.preferred:
         return candidate.preferred
     new, old = candidate.zones or 0, best.zones or 0

@@ -14,7 +14,7 @@ from msgspec import structs
 from rte.model.node import Holding, NodeState
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import demand, devices, memory, outcome
-from rte.placement.kubelet.managers import Managers
+from rte.placement.kubelet.managers import AdmissionManagers
 from rte.placement.kubelet.outcome import Admission, Start, Verdict
 from rte.placement.kubelet.rules import rules_of
 
@@ -89,7 +89,7 @@ def start_containers(state: NodeState, pod: Pod, hints: Mapping[str, Hint] | Non
     if pod.uid not in state.admitted or not _lacks_devices(state, pod):
         return Start(state=state)
     rules = rules_of(state.config, state.kubelet_version)
-    return Managers(state, pod, rules, devices.Choices()).start(hints or {})
+    return AdmissionManagers(state, pod, rules, devices.Choices()).start(hints or {})
 
 
 def takes_devices_at_start(state: NodeState, pod: Pod) -> bool:
@@ -208,7 +208,7 @@ def _run(state: NodeState, pod: Pod, script: tuple[int, ...]) -> tuple[Admission
     try:
         rules = rules_of(state.config, state.kubelet_version)
         _check_new(state, pod)
-        return Managers(state, pod, rules, choices).admit(), choices
+        return AdmissionManagers(state, pod, rules, choices).admit(), choices
     except outcome.Unpredictable as unknown:
         return uncertain(state, unknown.reason, unknown.message), choices
 

@@ -91,13 +91,13 @@ def check_full_cores(layout: Layout, shared: CPUSet, reserved: CPUSet, count: in
     """
     threads = layout.cpus_per_core
     if count % threads:
-        raise outcome.Refused(
+        raise outcome.AllocationRefused(
             outcome.SMT_ALIGNMENT_ERROR,
             f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {threads}",
         )
     physical = (shared & ~layout.siblings(reserved)).bit_count()
     if count > physical:
-        raise outcome.Refused(
+        raise outcome.AllocationRefused(
             outcome.SMT_ALIGNMENT_ERROR,
             "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = "
             f"{physical}, requested CPUs = {count}, CPUs per core = {threads}",

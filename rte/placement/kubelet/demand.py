@@ -10,27 +10,27 @@ from rte.placement.kubelet.rules import has_pod_level_resources
 
 if TYPE_CHECKING:
     from rte.model.pod import Container, Pod
-    from rte.placement.kubelet.rules import Rules
+    from rte.placement.kubelet.rules import KubeletRules
 
 
-def is_served(pod: Pod, rules: Rules) -> bool:
+def is_served(pod: Pod, rules: KubeletRules) -> bool:
     """Whether CPU and memory manager have anything to do with the pod."""
     return pod.qos is QOS.GUARANTEED and not (
         rules.pod_level_ignored and has_pod_level_resources(pod)
     )
 
 
-def is_pod_level(pod: Pod, rules: Rules) -> bool:
+def is_pod_level(pod: Pod, rules: KubeletRules) -> bool:
     """Whether the pod is one of those that the gate PodLevelResourceManagers is about."""
     return rules.pod_level_managers and has_pod_level_resources(pod)
 
 
-def is_one_piece(pod: Pod, rules: Rules) -> bool:
+def is_one_piece(pod: Pod, rules: KubeletRules) -> bool:
     """Whether CPUs and memory are taken for the pod as a whole, and devices when it starts."""
     return is_pod_level(pod, rules) and rules.pod_scope and rules.policy != merge.NONE
 
 
-def cpus_of(pod: Pod, container: Container, rules: Rules) -> int:
+def cpus_of(pod: Pod, container: Container, rules: KubeletRules) -> int:
     """CPUs that a container gets for itself; 0 for one in a shared pool."""
     if rules.cpu is None or not is_served(pod, rules):
         return 0
@@ -39,7 +39,7 @@ def cpus_of(pod: Pod, container: Container, rules: Rules) -> int:
     return cpus.exclusive_cpus(pod, container)
 
 
-def cpus_of_pod(pod: Pod, rules: Rules) -> int:
+def cpus_of_pod(pod: Pod, rules: KubeletRules) -> int:
     """CPUs that the pod needs at its peak, or all that its stanza asks for (podGuaranteedCPUs)."""
     if rules.cpu is None or not is_served(pod, rules):
         return 0
@@ -49,7 +49,7 @@ def cpus_of_pod(pod: Pod, rules: Rules) -> int:
     return 0 if milli % 1000 else milli // 1000
 
 
-def memory_of(pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
+def memory_of(pod: Pod, container: Container, rules: KubeletRules) -> dict[str, int]:
     """What a container asks of the memory manager, by resource name."""
     if not rules.memory or not is_served(pod, rules):
         return {}
@@ -58,7 +58,7 @@ def memory_of(pod: Pod, container: Container, rules: Rules) -> dict[str, int]:
     return memory.requested(container.requests)
 
 
-def memory_of_pod(pod: Pod, rules: Rules) -> dict[str, int]:
+def memory_of_pod(pod: Pod, rules: KubeletRules) -> dict[str, int]:
     """Memory that the pod needs at its peak, or all that its stanza asks for."""
     if not rules.memory or not is_served(pod, rules):
         return {}

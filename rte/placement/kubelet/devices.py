@@ -192,14 +192,14 @@ def allocate(
         outcome.Refused: no healthy device at all, or too few available.
     """
     if not pool.healthy:
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             f"no healthy devices present; cannot allocate unhealthy devices {resource}"
         )
     taken = choices.pick(pool, reusable, count)
     count -= taken.bit_count()
     available = pool.healthy & ~in_use
     if available.bit_count() < count:
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             f"requested number of devices unavailable for {resource}. "
             f"Requested: {count}, Available: {available.bit_count()}"
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rte.model.node import MemoryBlock, NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Hint, ProviderHints
-    from rte.placement.kubelet.rules import Rules
+    from rte.placement.kubelet.rules import KubeletRules
 
     Providers = tuple[ProviderHints, ProviderHints, ProviderHints]
 
@@ -42,10 +42,12 @@ class _Failed(Exception):  # noqa: N818 - carries who stopped the admission, and
         super().__init__(stop.message)
 
 
-class Managers:
+class AdmissionManagers:
     """One admission: what is left, and what the containers have got so far."""
 
-    def __init__(self, state: NodeState, pod: Pod, rules: Rules, choices: devices.Choices) -> None:
+    def __init__(
+        self, state: NodeState, pod: Pod, rules: KubeletRules, choices: devices.Choices
+    ) -> None:
         self.state = state
         self.pod = pod
         self.rules = rules
@@ -123,7 +125,7 @@ class Managers:
                 continue
             try:
                 self._allocate_devices(container, hints.get(container.name, (None, False)))
-            except outcome.Refused as stop:
+            except outcome.AllocationRefused as stop:
                 failed[container.name] = stop.cause
             after = self.devices.get(container.name, {})
             if after != before:
@@ -146,7 +148,9 @@ class Managers:
         )
         self.merges.append(Merge(name, providers, best, admitted))
         if not admitted:
-            refusal = outcome.Refused(outcome.TOPOLOGY_AFFINITY_ERROR, self._why_not_aligned())
+            refusal = outcome.AllocationRefused(
+                outcome.TOPOLOGY_AFFINITY_ERROR, self._why_not_aligned()
+            )
             raise _Failed("topology", name, refusal)
         return best
 
@@ -232,7 +236,7 @@ class Managers:
         if self.one_piece:
             try:
                 podlevel.check_shared_cpus(count, parts)
-            except outcome.Refused:
+            except outcome.AllocationRefused:
                 return {"cpu": []}
         held = 0
         for container, amount in parts:
@@ -267,7 +271,7 @@ class Managers:
         if self.one_piece:
             try:
                 podlevel.check_shared_memory(wanted, self._memory_parts())
-            except outcome.Refused:
+            except outcome.AllocationRefused:
                 return dict.fromkeys(wanted, ())
         for container in self.pod.containers:
             if container.name in self.blocks:
@@ -294,7 +298,7 @@ class Managers:
         ):
             try:
                 allocate(container, hint)
-            except (outcome.Refused, outcome.Breaks) as stop:
+            except (outcome.AllocationRefused, outcome.Breaks) as stop:
                 raise _Failed(manager, container.name, stop) from stop
 
     def _allocate_pod(self, hint: Hint) -> None:
@@ -305,7 +309,7 @@ class Managers:
         ):
             try:
                 allocate(hint)
-            except (outcome.Refused, outcome.Breaks) as stop:
+            except (outcome.AllocationRefused, outcome.Breaks) as stop:
                 raise _Failed(manager, WHOLE_POD, stop) from stop
 
     def _allocate_devices(self, container: Container, hint: Hint) -> None:

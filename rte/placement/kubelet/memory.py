@@ -166,7 +166,7 @@ def allocate(
     """
     mask = _affinity(rows, wanted, reusable, hint)
     if _violates_groups(rows, mask):
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             "[memorymanager] preferred hint violates NUMA node allocation"
         )
     after = dict(rows)
@@ -180,13 +180,13 @@ def _affinity(rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: H
     if affinity is None:
         own = hints(rows, wanted, reusable).best() if wanted else None
         if own is None:
-            raise outcome.Refused.unexpected(
+            raise outcome.AllocationRefused.unexpected(
                 "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with "
                 "enough memory is available"
             )
         affinity, best_preferred = own
         if preferred and not best_preferred:
-            raise outcome.Refused.unexpected(
+            raise outcome.AllocationRefused.unexpected(
                 "[memorymanager] failed to find the default preferred hint"
             )
         preferred = best_preferred
@@ -199,12 +199,12 @@ def _affinity(rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: H
         return mask
     wider = hints(rows, wanted, reusable).best(mask)
     if wider is None:
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
         )
     best, best_preferred = wider
     if preferred and not best_preferred:
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             "[memorymanager] failed to find the extended preferred hint"
         )
     return best

@@ -125,11 +125,11 @@ class Stop(Exception):  # noqa: N818 - ends an admission, which is no error
         super().__init__(message)
 
 
-class Refused(Stop):
+class AllocationRefused(Stop):
     """A manager's allocation failed; ``message`` as the kubelet reports it."""
 
     @classmethod
-    def unexpected(cls, text: str) -> Refused:
+    def unexpected(cls, text: str) -> AllocationRefused:
         """An error without a type of its own (pkg/kubelet/cm/admission)."""
         return cls(
             UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {text}, which is unexpected", text

@@ -113,7 +113,7 @@ def take_distributed(
 def _check_enough(available: CPUSet, count: int) -> None:
     free = available.bit_count()
     if count > free:
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             f"not enough cpus available to satisfy request: requested={count}, available={free}"
         )
 
@@ -378,7 +378,7 @@ def _deal(
         # The kubelet drops this error: a zone may have too few CPUs after slice sharing.
         try:
             cpus = take_packed(need.layout, need.free & cpus_of[zone], number, spread=spread)
-        except outcome.Refused:
+        except outcome.AllocationRefused:
             return
         need.take(cpus, cpus.bit_count())
 
@@ -395,7 +395,7 @@ def _deal(
         take_from(zone, group)
         count_left()
     if need.count > 0:
-        raise outcome.Refused.unexpected(
+        raise outcome.AllocationRefused.unexpected(
             f"accounting error, not enough CPUs allocated, remaining: {need.count}"
         )
     return need.result

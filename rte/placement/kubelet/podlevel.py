@@ -38,7 +38,7 @@ def check_shared_cpus(total: int, parts: CPUParts) -> None:
     for container, count in parts:
         if container.kind is ContainerKind.INIT:
             if not count and taken >= total:
-                raise outcome.Refused(
+                raise outcome.AllocationRefused(
                     outcome.EMPTY_POD_SHARED_POOL_ERROR,
                     "pod rejected, pod has shared init containers but no cpus available for them",
                 )
@@ -47,7 +47,7 @@ def check_shared_cpus(total: int, parts: CPUParts) -> None:
         else:
             shares = True
     if shares and taken >= total:
-        raise outcome.Refused(
+        raise outcome.AllocationRefused(
             outcome.EMPTY_POD_SHARED_POOL_ERROR,
             "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no "
             "cpus for shared containers",
@@ -68,7 +68,7 @@ def check_shared_memory(totals: Mapping[str, int], parts: MemoryParts) -> None:
                 continue
             for name, total in totals.items():
                 if taken.get(name, 0) >= total:
-                    raise outcome.Refused(
+                    raise outcome.AllocationRefused(
                         outcome.EMPTY_POD_SHARED_POOL_ERROR,
                         f"pod rejected, pod has shared init containers but no {name} available "
                         "for them",
@@ -80,7 +80,7 @@ def check_shared_memory(totals: Mapping[str, int], parts: MemoryParts) -> None:
             shares = True
     for name, total in totals.items():
         if shares and taken.get(name, 0) >= total:
-            raise outcome.Refused(
+            raise outcome.AllocationRefused(
                 outcome.EMPTY_POD_SHARED_POOL_ERROR,
                 f"pod rejected, sum of exclusive container {name} requests equals pod budget, "
                 "leaving no memory for shared containers",

@@ -1,8 +1,9 @@
 """What changed in the kubelet's admission, release by release: data, and how to look it up.
 
-A new release of Kubernetes is a new entry in :data:`NEWEST_PATCH`, a new :class:`Change` for each
-rule that differs, and new steps of maturity of the options. ``rules`` turns all of it, with a
-configuration, into the rules of one kubelet. The table in docs/placement.md is :func:`table`.
+A new release of Kubernetes is a new entry in :data:`NEWEST_PATCH`, a new :class:`ReleaseChange`
+for each rule that differs, and new steps of maturity of the options. ``rules`` turns all of it,
+with a configuration, into the rules of one kubelet. The table in docs/placement.md is
+:func:`table`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEWEST = f"v{Release(*max(NEWEST_PATCH.items()))}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ReleaseChange:
     """One difference between releases.
 
     Attributes:
@@ -55,7 +56,7 @@ class Change:
         )
 
 
-ANY_CONTAINER_RUNS = Change(
+ANY_CONTAINER_RUNS = ReleaseChange(
     name="any-container-runs",
     since=Release(35),
     backports=(Release(34, 8),),
@@ -64,7 +65,7 @@ ANY_CONTAINER_RUNS = Change(
     before="if the one that happens to be found first runs",
     source="pkg/kubelet/cm/devicemanager/manager.go, isContainerAlreadyRunning",
 )
-DEVICE_ZONES_ONLY = Change(
+DEVICE_ZONES_ONLY = ReleaseChange(
     name="device-zones-only",
     since=Release(36),
     what="device hints combine only zones that have a device of that resource (other wide hints "
@@ -72,7 +73,7 @@ DEVICE_ZONES_ONLY = Change(
     before="they combine all zones",
     source="kubernetes/kubernetes#138244",
 )
-STANZA_ALWAYS_LEFT_ALONE = Change(
+STANZA_ALWAYS_LEFT_ALONE = ReleaseChange(
     name="stanza-always-left-alone",
     since=Release(36),
     what="CPU and memory manager leave pods with pod-level resources alone, unless "
@@ -80,7 +81,7 @@ STANZA_ALWAYS_LEFT_ALONE = Change(
     before="only while the gate PodLevelResources is on",
     source="KEP-5526",
 )
-POD_LEVEL_MANAGERS = Change(
+POD_LEVEL_MANAGERS = ReleaseChange(
     name="pod-level-managers",
     since=Release(36),
     what="gate PodLevelResourceManagers (off by default): pods with pod-level resources are served "
@@ -88,21 +89,21 @@ POD_LEVEL_MANAGERS = Change(
     before="no such gate",
     source="KEP-5526",
 )
-MEMORYLESS_SKIPPED = Change(
+MEMORYLESS_SKIPPED = ReleaseChange(
     name="memoryless-skipped",
     since=Release(37),
     what="the memory manager skips a container that asks for no memory",
     before="it allocates nothing for it, which can fail",
     source="pkg/kubelet/cm/memorymanager/policy_static.go, Allocate",
 )
-HELD_CORES_KEPT = Change(
+HELD_CORES_KEPT = ReleaseChange(
     name="held-cores-kept",
     since=Release(37),
     what="full-pcpus-only is checked after the look at CPUs that the container holds",
     before="before it: after a restart, running containers can be refused for it",
     source="kubernetes/kubernetes#129079",
 )
-DISTRIBUTION_IN_SOCKET = Change(
+DISTRIBUTION_IN_SOCKET = ReleaseChange(
     name="distribution-in-socket",
     since=Release(37),
     what="distribute-cpus-across-numa with align-by-socket: combinations of zones in one socket "
@@ -110,21 +111,21 @@ DISTRIBUTION_IN_SOCKET = Change(
     before="align-by-socket means nothing to the picker",
     source="kubernetes/kubernetes#139778",
 )
-SHARE_LOWERED = Change(
+SHARE_LOWERED = ReleaseChange(
     name="share-lowered",
     since=Release(37),
     what="distribute-cpus-across-numa: the even share is lowered to what each chosen zone has",
     before="a zone that lacks it gives nothing (after slice sharing)",
     source="kubernetes/kubernetes#139778",
 )
-QOS_BY_CONTAINER = Change(
+QOS_BY_CONTAINER = ReleaseChange(
     name="qos-by-container",
     since=Release(37),
     what="the QoS class of a pod without a recorded one follows from the class of each container",
     before="from sums over all containers",
     source="pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS",
 )
-EMPTY_STANZA_ABSENT = Change(
+EMPTY_STANZA_ABSENT = ReleaseChange(
     name="empty-stanza-absent",
     since=Release(37),
     what="an empty pod-level stanza counts as absent for the QoS class (gate "
@@ -160,7 +161,7 @@ ALPHA, BETA, STABLE = "Alpha", "Beta", "Stable"
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PolicyOption:
     """An option of a manager's policy; ``maturity``: first minor release -> maturity since then."""
 
     source: str
@@ -173,17 +174,17 @@ class Option:
 
 #: Options of the static CPU manager policy (policy_options.go).
 CPU_OPTIONS = {
-    FULL_PCPUS_ONLY: Option("KEP-2625", {33: STABLE}),
-    DISTRIBUTE_ACROSS_NUMA: Option("KEP-2902", {33: BETA}),
-    DISTRIBUTE_ACROSS_CORES: Option("KEP-4176", {31: ALPHA}),
-    ALIGN_BY_SOCKET: Option("KEP-3327", {25: ALPHA}),
-    STRICT_RESERVATION: Option("KEP-4540", {33: BETA, 35: STABLE}),
-    PREFER_UNCORE: Option("KEP-4800", {34: BETA, 36: STABLE}),
+    FULL_PCPUS_ONLY: PolicyOption("KEP-2625", {33: STABLE}),
+    DISTRIBUTE_ACROSS_NUMA: PolicyOption("KEP-2902", {33: BETA}),
+    DISTRIBUTE_ACROSS_CORES: PolicyOption("KEP-4176", {31: ALPHA}),
+    ALIGN_BY_SOCKET: PolicyOption("KEP-3327", {25: ALPHA}),
+    STRICT_RESERVATION: PolicyOption("KEP-4540", {33: BETA, 35: STABLE}),
+    PREFER_UNCORE: PolicyOption("KEP-4800", {34: BETA, 36: STABLE}),
 }
 #: Options of the topology manager.
 TOPOLOGY_OPTIONS = {
-    PREFER_CLOSEST: Option("KEP-3545", {32: STABLE}),
-    MAX_ZONES: Option("KEP-4622", {31: BETA, 35: STABLE}),
+    PREFER_CLOSEST: PolicyOption("KEP-3545", {32: STABLE}),
+    MAX_ZONES: PolicyOption("KEP-4622", {31: BETA, 35: STABLE}),
 }
 
 
@@ -245,7 +246,7 @@ def table() -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _cell(change: Change, minor: int) -> str:
+def _cell(change: ReleaseChange, minor: int) -> str:
     if change.is_in(Release(minor)):
         return "yes"
     return next((f"from {first}" for first in change.backports if first.minor == minor), "no")

@@ -19,7 +19,7 @@ from rte.model.node import Holding
 from rte.model.pod import ContainerKind
 from rte.placement.kubelet import devices, memory, outcome
 from rte.placement.kubelet.admission import settle, uncertain
-from rte.placement.kubelet.managers import Managers
+from rte.placement.kubelet.managers import AdmissionManagers
 from rte.placement.kubelet.rules import StartError, rules_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rte.model.node import MemoryBlock, NodeState, ZoneMemory
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.outcome import Admission
-    from rte.placement.kubelet.rules import Rules
+    from rte.placement.kubelet.rules import KubeletRules
 
 _NOTHING = Holding()
 _OTHER_MEMORY = (
@@ -40,7 +40,7 @@ _MOST_ORDERED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Restart:
+class PredictedRestart:
     """What a restart of the kubelet would do.
 
     Attributes:
@@ -76,7 +76,7 @@ class Restart:
         )
 
 
-def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
+def restart(state: NodeState, pods: Iterable[Pod]) -> PredictedRestart:
     """What the kubelet would do with its running pods if it ended now and started again.
 
     ``pods`` are those that run, in the order of their creation. What the state holds of others
@@ -90,11 +90,11 @@ def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
         memory_fits, start_doubtful = _check_memory(state, rules)
     except outcome.Unpredictable as unknown:
         answers = {pod.uid: uncertain(state, unknown.reason, unknown.message) for pod in pods}
-        return Restart(started=state, admissions=answers, state=state)
+        return PredictedRestart(started=state, admissions=answers, state=state)
     except StartError as error:
-        return Restart(start_error=str(error), started=state, state=state)
+        return PredictedRestart(start_error=str(error), started=state, state=state)
     if not memory_fits:
-        return Restart(
+        return PredictedRestart(
             start_error=_OTHER_MEMORY, start_doubtful=start_doubtful, started=state, state=state
         )
     started = now = replace(
@@ -103,13 +103,13 @@ def restart(state: NodeState, pods: Iterable[Pod]) -> Restart:
     answers = {}
     for pod in pods:
         try:
-            answer = Managers(now, pod, rules, devices.Choices()).admit()
+            answer = AdmissionManagers(now, pod, rules, devices.Choices()).admit()
         except outcome.Unpredictable as unknown:
             answer = uncertain(now, unknown.reason, unknown.message)
         answers[pod.uid] = answer
         now = answer.state
     kept = frozenset(uid for uid, answer in answers.items() if answer.admitted)
-    return Restart(
+    return PredictedRestart(
         start_doubtful=start_doubtful,
         started=started,
         admissions=answers,
@@ -128,19 +128,19 @@ def _runs_on(container: Container) -> bool:
     return container.kind is not ContainerKind.INIT
 
 
-def _initial_shared(state: NodeState, rules: Rules) -> CPUSet:
+def _initial_shared(state: NodeState, rules: KubeletRules) -> CPUSet:
     if rules.cpu is None:
         return state.shared
     return _assignable(state, rules)
 
 
-def _assignable(state: NodeState, rules: Rules) -> CPUSet:
+def _assignable(state: NodeState, rules: KubeletRules) -> CPUSet:
     """The CPUs that belong to the shared pool or to somebody."""
     strict = rules.cpu is not None and rules.cpu.strict_reservation
     return state.topology.all_cpus & ~(state.reserved if strict else 0)
 
 
-def _check_cpus(state: NodeState, rules: Rules) -> None:
+def _check_cpus(state: NodeState, rules: KubeletRules) -> None:
     if rules.cpu is None:
         return
     assigned = [
@@ -184,7 +184,7 @@ def _check_cpus(state: NodeState, rules: Rules) -> None:
         )
 
 
-def _check_memory(state: NodeState, rules: Rules) -> tuple[bool, bool]:
+def _check_memory(state: NodeState, rules: KubeletRules) -> tuple[bool, bool]:
     """Whether the rows are what the blocks make of an empty machine, and whether that is chance.
 
     What one container holds stays together, all else comes in a random order. The order matters
@@ -229,7 +229,7 @@ def _contested(masks: Iterable[ZoneSet]) -> ZoneSet:
     return found
 
 
-def _assigned_blocks(state: NodeState, rules: Rules) -> Iterator[tuple[MemoryBlock, ...]]:
+def _assigned_blocks(state: NodeState, rules: KubeletRules) -> Iterator[tuple[MemoryBlock, ...]]:
     """What each container (or pod as a whole) holds, by their names."""
     for uid, held in sorted(state.holdings.items()):
         whole = state.pod_holdings.get(uid, _NOTHING).memory if rules.pod_level_managers else ()

@@ -70,7 +70,7 @@ class CPUOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class KubeletRules:
     """What configuration and release make the managers do.
 
     Attributes:
@@ -110,13 +110,13 @@ class Rules:
     assumed: bool
 
 
-def rules_of(config: KubeletConfig, version: str) -> Rules:
+def rules_of(config: KubeletConfig, version: str) -> KubeletRules:
     """The rules of a running kubelet; remembered in the configuration itself.
 
     Raises:
         outcome.Unpredictable: a version or an option that we know nothing about.
     """
-    kept: tuple[str, Rules] | None = vars(config).get("_rules")
+    kept: tuple[str, KubeletRules] | None = vars(config).get("_rules")
     if kept and kept[0] == version:
         return kept[1]
     release = releases.known(version)
@@ -139,7 +139,7 @@ def rules_of(config: KubeletConfig, version: str) -> Rules:
     return rules
 
 
-def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = False) -> Rules:
+def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = False) -> KubeletRules:
     """Read the configuration as the kubelet of that release does.
 
     Raises:
@@ -153,7 +153,7 @@ def build_rules(config: KubeletConfig, release: Release, *, assumed: bool = Fals
     )
     left_alone = releases.STANZA_ALWAYS_LEFT_ALONE.is_in(release) or gates["PodLevelResources"]
     prefer_closest, max_zones = _topology_options(config, release, gates)
-    return Rules(
+    return KubeletRules(
         policy=config.topology_policy,
         pod_scope=config.topology_scope == "pod",
         prefer_closest=prefer_closest,
@@ -184,7 +184,7 @@ def has_pod_level_resources(pod: Pod) -> bool:
     )
 
 
-def qos_class(pod: Pod, rules: Rules) -> QOS:
+def qos_class(pod: Pod, rules: KubeletRules) -> QOS:
     """The class that the kubelet itself computes for a pod whose status names none: a static pod
     (GetPodQOS); a class in the status wins.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.node import DevicePool, KubeletConfig, Topology
-    from rte.placement.kubelet.rules import Rules
+    from rte.placement.kubelet.rules import KubeletRules
 
 
 def initial_state(
@@ -62,7 +62,7 @@ def initial_state(
     )
 
 
-def _check_zones(topology: Topology, rules: Rules) -> None:
+def _check_zones(topology: Topology, rules: KubeletRules) -> None:
     if rules.policy == merge.NONE:
         return
     if rules.prefer_closest and not all(zone.distances for zone in topology.zones):
@@ -76,7 +76,7 @@ def _check_zones(topology: Topology, rules: Rules) -> None:
         )
 
 
-def _reserve(topology: Topology, config: KubeletConfig, rules: Rules) -> CPUSet:
+def _reserve(topology: Topology, config: KubeletConfig, rules: KubeletRules) -> CPUSet:
     """The reserved CPUs: the explicit list, else picked as for a container."""
     if rules.cpu is None:
         return config.reserved_cpus or 0
@@ -92,7 +92,7 @@ def _reserve(topology: Topology, config: KubeletConfig, rules: Rules) -> CPUSet:
     if not reserved:
         try:
             reserved = cpus.take(machine, rules.cpu, machine.all_cpus, wanted)
-        except outcome.Refused:
+        except outcome.AllocationRefused:
             reserved = 0
         except outcome.Breaks as error:
             raise StartError(f"{where}{error.message}") from error

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rte.k8s.selectors import NodeTerm
     from rte.placement.dra.objects import DeviceClass
-    from rte.scheduler.framework.budgets import Budget
+    from rte.scheduler.framework.budgets import DisruptionBudget
     from rte.scheduler.framework.objects import NodeInfo, PodView
 
 
@@ -86,7 +86,7 @@ class Cluster:
         self.shapes = Shapes(images=images)
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.matches = MatchIndex(self.namespaces)
-        self.budgets: dict[str, Budget] = {}
+        self.budgets: dict[str, DisruptionBudget] = {}
         self.priorities: Counter[int] = Counter()
         self.storage = Storage()
         self.devices = Devices()
@@ -245,7 +245,7 @@ class Cluster:
                 self._tell(Kind.NODE_ALLOCATABLE, entry.name)
         self.told(ClusterEvent(Kind.DEVICE_SUPPLY, name=name))
 
-    def set_budget(self, key: str, budget: Budget | None) -> None:
+    def set_budget(self, key: str, budget: DisruptionBudget | None) -> None:
         """A PodDisruptionBudget was added, changed, or is gone (None).
 
         What we have evicted stays counted until the API no longer shows it: then the status,

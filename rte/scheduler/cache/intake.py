@@ -49,7 +49,7 @@ def key_of(collection: str, metadata: Mapping[str, Any]) -> str:
 
 
 @dataclass(kw_only=True)
-class Taken:
+class IntakeResult:
     """What became of one thing that was told.
 
     Attributes:
@@ -111,7 +111,7 @@ class Intake:
 
     def seen(
         self, collection: str, obj: Mapping[str, Any], now: float, *, age_s: float = 0.0
-    ) -> Taken:
+    ) -> IntakeResult:
         """An object as the API shows it.
 
         ``age_s``: seconds by the wall clock since a Lease was renewed, by its own word.
@@ -120,7 +120,7 @@ class Intake:
         metadata = metadata if isinstance(metadata, dict) else {}
         if collection != "pods":
             self._known.setdefault(collection, set()).add(key_of(collection, metadata))
-        taken = Taken()
+        taken = IntakeResult()
         key = key_of(collection, metadata)
         try:
             match collection:
@@ -151,7 +151,7 @@ class Intake:
         return taken
 
     def _author(
-        self, collection: str, key: str, metadata: Mapping[str, Any], taken: Taken
+        self, collection: str, key: str, metadata: Mapping[str, Any], taken: IntakeResult
     ) -> ObjectReference | None:
         name = str(metadata.get("name") or "")
         if collection == "pods" and not taken.pods:  # one that waits says why
@@ -162,9 +162,9 @@ class Intake:
             return ObjectReference(kind="Node", name=name, uid=info.uid if info else "")
         return None
 
-    def gone(self, collection: str, key: str, now: float) -> Taken:
+    def gone(self, collection: str, key: str, now: float) -> IntakeResult:
         """An object is not there any more."""
-        taken = Taken(told=self._malformed.note(collection, key))
+        taken = IntakeResult(told=self._malformed.note(collection, key))
         cluster = self._cluster
         self._known.get(collection, set()).discard(key)
         match collection:
@@ -224,7 +224,7 @@ class Intake:
         version = str(metadata.get("resourceVersion") or "")
         return bool(version) and self._reports.get(str(metadata.get("name") or "")) == version
 
-    def _set_pod(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
+    def _set_pod(self, obj: Mapping[str, Any], now: float, taken: IntakeResult) -> None:
         shapes = self._cluster.shapes
         try:
             view = objects.read_pod(obj, shapes)
@@ -236,12 +236,12 @@ class Intake:
             raise
         self._set_view(self.instead(view), now, taken)
 
-    def _set_view(self, view: PodView, now: float, taken: Taken) -> None:
+    def _set_view(self, view: PodView, now: float, taken: IntakeResult) -> None:
         before = self._cluster.pods.get(view.uid)
         if self._cluster.set_pod(view, now):
             taken.pods.append((before, view))
 
-    def _set_node(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
+    def _set_node(self, obj: Mapping[str, Any], now: float, taken: IntakeResult) -> None:
         try:
             info = objects.read_node(obj, images=self._cluster.shapes.images)
         except errors.ParseError:
@@ -256,7 +256,7 @@ class Intake:
             self._passed_over.discard(info.name)
             taken.unread = info.name
 
-    def _set_report(self, obj: Mapping[str, Any], now: float, taken: Taken) -> None:
+    def _set_report(self, obj: Mapping[str, Any], now: float, taken: IntakeResult) -> None:
         metadata = obj.get("metadata") or {}
         name, version = str(metadata.get("name") or ""), str(metadata.get("resourceVersion") or "")
         known = self._cluster.nodes.get(name)
@@ -304,7 +304,7 @@ class Intake:
         volume = storage.read_volume(obj)
         self._change_volume(volume.name, volume)
 
-    def _change_volume(self, name: str, volume: storage.Volume | None) -> None:
+    def _change_volume(self, name: str, volume: storage.PersistentVolume | None) -> None:
         known = self._cluster.storage
         before = known.volumes.get(name)
         known.set_volume(name, volume)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.scheduler.framework.columns import Column, Columns, Rows
-    from rte.scheduler.framework.plugin import Refusal
+    from rte.scheduler.framework.plugin import RowRefusal
     from rte.scheduler.framework.profile import Profile
     from rte.scheduler.framework.shape import Shape
 
@@ -74,7 +74,7 @@ class Screened:
         yield from rows[np.argsort(ranks, kind="stable")].tolist()
 
 
-class Tally(NamedTuple):
+class RefusalTally(NamedTuple):
     """Refusals by reason, rows still to be asked, and those counted whose zones lack room."""
 
     counts: Counter[str]
@@ -94,7 +94,7 @@ class Table(NodeAmounts):
         super().__init__(columns)
         self._profile = profile
 
-    def screen(self, shape: Shape, around: Iterable[tuple[str, Refusal]] = ()) -> Screened:
+    def screen(self, shape: Shape, around: Iterable[tuple[str, RowRefusal]] = ()) -> Screened:
         """What is left of all nodes, and which rules dropped the others.
 
         ``around``: name of a plugin that looks around, and what it refuses.
@@ -129,7 +129,9 @@ class Table(NodeAmounts):
         """What is left of a resource on each node."""
         return self.of(name, np.flatnonzero(self.columns.present[: self.rows]))
 
-    def tally(self, shape: Shape, around: Iterable[Refusal], exact: Sequence[int]) -> Tally:
+    def tally(
+        self, shape: Shape, around: Iterable[RowRefusal], exact: Sequence[int]
+    ) -> RefusalTally:
         """Why nodes refuse a pod, as far as the columns tell in the words of the exact check.
 
         Args:
@@ -160,4 +162,4 @@ class Table(NodeAmounts):
             if number := int(np.count_nonzero(refused)):
                 counts[refusal.reason] += number
                 rest &= ~refused
-        return Tally(counts, np.flatnonzero(rest), np.flatnonzero(short))
+        return RefusalTally(counts, np.flatnonzero(rest), np.flatnonzero(short))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class DisruptionBudget:
     """A PodDisruptionBudget: how many of the pods that it selects may go.
 
     Attributes:
@@ -48,7 +48,7 @@ class Budget:
         )
 
 
-def read_budget(obj: Mapping[str, Any]) -> Budget:
+def read_budget(obj: Mapping[str, Any]) -> DisruptionBudget:
     """A PodDisruptionBudget of the API.
 
     Raises:
@@ -56,7 +56,7 @@ def read_budget(obj: Mapping[str, Any]) -> Budget:
     """
     try:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        return Budget(
+        return DisruptionBudget(
             namespace=str((obj.get("metadata") or {}).get("namespace") or ""),
             selector=selectors.parse_selector(spec.get("selector"), "selector"),
             allowed=int(status.get("disruptionsAllowed") or 0),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from rte.placement.dra import Wish, decode, extended
+from rte.placement.dra import AlignmentWish, decode, extended
 from rte.placement.dra.alignment import ANNOTATION
 from rte.placement.dra.fleet import DeviceFleet
 from rte.placement.dra.nodes import ClaimNode
@@ -61,7 +61,7 @@ class KnownClaim:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedClaims:
     """The claims of a pod, each once, by the name that the pod gives it.
 
     Attributes:
@@ -226,7 +226,7 @@ class Devices:
         """Whether pods of this shape may get devices of DRA."""
         return bool(shape.device_claims) or not self.serving.keys().isdisjoint(shape.totals)
 
-    def wanted(self, pod: PodView) -> Wanted:
+    def wanted(self, pod: PodView) -> WantedClaims:
         """The claims that the specification of the pod names."""
         claims: list[ResourceClaim] = []
         objects: list[KnownClaim] = []
@@ -234,14 +234,14 @@ class Devices:
             name = entry.name or ""
             made = entry.resource_claim_template_name is not None
             if made and name not in pod.claim_names:
-                return Wanted(problem=f'waiting for a resourceclaim to be made for "{name}"')
+                return WantedClaims(problem=f'waiting for a resourceclaim to be made for "{name}"')
             target = pod.claim_names.get(name) if made else entry.resource_claim_name
             if target is None:
                 continue  # the controller says that none is needed
             known = self.claims.get(f"{pod.namespace}/{target}")
             problem = _problem(target, known, pod, made=made)
             if known is None or problem:
-                return Wanted(problem=problem)
+                return WantedClaims(problem=problem)
             if known in objects:
                 continue
             metadata = structs.replace(known.claim.metadata, name=name)
@@ -252,7 +252,7 @@ class Devices:
                 claim = structs.replace(claim, status=status)
             claims.append(claim)
             objects.append(known)
-        return Wanted(claims=claims, objects=objects)
+        return WantedClaims(claims=claims, objects=objects)
 
     def fate(self, pod: PodView) -> bytes:
         """Pods of one shape with equal fates are decided alike."""
@@ -269,10 +269,10 @@ def identity(claims: Sequence[ResourceClaim]) -> bytes:
     return decode.key_of([(one.spec, one.status.allocation) for one in claims])
 
 
-def wish_of(shape: Shape) -> Wish | None:
+def wish_of(shape: Shape) -> AlignmentWish | None:
     """How much devices have to be beside CPUs and memory; None: the annotation says nonsense."""
-    text = shape.annotations.get(ANNOTATION, Wish.PREFERRED.value)
-    return Wish(text) if text in set(Wish) else None
+    text = shape.annotations.get(ANNOTATION, AlignmentWish.PREFERRED.value)
+    return AlignmentWish(text) if text in set(AlignmentWish) else None
 
 
 def read_claim(obj: Mapping[str, Any]) -> KnownClaim:

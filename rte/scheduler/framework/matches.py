@@ -111,7 +111,7 @@ class TermCounts:
                     yield term, counts
 
 
-class _Asked:
+class _TermsAsked:
     """Pods that all of some terms match; ``lasting``: only those that are not being deleted."""
 
     def __init__(self, terms: Sequence[Term], *, lasting: bool) -> None:
@@ -147,8 +147,8 @@ class MatchIndex:
 
     def __init__(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self._namespaces = namespaces
-        self._asked: OrderedDict[Hashable, _Asked] = OrderedDict()
-        self._buckets: dict[_Bucket, dict[Hashable, _Asked]] = {}
+        self._asked: OrderedDict[Hashable, _TermsAsked] = OrderedDict()
+        self._buckets: dict[_Bucket, dict[Hashable, _TermsAsked]] = {}
         self._alike: dict[str, dict[tuple[tuple[str, str], ...], _Alike]] = {}
         self._owners: dict[str, Counts] = {}
         self._users: dict[str, dict[str, int]] = {}
@@ -223,7 +223,7 @@ class MatchIndex:
         key = (lasting, *(term.key for term in terms))
         asked = self._asked.get(key)
         if asked is None:
-            asked = self._asked[key] = _Asked(terms, lasting=lasting)
+            asked = self._asked[key] = _TermsAsked(terms, lasting=lasting)
             for bucket in _buckets(asked.terms[0]):
                 self._buckets.setdefault(bucket, {})[key] = asked
             self._scan(asked)
@@ -244,7 +244,7 @@ class MatchIndex:
             if not self._buckets[bucket]:
                 del self._buckets[bucket]
 
-    def _scan(self, asked: _Asked) -> None:
+    def _scan(self, asked: _TermsAsked) -> None:
         first = asked.terms[0]
         names: Iterable[str] = self._alike
         if first.namespace_selector is None:

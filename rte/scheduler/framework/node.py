@@ -42,13 +42,13 @@ class Report:
     table: zones.ZoneTable | None = None
     broken: str = ""
     owner: str = ""
-    inventory: group_inventory.Published | None = None
+    inventory: group_inventory.PublishedInventory | None = None
     inventory_text: str = ""
     pci: PCIZones | None = None
     problem: str = ""
 
 
-def _inventory(text: str) -> tuple[group_inventory.Published | None, str]:
+def _inventory(text: str) -> tuple[group_inventory.PublishedInventory | None, str]:
     """The hardware for processing groups; one that cannot be read is none, for the zones stand."""
     try:
         return group_inventory.decode(text) if text else None, ""
@@ -183,7 +183,7 @@ class NodeEntry:
         self._bound: ZoneBound | None = None
         self.remembered: dict[bytes, Status] = {}
         self.derived: dict[str, Any] = {}
-        self.verdicts: dict[bytes, state.Verdict] = {}
+        self.verdicts: dict[bytes, state.AdmissionOutlook] = {}
         self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
 
     def touch(self, sequence: int) -> None:

@@ -55,7 +55,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class AdmissionOutlook:
     """Whether the managers of a node admit a pod: ``reason`` and ``message`` say why not.
 
     ``waits`` is True when only a pod in flight stands in the way: its confirmation may help.
@@ -133,20 +133,20 @@ def resolve(
     )
 
 
-def judge(outlook: Outlook, pod: Pod) -> Verdict:
+def judge(outlook: Outlook, pod: Pod) -> AdmissionOutlook:
     """Whether the node's managers are sure to admit the pod, behind the pods in flight."""
     if not is_exacting(pod, outlook.base):
-        return Verdict(admitted=True, after=outlook.predicted, holdings={})
+        return AdmissionOutlook(admitted=True, after=outlook.predicted, holdings={})
     if outlook.doubtful:
         return _wait("the fate of a pod bound before is not known yet")
     admission = placement.admit(outlook.predicted, pod)
     if admission.verdict == "refused":
         # A pod in flight may be about to leave room (as a residue does), or stand in the way.
-        return Verdict(admitted=False, reason=admission.reason, message=admission.message)
+        return AdmissionOutlook(admitted=False, reason=admission.reason, message=admission.message)
     if admission.verdict == "uncertain":
         if outlook.in_flight:
             return _wait("which devices a pod in flight gets is not known yet")
-        return Verdict(
+        return AdmissionOutlook(
             admitted=False,
             reason=admission.reason,
             message=admission.message,
@@ -161,15 +161,15 @@ def judge(outlook: Outlook, pod: Pod) -> Verdict:
     if outlook.ending and not placement.certain_under_endings(
         outlook.predicted, pod, outlook.ending
     ):
-        return Verdict(
+        return AdmissionOutlook(
             admitted=False,
             reason="node(s) where a pod that is being deleted stands in the way",
             message="once it has ended the kubelet may choose other zones, and refuse the pod",
             waits=True,
         )
-    return Verdict(admitted=True, after=admission.state, holdings=admission.holdings)
+    return AdmissionOutlook(admitted=True, after=admission.state, holdings=admission.holdings)
 
 
-def _wait(why: str) -> Verdict:
+def _wait(why: str) -> AdmissionOutlook:
     reason = "node(s) where a pod in flight is not confirmed yet"
-    return Verdict(admitted=False, reason=reason, message=why, waits=True)
+    return AdmissionOutlook(admitted=False, reason=reason, message=why, waits=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.storage import Storage
-    from rte.scheduler.framework.writes import Reserved, Write
+    from rte.scheduler.framework.writes import RequiredWrite, Reserved
     from rte.telemetry.effects import Measured
 
 
@@ -147,7 +147,7 @@ class NodeFilter(Plugin):
         shape: Shape,  # noqa: ARG002
         amounts: NodeAmounts,  # noqa: ARG002
         rows: Rows | slice,  # noqa: ARG002
-    ) -> Iterable[Refusal]:
+    ) -> Iterable[RowRefusal]:
         """Whom of these rows it refuses for certain, as far as columns tell."""
         return ()
 
@@ -198,7 +198,7 @@ class Filter(Plugin):
         """Why the pod cannot go there, empty when it can; a Status where that passes by itself."""
         raise NotImplementedError
 
-    def changed(self, prepared: Any, changes: Sequence[Change]) -> Any:  # noqa: ARG002
+    def changed(self, prepared: Any, changes: Sequence[PodChange]) -> Any:  # noqa: ARG002
         """What was prepared, with pods more or fewer on nodes; ``prepared`` stays as it is.
 
         Rules that read a node's own pods have nothing to do: they are given the node as it is then.
@@ -211,7 +211,7 @@ class Filter(Plugin):
         return False
 
 
-class Change(NamedTuple):
+class PodChange(NamedTuple):
     """A pod that comes to a node (``number`` 1) or leaves it (-1)."""
 
     pod: PodView
@@ -219,7 +219,7 @@ class Change(NamedTuple):
     number: int
 
 
-class Refusal(NamedTuple):
+class RowRefusal(NamedTuple):
     """Rows that a rule refuses, and why.
 
     Attributes:
@@ -238,18 +238,18 @@ class Refusal(NamedTuple):
 class Surroundings:
     """What a rule that answers for all nodes at once knows of one pod's."""
 
-    _everywhere: tuple[Refusal, ...] | None = None
+    _everywhere: tuple[RowRefusal, ...] | None = None
 
-    def refusals(self, rows: Rows | slice) -> Iterable[Refusal]:
+    def refusals(self, rows: Rows | slice) -> Iterable[RowRefusal]:
         """Whom of these rows the rule refuses; of several reasons for a row the first counts."""
         raise NotImplementedError
 
-    def changed(self, changes: Sequence[Change]) -> Self:
+    def changed(self, changes: Sequence[PodChange]) -> Self:
         """The same with pods more or fewer; see :meth:`Filter.changed`."""
         raise NotImplementedError
 
     @property
-    def everywhere(self) -> tuple[Refusal, ...]:
+    def everywhere(self) -> tuple[RowRefusal, ...]:
         """Of all rows."""
         if self._everywhere is None:
             self._everywhere = tuple(self.refusals(slice(None)))
@@ -282,7 +282,7 @@ class RowFilter(Filter):
         """What was prepared, for one node."""
         return prepared.refusal_of(node.row)
 
-    def changed(self, prepared: Surroundings, changes: Sequence[Change]) -> Surroundings:
+    def changed(self, prepared: Surroundings, changes: Sequence[PodChange]) -> Surroundings:
         """What was prepared, with pods more or fewer on nodes."""
         return prepared.changed(changes)
 
@@ -349,7 +349,7 @@ class Reserve(Plugin):
         """The decision is not in force any more, or the API shows what was written."""
         raise NotImplementedError
 
-    def leftovers(self, pod: PodView) -> Iterable[Write]:  # noqa: ARG002
+    def leftovers(self, pod: PodView) -> Iterable[RequiredWrite]:  # noqa: ARG002
         """What stands of an attempt before (of a replica before us), for a pod that fits nowhere.
 
         It is undone, so that the pod may be decided afresh.

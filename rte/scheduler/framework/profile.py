@@ -10,10 +10,10 @@ import numpy as np
 from rte.scheduler.framework.events import Help, Kind
 from rte.scheduler.framework.plugin import (
     Annotate,
-    Change,
     Clocked,
     Filter,
     NodeFilter,
+    PodChange,
     PreFilter,
     Ranks,
     Reserve,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Plugin, Refusal, Snapshot
+    from rte.scheduler.framework.plugin import Candidate, Plugin, RowRefusal, Snapshot
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
 
@@ -158,7 +158,7 @@ class Profile:
         rows: Rows | slice = slice(None),
         *,
         about_room: bool = False,
-    ) -> Iterator[tuple[NodeFilter, Refusal]]:
+    ) -> Iterator[tuple[NodeFilter, RowRefusal]]:
         """Rules and whom of these rows they refuse for certain, in the order in which they are
         asked; ``about_room``: only those that refuse for want of room.
         """
@@ -198,20 +198,20 @@ class Profile:
                 return Status(reason=why, plugin=plugin.name)
         return SUCCESS
 
-    def changed(self, around: Around, changes: Sequence[Change]) -> Around:
+    def changed(self, around: Around, changes: Sequence[PodChange]) -> Around:
         """What such rules say with pods more or fewer on nodes."""
         return [(plugin, plugin.changed(prepared, changes)) for plugin, prepared in around]
 
     def beside(self, around: Around, pods: Iterable[PodView], node: str) -> Around:
         """What rules that look at pods say once these have come to the node as well."""
-        changes = [Change(pod, node, 1) for pod in pods]
+        changes = [PodChange(pod, node, 1) for pod in pods]
         return self.changed([each for each in around if each[0].by_pods], changes)
 
     def joins(self, around: Around, pod: PodView, other: PodView) -> bool:
         """Whether the pod may need that other one where it goes."""
         return any(plugin.joins(prepared, pod, other) for plugin, prepared in around)
 
-    def refusals(self, around: Around) -> Iterator[tuple[str, Refusal]]:
+    def refusals(self, around: Around) -> Iterator[tuple[str, RowRefusal]]:
         """Name of a plugin and what it refuses, of those that answer for all nodes at once."""
         for plugin, prepared in around:
             if isinstance(plugin, RowFilter):

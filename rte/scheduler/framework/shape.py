@@ -221,7 +221,7 @@ class Shape:
         return terms.company(self.rules, self.namespace, self.labels)
 
     @cached_property
-    def spread(self) -> tuple[terms.Spread, ...]:
+    def spread(self) -> tuple[terms.ResolvedSpread, ...]:
         """Topology spread constraints, resolved for pods of this shape."""
         given = self.rules.topology_spread_constraints or ()
         return tuple(terms.spread(item, self.labels) for item in given)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.allocation import GroupsAllocation
     from rte.scheduler.framework import outlook
 
 
@@ -36,10 +36,10 @@ class Status:
     resources: bool = False
     second_best: bool = False
     uncertain: bool = False
-    verdict: outlook.Verdict | None = None
+    verdict: outlook.AdmissionOutlook | None = None
     resource_status: str = ""
     devices: str = ""
-    groups: Allocation | None = None
+    groups: GroupsAllocation | None = None
 
 
 #: Nothing stands in the way.

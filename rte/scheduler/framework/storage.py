@@ -67,7 +67,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Volume:
+class PersistentVolume:
     """A PersistentVolume.
 
     Attributes:
@@ -159,7 +159,7 @@ class StorageClass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capacity:
+class StorageCapacity:
     """A CSIStorageCapacity: the largest volume of a class that nodes with these labels can get."""
 
     class_name: str
@@ -182,10 +182,10 @@ class FreeVolumes:
     """
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, str], dict[str, Volume]] = {}
+        self._places: dict[tuple[str, str], dict[str, PersistentVolume]] = {}
         self._keys: Counter[str] = Counter()
 
-    def put(self, volume: Volume, number: int) -> None:
+    def put(self, volume: PersistentVolume, number: int) -> None:
         """One more (1), or one less (-1)."""
         for place in _places(volume):
             there = self._places.setdefault(place, {})
@@ -199,7 +199,9 @@ class FreeVolumes:
             if not self._keys[place[0]]:
                 del self._keys[place[0]]
 
-    def near(self, node: NodeInfo) -> Iterator[tuple[tuple[str, str], Mapping[str, Volume]]]:
+    def near(
+        self, node: NodeInfo
+    ) -> Iterator[tuple[tuple[str, str], Mapping[str, PersistentVolume]]]:
         """Places that lead to all volumes which the node may reach, and the volumes there."""
         for key in self._keys:
             value = node.name if key == _NAME else node.labels.get(key, "")
@@ -212,7 +214,7 @@ class FreeVolumes:
 _NAME = "metadata.name"
 
 
-def _places(volume: Volume) -> set[tuple[str, str]]:
+def _places(volume: PersistentVolume) -> set[tuple[str, str]]:
     found = set()
     for term in volume.node_terms or ():
         items = [*term.fields, *term.expressions]
@@ -239,16 +241,16 @@ class Storage:
     def __init__(self) -> None:
         self.version = 0
         self.claims: dict[str, Claim] = {}
-        self.volumes: dict[str, Volume] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
         self.tracked: set[str] = set()
-        self.capacities: dict[str, Capacity] = {}
+        self.capacities: dict[str, StorageCapacity] = {}
         self.csi_nodes: dict[str, CSINode] = {}
         self.promised: dict[str, str] = {}
         self._free: dict[str, FreeVolumes] = {}
-        self._meant: dict[str, dict[str, Volume]] = {}
+        self._meant: dict[str, dict[str, PersistentVolume]] = {}
 
-    def set_volume(self, name: str, volume: Volume | None) -> None:
+    def set_volume(self, name: str, volume: PersistentVolume | None) -> None:
         """A volume was added, changed, or is gone (None)."""
         before = self.volumes.pop(name, None)
         if before is not None and before.claim:
@@ -267,7 +269,7 @@ class Storage:
         """Volumes of that class that are nobody's, promised ones included."""
         return self._free.get(class_name) or FreeVolumes()
 
-    def meant_for(self, claim: Claim) -> list[Volume]:
+    def meant_for(self, claim: Claim) -> list[PersistentVolume]:
         """Volumes of its class that are, or by our decisions will be, for that very claim."""
         found = [
             volume
@@ -316,7 +318,7 @@ def read_claim(obj: Mapping[str, Any]) -> Claim:
         raise errors.ParseError("PersistentVolumeClaim", obj.get("metadata"), str(error)) from None
 
 
-def read_volume(obj: Mapping[str, Any]) -> Volume:
+def read_volume(obj: Mapping[str, Any]) -> PersistentVolume:
     """A PersistentVolume of the API.
 
     Raises:
@@ -330,7 +332,7 @@ def read_volume(obj: Mapping[str, Any]) -> Volume:
         phase = (obj.get("status") or {}).get("phase")
         labels = dict(metadata.get("labels") or {})
         plugin = csi.plugin_of(spec)
-        return Volume(
+        return PersistentVolume(
             name=str(metadata["name"]),
             version=str(metadata.get("resourceVersion") or ""),
             labels=labels,
@@ -363,7 +365,7 @@ def read_class(obj: Mapping[str, Any]) -> StorageClass:
     )
 
 
-def read_capacity(obj: Mapping[str, Any]) -> Capacity:
+def read_capacity(obj: Mapping[str, Any]) -> StorageCapacity:
     """A CSIStorageCapacity of the API; without ``nodeTopology`` no node can have it.
 
     Raises:
@@ -371,7 +373,7 @@ def read_capacity(obj: Mapping[str, Any]) -> Capacity:
     """
     try:
         limit = obj.get("maximumVolumeSize") or obj.get("capacity")
-        return Capacity(
+        return StorageCapacity(
             class_name=str(obj.get("storageClassName") or ""),
             nodes=selectors.parse_selector(obj.get("nodeTopology"), "nodeTopology"),
             largest=-1 if limit is None else quantity.parse(limit),

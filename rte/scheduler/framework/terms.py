@@ -104,7 +104,7 @@ class Company:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ResolvedSpread:
     """One topology spread constraint, resolved for the pod that has it."""
 
     topology_key: str
@@ -138,10 +138,10 @@ def company(rules: wire.PodRules, namespace: str, labels: Mapping[str, str]) -> 
     return Company(hard(near), hard(far), soft(near), soft(far))
 
 
-def spread(item: wire.SpreadConstraint, labels: Mapping[str, str]) -> Spread:
+def spread(item: wire.SpreadConstraint, labels: Mapping[str, str]) -> ResolvedSpread:
     """The constraint of a pod with these labels."""
     base = selectors.selector(item.label_selector)
-    return Spread(
+    return ResolvedSpread(
         topology_key=item.topology_key or "",
         selector=base.narrowed(item.match_label_keys or (), labels, "In"),
         max_skew=item.max_skew or 1,

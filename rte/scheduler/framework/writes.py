@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Found: TypeAlias = Mapping[str, Any] | None
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """Which object: its collection by the name that feeds use; no namespace where it has none."""
 
     collection: str
@@ -55,11 +55,11 @@ class Impossible(NamedTuple):
     why: str
 
 
-class Write(Protocol):
+class RequiredWrite(Protocol):
     """One object that has to be in a certain state before the pod may be bound."""
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WriteTarget:
         """The object."""
 
     @property
@@ -81,7 +81,7 @@ class Reserved(NamedTuple):
         promise: the plugin's own note, for ``unreserve``.
     """
 
-    writes: Sequence[Write] = ()
+    writes: Sequence[RequiredWrite] = ()
     promise: Any = None
 
 

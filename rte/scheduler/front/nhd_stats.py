@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rte.placement.groups.allocation import Allocation
-    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.allocation import GroupsAllocation
+    from rte.placement.groups.inventory import GroupInventory
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.plugins.groups.books import Books, OnNode
@@ -123,7 +123,7 @@ def _pods(entry: NodeEntry, known: OnNode) -> list[pb.PodInfo]:
     return out
 
 
-def _tell_groups(told: pb.PodInfo, allocation: Allocation, inventory: Inventory) -> None:
+def _tell_groups(told: pb.PodInfo, allocation: GroupsAllocation, inventory: GroupInventory) -> None:
     try:
         devices = devices_of(allocation, inventory)
     except KeyError:  # a device that the node has lost
@@ -143,7 +143,7 @@ def _tell_groups(told: pb.PodInfo, allocation: Allocation, inventory: Inventory)
                 told.nic_macs.append(str(mac))
 
 
-def _pages(allocation: Allocation) -> int:
+def _pages(allocation: GroupsAllocation) -> int:
     return sum(count for size, _, count in allocation.all_pages() if size == _SIZE)
 
 

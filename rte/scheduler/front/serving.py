@@ -16,7 +16,7 @@ from rte.scheduler.front.access import CONNECTIONS, Access
 from rte.scheduler.front.extender import Extender
 from rte.telemetry import doors, health
 from rte.telemetry.connections import Limits
-from rte.telemetry.tls import Files
+from rte.telemetry.tls import TLSFiles
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -77,13 +77,13 @@ def services(
     return running
 
 
-def tls_files(settings: SchedulerSettings) -> Files | None:
+def tls_files(settings: SchedulerSettings) -> TLSFiles | None:
     """The TLS files; None: plain HTTP.
 
     Raises:
         errors.UsageError: they are incomplete, or missing where others than this machine can call.
     """
-    files = Files.given(
+    files = TLSFiles.given(
         settings.tls_cert_file, settings.tls_private_key_file, settings.client_ca_file
     )
     address = settings.extender_listen

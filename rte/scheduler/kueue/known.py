@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rte.scheduler.kueue.objects import AdmissionCheck, CheckState, Flavor, Workload
 
 
-class Known:
+class KueueKnown:
     """What there is, for the AdmissionChecks of one controller name.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.kueue import objects, pods, states
-from rte.scheduler.kueue.known import Known
+from rte.scheduler.kueue.known import KueueKnown
 from rte.scheduler.kueue.messages import (
     CHECKS,
     FLAVORS,
@@ -27,8 +27,8 @@ from rte.scheduler.kueue.messages import (
     Activate,
     Happened,
     Judge,
-    Solve,
-    Solved,
+    SolveWorkload,
+    WorkloadSolved,
     Written,
 )
 from rte.scheduler.kueue.objects import PENDING, READY, REJECTED, RETRY
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rte.scheduler.kueue.messages import Effect, Event
     from rte.scheduler.kueue.objects import AdmissionCheck, Workload
     from rte.scheduler.kueue.promises import Promised
-    from rte.scheduler.loop.machine import Machine
+    from rte.scheduler.loop.machine import SchedulerMachine
 
 #: Room is promised for so long after Kueue has admitted a Workload; its pods are bound by then, or
 #: are not coming.
@@ -88,7 +88,7 @@ class _Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _WorkloadTrial:
     """A Workload that is being tried, beside ``ahead``: what was promised before."""
 
     workload: Workload
@@ -106,10 +106,10 @@ class Admissions:
         hold_s: seconds for which a Workload that does not fit keeps its quota.
     """
 
-    def __init__(self, controller: str, scheduler: Machine, hold_s: float) -> None:
+    def __init__(self, controller: str, scheduler: SchedulerMachine, hold_s: float) -> None:
         self._scheduler, self._hold_s = scheduler, hold_s
         self._active = False
-        self._known = Known(controller)
+        self._known = KueueKnown(controller)
         self._promises = Promises()
         #: Check of which the condition Active is not as it should be -> when that was last written.
         self._inactive: dict[str, float] = {}
@@ -117,7 +117,7 @@ class Admissions:
         self._lapses: dict[str, float] = {}
         self._waiting: dict[str, _Wait] = {}
         self._writing: set[str] = set()
-        self._trial: _Trial | None = None
+        self._trial: _WorkloadTrial | None = None
         self._quarantine = Quarantine()
         self._measured: dict[str, int] = {}
         self._malformed = MalformedObjects()
@@ -127,10 +127,10 @@ class Admissions:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event in; what has to be done about it."""
-        key = event.key if isinstance(event, Solved) else self._about(event, now)
+        key = event.key if isinstance(event, WorkloadSolved) else self._about(event, now)
         with self._quarantine.guard("kueue", key, now) as bulkhead:
             self._take(event, now)
-        if bulkhead.fault is not None and isinstance(event, messages.Turn | Solved):
+        if bulkhead.fault is not None and isinstance(event, messages.Turn | WorkloadSolved):
             self._trial = None
             if (wait := self._waiting.get(key)) is not None:
                 wait.is_due, wait.not_before = True, bulkhead.fault.until
@@ -165,7 +165,7 @@ class Admissions:
                     self._activate(check, now)
             case Happened():
                 self._happened(event.events)
-            case Solved():
+            case WorkloadSolved():
                 self._solved(event, now)
             case Written():
                 self._written(event, now)
@@ -375,10 +375,10 @@ class Admissions:
         if isinstance(question, str):
             self._refuse(workload, wait, question, now)
             return
-        self._trial = _Trial(workload, found, ahead, now)
-        self._effects.append(Solve(key, question))
+        self._trial = _WorkloadTrial(workload, found, ahead, now)
+        self._effects.append(SolveWorkload(key, question))
 
-    def _solved(self, event: Solved, now: float) -> None:
+    def _solved(self, event: WorkloadSolved, now: float) -> None:
         """An answer has come; the Workload, the promises and the cluster may be others by now."""
         trial, self._trial = self._trial, None
         wait = self._waiting.get(event.key)
@@ -402,7 +402,7 @@ class Admissions:
         text = f"{len(trial.found)} {verb} into zones now"
         self._judge(trial.workload, READY, text, now)
 
-    def _has_promised_more(self, trial: _Trial) -> bool:
+    def _has_promised_more(self, trial: _WorkloadTrial) -> bool:
         left = {each.pod.uid for each in self._promises.left()}
         return not left <= {each.pod.uid for each in trial.ahead}
 

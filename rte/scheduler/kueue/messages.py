@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.scheduler.framework.events import ClusterEvent
-    from rte.scheduler.loop.gangs.decide import Found, Question
+    from rte.scheduler.loop.gangs.decide import Found, GangQuestion
 
 #: Names of the collections that are watched.
 WORKLOADS, CHECKS, FLAVORS = "kueue-workloads", "kueue-checks", "kueue-flavors"
@@ -35,14 +35,16 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Solved:
-    """The answer to :class:`Solve`."""
+class WorkloadSolved:
+    """The answer to :class:`SolveWorkload`."""
 
     key: str
     found: Found | Exception
 
 
-Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Happened | Solved | Written
+Event: TypeAlias = (
+    Seen | Gone | Listed | Leading | Tick | Turn | Happened | WorkloadSolved | Written
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,11 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class Solve:
-    """Find out about a Workload's pods, beside the decisions; answered by :class:`Solved`."""
+class SolveWorkload:
+    """Find out about a Workload's pods; answered by :class:`WorkloadSolved`."""
 
     key: str
-    question: Question
+    question: GangQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +77,4 @@ class Activate:
     condition: Mapping[str, Any]
 
 
-Effect: TypeAlias = Judge | Activate | Solve | Measured | Said
+Effect: TypeAlias = Judge | Activate | SolveWorkload | Measured | Said

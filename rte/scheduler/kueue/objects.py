@@ -81,7 +81,7 @@ class PodSet(Wire, frozen=True, kw_only=True):
     template: dict[str, Any]
 
 
-class Assignment(Wire, frozen=True, kw_only=True):
+class PodSetAssignment(Wire, frozen=True, kw_only=True):
     """What Kueue gave to a pod set: flavors by resource, and the pods that it may have."""
 
     name: str = ONLY_POD_SET
@@ -123,7 +123,7 @@ class _Spec(Wire, frozen=True, kw_only=True):
 
 
 class _Admission(Wire, frozen=True, kw_only=True):
-    pod_set_assignments: tuple[Assignment, ...] | None = None
+    pod_set_assignments: tuple[PodSetAssignment, ...] | None = None
 
 
 class _Status(Wire, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ class Workload:
     is_over: bool
     checks: Mapping[str, CheckState]
     pod_sets: tuple[PodSet, ...]
-    assignments: Mapping[str, Assignment]
+    assignments: Mapping[str, PodSetAssignment]
     priority: int
     pod_priority: int
 

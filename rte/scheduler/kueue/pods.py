@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rte import errors
 from rte.scheduler.framework.objects import read_pod
 from rte.scheduler.kueue.claims import claims_of, missing_template
-from rte.scheduler.kueue.objects import Assignment
+from rte.scheduler.kueue.objects import PodSetAssignment
 from rte.scheduler.kueue.promises import Promised
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def pods_of(
     """
     found: list[Promised] = []
     for each in workload.pod_sets:
-        given = workload.assignments.get(each.name, Assignment(name=each.name))
+        given = workload.assignments.get(each.name, PodSetAssignment(name=each.name))
         missing = sorted(set((given.flavors or {}).values()) - flavors.keys())
         if missing:
             return f"its ResourceFlavor {missing[0]} is not there"
@@ -80,7 +80,7 @@ def heads(found: Iterable[Promised]) -> list[PodView]:
     return list({id(each.pod.shape): each.pod for each in found}.values())
 
 
-def _domains(given: Assignment, count: int) -> list[tuple[Mapping[str, str], int]] | None:
+def _domains(given: PodSetAssignment, count: int) -> list[tuple[Mapping[str, str], int]] | None:
     """Labels of nodes, and how many pods of the set go there; None: Kueue contradicts itself."""
     chosen = given.topology_assignment
     if chosen is None:
@@ -97,7 +97,7 @@ def _domains(given: Assignment, count: int) -> list[tuple[Mapping[str, str], int
 def _pod(
     workload: Workload,
     pod_set: PodSet,
-    given: Assignment,
+    given: PodSetAssignment,
     flavors: Mapping[str, Flavor],
     domain: Mapping[str, str],
 ) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Cycle, Decision
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.loop.timers import Timers
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.report.predictions import Predictions
 
     #: What plugins hold for a decision.
@@ -58,7 +58,7 @@ class Binding:
         self,
         cluster: Cluster,
         cycle: Cycle,
-        queue: Queue,
+        queue: SchedulingQueue,
         predictions: Predictions,
         timers: Timers,
         names: Collection[str],

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler.cache.intake import Taken, key_of
+from rte.scheduler.cache.intake import IntakeResult, key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import NodeEntry, Report
 from rte.scheduler.framework.status import Status
@@ -63,7 +63,7 @@ class Bulkheads:
         profile: Profile,
         intake: Intake,
         timers: Timers,
-        take: Callable[[Taken, float], None],
+        take: Callable[[IntakeResult, float], None],
     ) -> None:
         self._quarantine, self._cluster, self._profile = quarantine, cluster, profile
         self._intake, self._timers, self._take = intake, timers, take
@@ -163,7 +163,7 @@ class Bulkheads:
         view = self._cluster.pods.get(uid)
         self._cluster.expunge(uid)
         if view is not None:
-            self._take(Taken(pods=[(view, None)]), now)
+            self._take(IntakeResult(pods=[(view, None)]), now)
 
     # --- pods about which a decision raises ------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Bulkheads:
     def _set(self, view: PodView, now: float) -> None:
         before = self._cluster.pods.get(view.uid)
         if self._cluster.set_pod(view, now):
-            self._take(Taken(pods=[(before, view)]), now)
+            self._take(IntakeResult(pods=[(before, view)]), now)
 
     def _instead(self, view: PodView) -> PodView:
         """The pod as it is taken in: while it is aside, what stands for it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rte.placement.dra import Wish
+from rte.placement.dra import AlignmentWish
 from rte.scheduler.framework.devices import wish_of
 from rte.scheduler.framework.events import ANY, Help, Kind
 from rte.scheduler.framework.plugin import Candidate
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.group import Group
+    from rte.scheduler.plugins.registry import RuleOptions
+    from rte.scheduler.queue.group import EquivalenceClass
 
 #: Rules that say more than those of their name in kube-scheduler.
 _BEYOND = frozenset({DynamicResources.name})
@@ -81,11 +81,11 @@ class Cycle:
         zone_room: remembers what was asked for lately.
     """
 
-    def __init__(self, cluster: Cluster, options: Options | None = None) -> None:
+    def __init__(self, cluster: Cluster, options: RuleOptions | None = None) -> None:
         self._cluster = cluster
         self.zone_room = ZoneRoom()
         self.profile = registry.profile(
-            cluster.storage, cluster.devices, self.zone_room, options or registry.Options()
+            cluster.storage, cluster.devices, self.zone_room, options or registry.RuleOptions()
         )
         self._candidates = Candidates(cluster, self.profile)
 
@@ -178,7 +178,7 @@ class Cycle:
 
         That is where devices have to be; which they are it decides itself.
         """
-        if wish_of(pod.shape) is not Wish.REQUIRED:
+        if wish_of(pod.shape) is not AlignmentWish.REQUIRED:
             return ()
         return [(rule, what) for rule, what in self.around(pod) if rule.name in _BEYOND]
 
@@ -269,7 +269,7 @@ class Cycle:
         """See :meth:`Candidates.catch_up`."""
         return self._candidates.catch_up(most)
 
-    def helps(self, event: ClusterEvent, group: Group) -> Help:
+    def helps(self, event: ClusterEvent, group: EquivalenceClass) -> Help:
         """What an event can do about these refusals."""
         said = self.profile.helps(event, group.first(), group.refused_by, self._cluster)
         # A node that is waited for may hold both now; or it is certain that it does not, and room

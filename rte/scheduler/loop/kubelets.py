@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.scheduler.loop.messages import Compare
+from rte.scheduler.loop.messages import NoteDrift
 from rte.scheduler.loop.rejections import Rejections
 from rte.scheduler.loop.timers import Due
 from rte.telemetry.effects import Measured, Said
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rte.scheduler.report.predictions import Judged, Predictions
 
 
-class Kubelets:
+class KubeletWitness:
     """Holds what they say against what was expected.
 
     Args:
@@ -75,4 +75,4 @@ class Kubelets:
 
 
 def _compare(node: str, judged: Sequence[Judged]) -> list[Effect]:
-    return [Compare(node, tuple(judged))] if judged else []
+    return [NoteDrift(node, tuple(judged))] if judged else []

@@ -19,13 +19,13 @@ from rte.scheduler.loop.bulkheads import RAISES, Bulkheads
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs import gangs
 from rte.scheduler.loop.gangs.unit import is_gang
-from rte.scheduler.loop.kubelets import Kubelets
+from rte.scheduler.loop.kubelets import KubeletWitness
 from rte.scheduler.loop.messages import Outcome, Post
 from rte.scheduler.loop.room.descheduling import Descheduling
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
 from rte.scheduler.loop.timers import Due, Timers
-from rte.scheduler.queue.queue import Queue
+from rte.scheduler.queue.queue import SchedulingQueue
 from rte.scheduler.report.predictions import Predictions
 from rte.telemetry.effects import Measured
 from rte.telemetry.quarantine import FIRST_S, Quarantine
@@ -33,16 +33,16 @@ from rte.telemetry.quarantine import FIRST_S, Quarantine
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rte.scheduler.cache.intake import Taken
+    from rte.scheduler.cache.intake import IntakeResult
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Passed
     from rte.scheduler.framework.room import Room
     from rte.scheduler.loop.cycle import Decision
-    from rte.scheduler.loop.gangs.decide import Asking, Found, Question
+    from rte.scheduler.loop.gangs.decide import Asking, Found, GangQuestion
     from rte.scheduler.loop.messages import Answer, Effect, Event
-    from rte.scheduler.plugins.registry import Options
-    from rte.scheduler.queue.group import Group
+    from rte.scheduler.plugins.registry import RuleOptions
+    from rte.scheduler.queue.group import EquivalenceClass
     from rte.scheduler.queue.waiting import Waiting
     from rte.telemetry.quarantine import Bulkhead
 
@@ -65,11 +65,11 @@ class _Deciding:
 
     steps: Asking[None]
     first: bool
-    group: Group | None = None
+    group: EquivalenceClass | None = None
     waits: bool = False
 
 
-class Machine:
+class SchedulerMachine:
     """One scheduler for the pods of its names.
 
     Args:
@@ -96,7 +96,7 @@ class Machine:
     def __init__(
         self,
         name: str,
-        options: Options | None = None,
+        options: RuleOptions | None = None,
         *,
         preempts: bool = True,
         reserve_after: float = 0.0,
@@ -112,7 +112,7 @@ class Machine:
             options.pool if options else None, images=options is not None and options.reads_images
         )
         self.cycle = Cycle(self.cluster, options)
-        self.queue = Queue(takes_long=is_gang)
+        self.queue = SchedulingQueue(takes_long=is_gang)
         self.intake = Intake(self.cluster)
         self.active = False
         self.listeners: list[Callable[[Sequence[ClusterEvent]], None]] = []
@@ -142,9 +142,9 @@ class Machine:
             self.is_ours,
             self.binding.reserve,
             self.binding.unreserve,
-            gangs.Options(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
+            gangs.GangOptions(timeout=gang_timeout, preempts=preempts, reserve_after=reserve_after),
         )
-        self._kubelets = Kubelets(self.cluster, self._predictions, self._timers, self._names)
+        self._kubelets = KubeletWitness(self.cluster, self._predictions, self._timers, self._names)
         self._telling = Telling(
             self.cluster, self.cycle, self.queue, self._gangs, self._timers, self._tells_of
         )
@@ -258,7 +258,7 @@ class Machine:
         self._effects += effects
         return text
 
-    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> GangQuestion | str:
         """What has to be found out about pods that do not exist yet; see :meth:`Gangs.rehearse`."""
         return self._gangs.rehearse(ahead, pods)
 
@@ -302,7 +302,7 @@ class Machine:
 
     # --- what watches tell -----------------------------------------------------------------------
 
-    def _taken(self, taken: Taken, now: float) -> None:
+    def _taken(self, taken: IntakeResult, now: float) -> None:
         self._effects += taken.told
         if taken.told and taken.author is not None:
             problem = taken.malformed[1]
@@ -391,7 +391,7 @@ class Machine:
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def _unit(self, group: Group | None, now: float) -> list[str]:
+    def _unit(self, group: EquivalenceClass | None, now: float) -> list[str]:
         """UIDs of the pods that are put aside if a decision about the group raises."""
         if group is None:
             return []
@@ -400,7 +400,9 @@ class Machine:
             return list(group.pods)
         return [] if head is None else [head.pod.uid]
 
-    def _failed(self, group: Group | None, unit: Sequence[str], error: Exception) -> None:
+    def _failed(
+        self, group: EquivalenceClass | None, unit: Sequence[str], error: Exception
+    ) -> None:
         """A decision about the unit has raised: it, or a node, is put aside."""
         now = self._bulkheads.now
         if group is None:
@@ -439,12 +441,12 @@ class Machine:
             except Exception as error:  # noqa: BLE001 - these pods alone are put aside
                 self._failed(group, unit, error)
 
-    def _urgent(self) -> Group | None:
+    def _urgent(self) -> EquivalenceClass | None:
         with self._bulkhead("steps", "urgent"):
             return self._gangs.urgent()
         return None
 
-    def _decide(self, group: Group, now: float) -> None:
+    def _decide(self, group: EquivalenceClass, now: float) -> None:
         if is_gang(group.key):
             first = self._gangs.goes_first(group.first())
             self._go_on(_Deciding(self._try_gang(group, now), first=first, group=group))
@@ -476,7 +478,7 @@ class Machine:
             self._timers.at(until, Due.PREEMPT, uid)
         self._watch_nominations(now)
 
-    def _try(self, group: Group, now: float) -> None:
+    def _try(self, group: EquivalenceClass, now: float) -> None:
         record = group.head()
         if record is None:
             return
@@ -562,7 +564,7 @@ class Machine:
             self._questions += 1
             self._effects.append(messages.Solve(self._questions, question))
 
-    def _try_gang(self, group: Group, now: float) -> Asking[None]:
+    def _try_gang(self, group: EquivalenceClass, now: float) -> Asking[None]:
         record = group.head()
         if record is None:
             return
@@ -712,7 +714,7 @@ class Machine:
         if any(self._helps(event, group) for event in events):
             group.seen = -1
 
-    def _helps(self, event: ClusterEvent, group: Group) -> Help:
+    def _helps(self, event: ClusterEvent, group: EquivalenceClass) -> Help:
         with self._bulkhead("hints", group.first().key):
             if is_gang(group.key):
                 return self._gangs.helps(event, group.first())

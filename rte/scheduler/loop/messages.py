@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.k8s.gang import GangKey
-    from rte.placement.joint.defrag import Disruptions, Movable, Plan
-    from rte.placement.joint.node import Member, Node
+    from rte.placement.joint.defrag import DefragPlan, Disruptions, Movable
+    from rte.placement.joint.node import JointNode, Member
     from rte.scheduler.framework.objects import ObjectReference, PodView
-    from rte.scheduler.framework.writes import Write
+    from rte.scheduler.framework.writes import RequiredWrite
     from rte.scheduler.report.predictions import Judged
 
 # --- events ---
@@ -104,12 +104,12 @@ class Planned:
     """What :class:`PlanMoves` has found; None: an internal error."""
 
     uid: str
-    plan: Plan | None
+    plan: DefragPlan | None
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What became of :class:`Move`; where it is not ``done``, the pod stays where it is."""
+    """What became of :class:`EvictPod`; where it is not ``done``, the pod stays where it is."""
 
     uid: str
     done: bool
@@ -158,7 +158,7 @@ class Bind:
     pod: PodView
     node: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    writes: tuple[Write, ...] = ()
+    writes: tuple[RequiredWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class TakeBack:
     """Undo writes of an attempt before, of a pod that waits; answered by :class:`TakenBack`."""
 
     pod: PodView
-    writes: tuple[Write, ...]
+    writes: tuple[RequiredWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class PlanMoves:
     """
 
     uid: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[JointNode, ...]
     member: Member
     movable: tuple[Movable, ...]
     budgets: tuple[Disruptions, ...]
@@ -212,7 +212,7 @@ class PlanMoves:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class EvictPod:
     """Evict ``pod`` as its disruption budgets allow; answered by :class:`Moved`.
 
     ``uid``: of the pod that waits.
@@ -251,7 +251,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseGang:
     """Delete these pods: their gang cannot be completed. What becomes of it, watches tell."""
 
     pods: tuple[PodView, ...]
@@ -277,7 +277,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class NoteDrift:
     """Note how predictions for pods of the node came out (the drift alarm)."""
 
     node: str
@@ -288,5 +288,14 @@ class Compare:
 Telling: TypeAlias = Nominate | Unschedulable | Post | GroupCondition | Measured | Said
 
 Effect: TypeAlias = (
-    Bind | TakeBack | Evict | Solve | PlanMoves | Move | Release | Read | Compare | Telling
+    Bind
+    | TakeBack
+    | Evict
+    | Solve
+    | PlanMoves
+    | EvictPod
+    | ReleaseGang
+    | Read
+    | NoteDrift
+    | Telling
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.gangs import Gangs
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.loop.timers import Timers
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 
 #: A verdict is told to users when it has stood for so long: what is placed at once needs no event.
@@ -53,7 +53,7 @@ class Telling:
         self,
         cluster: Cluster,
         cycle: Cycle,
-        queue: Queue,
+        queue: SchedulingQueue,
         gangs: Gangs,
         timers: Timers,
         is_ours: Callable[[PodView], bool],

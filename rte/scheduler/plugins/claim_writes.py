@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rte.placement.dra import binding, decode
 from rte.placement.dra.extended import CLAIM_ANNOTATION
 from rte.scheduler.framework.devices import MAX_CONSUMERS
-from rte.scheduler.framework.writes import Impossible, Step, Target, Wait
+from rte.scheduler.framework.writes import Impossible, Step, Wait, WriteTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,9 +54,9 @@ class ReservedClaim:
     known: Found
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WriteTarget:
         """The claim."""
-        return Target(_COLLECTION, self.name, self.namespace)
+        return WriteTarget(_COLLECTION, self.name, self.namespace)
 
     def next(self, found: Found) -> Step | Wait | Impossible | None:
         """The finalizer, then allocation and reservation, then the driver's conditions."""
@@ -89,9 +89,9 @@ class MadeClaim:
         return extended_claim_name(self.pod)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WriteTarget:
         """The claim."""
-        return Target(_COLLECTION, self.name, self.pod.namespace)
+        return WriteTarget(_COLLECTION, self.name, self.pod.namespace)
 
     @property
     def known(self) -> Found:
@@ -153,9 +153,9 @@ class ToldPod:
     pod: PodView
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WriteTarget:
         """The pod."""
-        return Target("pods", self.pod.name, self.pod.namespace)
+        return WriteTarget("pods", self.pod.name, self.pod.namespace)
 
     @property
     def known(self) -> Found:

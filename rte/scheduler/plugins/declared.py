@@ -61,7 +61,7 @@ class DefaultPreemption(Plugin):
     says = "victims of lower priority, by prediction; the nomination lasts as long as they may take"
 
 
-class Reservation(Plugin):
+class DrainReservation(Plugin):
     """A node that drains (:mod:`rte.scheduler.loop.reservation`)."""
 
     name = "Reservation"

@@ -19,12 +19,12 @@ from itertools import accumulate, combinations
 from math import comb
 from typing import TYPE_CHECKING
 
-from rte.scheduler.framework.plugin import Change
+from rte.scheduler.framework.plugin import PodChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rte.scheduler.framework.budgets import Budget
+    from rte.scheduler.framework.budgets import DisruptionBudget
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
@@ -55,7 +55,7 @@ _NOBODY = -(1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class EvictionPlan:
     """Evict these pods, and the node takes the pod. Plans compare by what they disturb.
 
     ``leaving``: API UIDs of pods being deleted there, which are waited for as well.
@@ -106,7 +106,7 @@ def is_settled(entry: NodeEntry) -> bool:
     return not (foreign and entry.unseen)
 
 
-class _Trial:
+class _NodeTrial:
     """One node, looked at with some of its pods gone.
 
     Args:
@@ -120,7 +120,7 @@ class _Trial:
         self._pod, self._profile, self._around = pod, profile, around
         self._after = entry.without(entry.leaving)
         leaving = [entry.pods[uid] for uid in entry.leaving]
-        self._gone = [Change(each, entry.name, -1) for each in leaving]
+        self._gone = [PodChange(each, entry.name, -1) for each in leaving]
         self._ahead = entry.ahead_of(pod)
 
     def takes(self, victims: Sequence[PodView]) -> bool:
@@ -129,7 +129,7 @@ class _Trial:
         Who is nominated there comes first; but the pod must not need them, who may never come.
         """
         twin = self._after.without(frozenset(victim.uid for victim in victims))
-        changes = [*self._gone, *(Change(victim, victim.node, -1) for victim in victims)]
+        changes = [*self._gone, *(PodChange(victim, victim.node, -1) for victim in victims)]
         around = self._profile.changed(self._around, changes)
         if not self._ahead:
             return _takes(self._profile, self._pod.shape, twin) and self._is_let_in(around, twin)
@@ -155,12 +155,12 @@ class _Trial:
 def plan_for(
     pod: PodView,
     entry: NodeEntry,
-    budgets: Sequence[Budget],
+    budgets: Sequence[DisruptionBudget],
     profile: Profile,
     companions: Callable[[PodView], Sequence[PodView]] = lambda each: (each,),
     *,
     around: Around = (),
-) -> Plan | None:
+) -> EvictionPlan | None:
     """The cheapest plan on one node, None where no set of victims helps or zones are not known.
 
     ``companions``: who has to go with a pod, itself included, on whatever node; ``around``: what
@@ -169,9 +169,9 @@ def plan_for(
     if not is_settled(entry):
         return None
     leaving = entry.leaving
-    trial = _Trial(pod, entry, profile, around)
+    trial = _NodeTrial(pod, entry, profile, around)
     if leaving and trial.takes(()):
-        return Plan(node=entry.name, victims=(), leaving=leaving)
+        return EvictionPlan(node=entry.name, victims=(), leaving=leaving)
     lower = [
         other
         for other in victims_of(pod, entry)
@@ -190,10 +190,10 @@ def plan_for(
     concerned = whole(lower)
     budgets = [budget for budget in budgets if any(map(budget.covers, concerned))]
 
-    def plan_of(victims: Iterable[PodView]) -> Plan:
+    def plan_of(victims: Iterable[PodView]) -> EvictionPlan:
         going = whole(victims)
         violations = _violations(going, budgets)
-        return Plan(node=entry.name, victims=going, leaving=leaving, violations=violations)
+        return EvictionPlan(node=entry.name, victims=going, leaving=leaving, violations=violations)
 
     pools = [pool for pool in trial.pools(lower) if pool and helps(pool)]
     if not pools:
@@ -361,12 +361,12 @@ def _takes(profile: Profile, shape: Shape, twin: NodeEntry) -> bool:
     )
 
 
-def _is_protected(pod: PodView, budgets: Sequence[Budget]) -> bool:
+def _is_protected(pod: PodView, budgets: Sequence[DisruptionBudget]) -> bool:
     return any(budget.left <= 0 and budget.covers(pod) for budget in budgets)
 
 
 def _least_guarded(
-    helps: Helps, lower: Sequence[PodView], budgets: Sequence[Budget]
+    helps: Helps, lower: Sequence[PodView], budgets: Sequence[DisruptionBudget]
 ) -> list[PodView]:
     """Of these pods all whom no budget counts, and of the others only who has to go.
 
@@ -381,7 +381,7 @@ def _least_guarded(
     return pool
 
 
-def _violations(victims: Iterable[PodView], budgets: Sequence[Budget]) -> int:
+def _violations(victims: Iterable[PodView], budgets: Sequence[DisruptionBudget]) -> int:
     """Victims beyond what their budgets allow."""
     left = [budget.left for budget in budgets]
     count = 0

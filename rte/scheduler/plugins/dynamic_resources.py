@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from rte import errors
-from rte.placement.dra import Wish, align, alignment, balance, binding, extended, nodes
+from rte.placement.dra import AlignmentWish, align, alignment, balance, binding, extended, nodes
 from rte.placement.dra.alignment import Alignment
 from rte.placement.dra.extended import ExtendedClaim
 from rte.placement.dra.objects import AllocationResult
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Change, Snapshot
-    from rte.scheduler.framework.writes import Write
+    from rte.scheduler.framework.plugin import Candidate, PodChange, Snapshot
+    from rte.scheduler.framework.writes import RequiredWrite
 
 #: Kinds of pods whose answers are remembered, and answers of all of them; the kind asked for
 #: longest ago goes first.
@@ -67,7 +67,7 @@ _IN_FLIGHT = Status(reason="node(s) where a pod in flight is not confirmed yet",
 
 
 @dataclass(kw_only=True, slots=True)
-class _Answer:
+class _ClaimsAnswer:
     """What a node has for a pod's claims; ``stamp`` tells whether that still holds."""
 
     aligned: Aligned
@@ -76,7 +76,7 @@ class _Answer:
 
 
 @dataclass(kw_only=True)
-class _Asked:
+class _ClaimsAsked:
     """One decision about one pod.
 
     Attributes:
@@ -90,10 +90,10 @@ class _Asked:
         gone: UIDs of those that are looked at as if they had left.
     """
 
-    wish: Wish
+    wish: AlignmentWish
     claims: Sequence[ResourceClaim]
     objects: Sequence[KnownClaim]
-    known: dict[str, _Answer]
+    known: dict[str, _ClaimsAnswer]
     told: dict[Reason, str] = field(default_factory=dict)
     searched: int = 0
     pods: Mapping[str, PodView] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._known: dict[bytes, dict[str, _Answer]] = {}
+        self._known: dict[bytes, dict[str, _ClaimsAnswer]] = {}
         self._steered: dict[str, set[str]] = {}
 
     def spreads(self, event: ClusterEvent) -> bool:
@@ -150,10 +150,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if not event.kind & (Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED):
             return True
         node, wish = snapshot.nodes.get(event.node), wish_of(pod.shape)
-        if node is None or wish is Wish.NONE or lacking(pod.shape.totals, node):
+        if node is None or wish is AlignmentWish.NONE or lacking(pod.shape.totals, node):
             # Where totals lack room, the end of that is an event of these kinds as well.
             return False
-        return pod.shape.may_need_zone or wish is Wish.REQUIRED
+        return pod.shape.may_need_zone or wish is AlignmentWish.REQUIRED
 
     # --- where it may go -------------------------------------------------------------------------
 
@@ -163,18 +163,22 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             return ""
         if wish_of(pod.shape) is None:
             given = pod.shape.annotations[alignment.ANNOTATION]
-            allowed = ", ".join(Wish)
+            allowed = ", ".join(AlignmentWish)
             return f'annotation {alignment.ANNOTATION} is "{given:.40}", not one of {allowed}'
         return self._devices.wanted(pod).problem
 
-    def prepare(self, pod: PodView, snapshot: Snapshot) -> _Asked | None:
+    def prepare(self, pod: PodView, snapshot: Snapshot) -> _ClaimsAsked | None:
         """The claims of the pod; for others that need a zone, whom they must not disturb."""
         if not self._devices.concerns(pod.shape):
             disturbs = self._steered and pod.shape.may_need_zone
-            return _Asked(wish=Wish.NONE, claims=(), objects=(), known={}) if disturbs else None
+            return (
+                _ClaimsAsked(wish=AlignmentWish.NONE, claims=(), objects=(), known={})
+                if disturbs
+                else None
+            )
         return self._ask(pod, snapshot.pods)
 
-    def filter(self, prepared: _Asked, pod: PodView, node: NodeEntry) -> str | Status:
+    def filter(self, prepared: _ClaimsAsked, pod: PodView, node: NodeEntry) -> str | Status:
         """Refuse nodes without devices for the pod, or without them in its zones."""
         if pod.shape.may_need_zone and self._is_disturbed(node, pod):
             return _IN_FLIGHT
@@ -182,7 +186,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             return ""
         if prepared.gone:
             return self._filter_freed(prepared, pod, node)
-        if prepared.wish is Wish.REQUIRED and node.outlook() is None:
+        if prepared.wish is AlignmentWish.REQUIRED and node.outlook() is None:
             return "node(s) whose zones are not known, for devices that have to be aligned"
         try:
             answer = self._answer(prepared, pod, node)
@@ -193,7 +197,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if verdict.reason is not None:
             return self._refusal(prepared, pod, node, aligned)
         if (
-            prepared.wish is Wish.PREFERRED
+            prepared.wish is AlignmentWish.PREFERRED
             and aligned.alignment is Alignment.ACROSS
             and prepared.searched < _MOST_SEARCHED
         ):
@@ -203,7 +207,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         return ""
 
     def _refusal(
-        self, asked: _Asked, pod: PodView, node: NodeEntry, aligned: Aligned
+        self, asked: _ClaimsAsked, pod: PodView, node: NodeEntry, aligned: Aligned
     ) -> str | Status:
         reason, message = aligned.verdict.reason, aligned.verdict.message
         if reason is None or (reason is Reason.NOT_ALIGNED and _may_settle(aligned)):
@@ -215,12 +219,12 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             return _FREED
         return Status(reason=told, resources=True)
 
-    def changed(self, prepared: _Asked, changes: Sequence[Change]) -> _Asked:
+    def changed(self, prepared: _ClaimsAsked, changes: Sequence[PodChange]) -> _ClaimsAsked:
         """Pods that leave give their devices back."""
         gone = frozenset(each.pod.uid for each in changes if each.number < 0)
         return replace(prepared, gone=prepared.gone | gone) if gone else prepared
 
-    def _filter_freed(self, prepared: _Asked, pod: PodView, node: NodeEntry) -> str:
+    def _filter_freed(self, prepared: _ClaimsAsked, pod: PodView, node: NodeEntry) -> str:
         """The answer with the devices of those that are gone, or have ended already."""
         if node.info is None:
             return "the node is gone"
@@ -246,7 +250,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             for each in node.pods.values()
         )
 
-    def _ask(self, pod: PodView, pods: Mapping[str, PodView] | None = None) -> _Asked:
+    def _ask(self, pod: PodView, pods: Mapping[str, PodView] | None = None) -> _ClaimsAsked:
         wanted = self._devices.wanted(pod)
         key = pod.shape.key + identity(wanted.claims)
         known = self._known.pop(key, {})
@@ -255,15 +259,15 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             len(self._known) > _MOST_KINDS or sum(map(len, self._known.values())) > _MOST_REMEMBERED
         ):
             del self._known[next(iter(self._known))]
-        return _Asked(
-            wish=wish_of(pod.shape) or Wish.PREFERRED,
+        return _ClaimsAsked(
+            wish=wish_of(pod.shape) or AlignmentWish.PREFERRED,
             claims=wanted.claims,
             objects=wanted.objects,
             known=known,
             pods=pods or {},
         )
 
-    def _answer(self, asked: _Asked, pod: PodView, node: NodeEntry) -> _Answer:
+    def _answer(self, asked: _ClaimsAsked, pod: PodView, node: NodeEntry) -> _ClaimsAnswer:
         stamp = (node.changed, self._devices.fleet.version(node.name))
         answer = asked.known.get(node.name)
         if answer is not None and answer.stamp == stamp:
@@ -278,15 +282,17 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         asked.known[node.name] = answer
         return answer
 
-    def _find(self, asked: _Asked, pod: PodView, node: NodeEntry, place: ClaimNode) -> _Answer:
+    def _find(
+        self, asked: _ClaimsAsked, pod: PodView, node: NodeEntry, place: ClaimNode
+    ) -> _ClaimsAnswer:
         made = extended.extended_claim(pod.shape.pod, place, self._devices.serving)
         claims = [*asked.claims, made.claim] if made else asked.claims
         expected, places = _zones(pod, node)
         supply = self._devices.fleet.supply(place)
         aligned = align(place, claims, supply, expected, places, asked.wish)
-        return _Answer(aligned=aligned, made=made)
+        return _ClaimsAnswer(aligned=aligned, made=made)
 
-    def _check_given(self, asked: _Asked, pod: PodView, place: ClaimNode) -> None:
+    def _check_given(self, asked: _ClaimsAsked, pod: PodView, place: ClaimNode) -> None:
         """What was given to the pod alone, by an attempt before, may not be there any more.
 
         No node takes the pod then, so the claim is freed (:meth:`leftovers`) and given others.
@@ -322,7 +328,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if self._devices.concerns(pod.shape):
             view = node.outlook()
             ignored = {pod.kubelet_uid}
-            if wish_of(pod.shape) is not Wish.REQUIRED:
+            if wish_of(pod.shape) is not AlignmentWish.REQUIRED:
                 ignored |= at_once
             if view is not None and any(one.uid not in ignored for one in view.in_flight):
                 return True
@@ -338,7 +344,8 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if not steered:
             del self._steered[node.name]
         return any(
-            uid not in at_once or wish_of(node.pods[uid].shape) is Wish.REQUIRED for uid in steered
+            uid not in at_once or wish_of(node.pods[uid].shape) is AlignmentWish.REQUIRED
+            for uid in steered
         )
 
     # --- where it had better go ------------------------------------------------------------------
@@ -368,7 +375,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             return own
         return [(a + b) / 2 for a, b in zip(own, chosen.tolist(), strict=True)]
 
-    def _balance(self, answer: _Answer, candidate: Candidate) -> float:
+    def _balance(self, answer: _ClaimsAnswer, candidate: Candidate) -> float:
         after = _after(candidate)
         if after is None:
             return 0.0
@@ -376,7 +383,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         return balance.score(self._rooms(answer, candidate, after), lowest_first=lowest_first)
 
     def _rooms(
-        self, answer: _Answer, candidate: Candidate, after: NodeState
+        self, answer: _ClaimsAnswer, candidate: Candidate, after: NodeState
     ) -> dict[int, balance.ZoneBalance]:
         """The zones of a node with the pod and its devices on it."""
         node = candidate.node
@@ -406,7 +413,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if not answer.aligned.verdict.fits:
             return None
         promises = []
-        writes: list[Write] = []
+        writes: list[RequiredWrite] = []
         allocations = answer.aligned.verdict.allocations
         for claim, known in zip(asked.claims, asked.objects, strict=True):
             given = claim.status.allocation
@@ -425,7 +432,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             writes.append(ToldPod(claim=answer.made, pod=pod))
         if not writes:
             return NOTHING
-        if asked.wish is not Wish.NONE and answer.aligned.expected.zones:
+        if asked.wish is not AlignmentWish.NONE and answer.aligned.expected.zones:
             self._steered.setdefault(node.name, set()).add(pod.uid)
         return Reserved(writes, promise=promises)
 
@@ -434,7 +441,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         for key in reserved.promise:
             self._devices.release(key)
 
-    def leftovers(self, pod: PodView) -> Iterator[Write]:
+    def leftovers(self, pod: PodView) -> Iterator[RequiredWrite]:
         """Claims that only this pod holds, by an attempt before: they may keep it from every node.
 
         kube-scheduler does the same (``PostFilter``).

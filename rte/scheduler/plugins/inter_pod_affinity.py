@@ -9,7 +9,7 @@ import numpy as np
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.matches import NONE
-from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, Surroundings, scaled
+from rte.scheduler.framework.plugin import RowFilter, RowRefusal, RowScore, Surroundings, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import Counts
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Change, Snapshot
+    from rte.scheduler.framework.plugin import PodChange, Snapshot
     from rte.scheduler.framework.terms import Term
 
 
@@ -143,29 +143,29 @@ class _AffinityState(Surroundings):
     wanted: list[_TermDomains]
     shunned: list[_TermDomains]
     shunning: list[_TermDomains]
-    _everywhere: tuple[Refusal, ...] | None = None
+    _everywhere: tuple[RowRefusal, ...] | None = None
 
-    def refusals(self, rows: Rows | slice) -> Iterator[Refusal]:
+    def refusals(self, rows: Rows | slice) -> Iterator[RowRefusal]:
         """Rows in the wrong domains."""
         if self.wanted:
             # Nobody to join yet, and the pod matches its own terms: anywhere that has the keys.
             first = not any(each.counts.any() for each in self.wanted) and self.is_joined(self.pod)
             for each in self.wanted:
                 there = each.column.of_row[rows] > 0 if first else each.at(rows) > 0
-                yield Refusal(~there, "node(s) didn't match pod affinity rules")
+                yield RowRefusal(~there, "node(s) didn't match pod affinity rules")
         for each in self.shunned:
             why = "node(s) didn't match pod anti-affinity rules"
-            yield Refusal(each.at(rows) > 0, why, resources=True)
+            yield RowRefusal(each.at(rows) > 0, why, resources=True)
         for each in self.shunning:
             why = "node(s) didn't satisfy existing pods anti-affinity rules"
-            yield Refusal(each.at(rows) > 0, why, resources=True)
+            yield RowRefusal(each.at(rows) > 0, why, resources=True)
 
     def is_joined(self, other: PodView) -> bool:
         """Whether all terms of the pod's affinity match that one."""
         names = self.snapshot.namespaces
         return bool(self.wanted) and all(it.term.matches(other, names) for it in self.wanted)
 
-    def changed(self, changes: Sequence[Change]) -> _AffinityState:
+    def changed(self, changes: Sequence[PodChange]) -> _AffinityState:
         """With pods more or fewer."""
         wanted, shunned, shunning = self.wanted, self.shunned, self.shunning
         names = self.snapshot.namespaces

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class AnnotatedHolding:
     """What a pod's annotation says that it holds: CPUs, and zone -> resource -> amount."""
 
     cpus: int = 0
@@ -103,7 +103,7 @@ def wishes(shape: Shape) -> KoordinatorPod:
 
 
 def choose(
-    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
+    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[AnnotatedHolding]
 ) -> ZoneAllocation:
     """The CPUs and zones for a pod of this shape; nothing where it only would have liked a zone.
 
@@ -141,7 +141,7 @@ def asks(wish: KoordinatorPod) -> bool:
 
 
 def _burst(
-    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[Held]
+    shape: Shape, wish: KoordinatorPod, state: NodeState, holders: Iterable[AnnotatedHolding]
 ) -> ZoneAllocation:
     """The zone whose shared pool holds the limit of a ``ConstrainedBurst`` pod."""
     taken = state.reserved
@@ -176,11 +176,11 @@ def write(allocation: ZoneAllocation) -> str:
     return orjson.dumps(body).decode()
 
 
-def read(text: str) -> Held:
+def read(text: str) -> AnnotatedHolding:
     """What an annotation says; a malformed one says nothing (ValueError: JSON, list or number)."""
     try:
         body = jsontext.load(text, RESOURCE_STATUS)
-        return Held(
+        return AnnotatedHolding(
             cpus=bits.parse_list(str(body.get("cpuset") or "")),
             zones={
                 int(item["node"]): {
@@ -191,10 +191,10 @@ def read(text: str) -> Held:
             },
         )
     except (ValueError, AttributeError, KeyError, TypeError):
-        return Held()
+        return AnnotatedHolding()
 
 
-def _node(state: NodeState, holders: Iterable[Held]) -> KoordinatorNode:
+def _node(state: NodeState, holders: Iterable[AnnotatedHolding]) -> KoordinatorNode:
     references: dict[int, int] = {}
     allocated: dict[int, dict[str, int]] = {}
     for held in holders:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowScore, shares
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal, RowScore, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WHY = "node(s) didn't match Pod's node affinity/selector"
 
 
-class NodeAffinity(NodeFilter, RowScore):
+class RequiredNodes(NodeFilter, RowScore):
     """What a pod asks of its node's labels and name."""
 
     name = "NodeAffinity"
@@ -44,10 +44,10 @@ class NodeAffinity(NodeFilter, RowScore):
 
     def rules_out(
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes that the pod does not ask for."""
         if shape.nodes.labels or shape.nodes.terms is not None:
-            yield Refusal(~amounts.columns.selected(shape.nodes)[rows], WHY)
+            yield RowRefusal(~amounts.columns.selected(shape.nodes)[rows], WHY)
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether the pod prefers any nodes."""

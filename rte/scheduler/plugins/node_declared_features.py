@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ class NodeDeclaredFeatures(NodeFilter):
 
     def rules_out(
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes that lack some of them."""
         if shape.features:
-            yield Refusal(~amounts.columns.declaring(shape.features)[rows], WHY)
+            yield RowRefusal(~amounts.columns.declaring(shape.features)[rows], WHY)

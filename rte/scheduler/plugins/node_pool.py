@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,6 @@ class NodePool(NodeFilter):
         shape: Shape,  # noqa: ARG002
         amounts: NodeAmounts,
         rows: Rows | slice,
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes that are not ours."""
-        yield Refusal(~amounts.columns.meant(self._pool)[rows], WHY)
+        yield RowRefusal(~amounts.columns.meant(self._pool)[rows], WHY)

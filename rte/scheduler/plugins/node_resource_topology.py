@@ -16,7 +16,7 @@ from rte.model.pod import ContainerKind
 from rte.placement.foreign import zones
 from rte.scheduler.framework import outlook
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 from rte.scheduler.framework.room import NO_ROOM
 from rte.scheduler.framework.shape import memory_tie
 from rte.scheduler.plugins.node_resources_fit import lacking, left
@@ -90,7 +90,7 @@ class NodeResourceTopology(NodeFilter):
                 reason="TopologyAffinityError",
                 message=short,
                 resources=True,
-                verdict=outlook.Verdict(admitted=False, reason="TopologyAffinityError"),
+                verdict=outlook.AdmissionOutlook(admitted=False, reason="TopologyAffinityError"),
             )
         verdict = node.verdicts.get(shape.kubelet_key)
         if verdict is None:
@@ -100,7 +100,7 @@ class NodeResourceTopology(NodeFilter):
 
     def rules_out(
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes where a container, or the pod, must find one zone for its CPUs and finds none."""
         if not any(shape.exclusive_cpus) or shape.pod.pod_requests is not None:
             return
@@ -108,8 +108,8 @@ class NodeResourceTopology(NodeFilter):
             shape.kubelet_key, rows, lambda some: _finds_no_zone(shape, amounts, some)
         )
         plain = amounts.plain[rows]
-        yield Refusal(refused & plain, "TopologyAffinityError", by_zones=True)
-        yield Refusal(refused & ~plain, "")
+        yield RowRefusal(refused & plain, "TopologyAffinityError", by_zones=True)
+        yield RowRefusal(refused & ~plain, "")
 
     def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:
         """Whether no zone has the CPUs."""
@@ -162,7 +162,7 @@ def _gives_nothing(shape: Shape, node: NodeEntry) -> bool:
     return state is not None and not outlook.is_exacting(shape.as_pod(""), state)
 
 
-def _of_verdict(verdict: outlook.Verdict, status: Status) -> Status:
+def _of_verdict(verdict: outlook.AdmissionOutlook, status: Status) -> Status:
     if verdict.admitted:
         return replace(status, verdict=verdict)
     return replace(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 from rte.scheduler.framework.room import ANY_ZONES, NO_ROOM, Room, ZoneBound
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class NodeResourcesFit(NodeFilter):
 
     def rules_out(
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes without room, by the first resource that they lack."""
         for name, amount in shape.totals.items():
-            yield Refusal(amounts.of(name, rows) < amount, why(name))
+            yield RowRefusal(amounts.of(name, rows) < amount, why(name))
 
     def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:
         """Whether CPU or memory of the node are too little."""

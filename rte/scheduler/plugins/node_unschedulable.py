@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte.k8s.tolerations import UNSCHEDULABLE, tolerates
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,6 @@ class NodeUnschedulable(NodeFilter):
 
     def rules_out(
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes that are cordoned."""
-        yield Refusal(~amounts.columns.schedulable(shape.tolerations)[rows], WHY)
+        yield RowRefusal(~amounts.columns.schedulable(shape.tolerations)[rows], WHY)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.matches import NONE
-from rte.scheduler.framework.plugin import Refusal, RowFilter, RowScore, Surroundings
+from rte.scheduler.framework.plugin import RowFilter, RowRefusal, RowScore, Surroundings
 from rte.scheduler.framework.terms import Term
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import Counts
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Change, Snapshot
+    from rte.scheduler.framework.plugin import PodChange, Snapshot
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.framework.terms import Spread
+    from rte.scheduler.framework.terms import ResolvedSpread
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -119,7 +119,7 @@ class _RuleDomains:
     ``takes_part``: by row; ``own``: whether the pod to be placed is one of them.
     """
 
-    rule: Spread
+    rule: ResolvedSpread
     column: Labels
     takes_part: Mask
     domains: Mask
@@ -127,7 +127,7 @@ class _RuleDomains:
     own: int
 
     @classmethod
-    def of(cls, rule: Spread, pod: PodView, snapshot: Snapshot) -> _RuleDomains:
+    def of(cls, rule: ResolvedSpread, pod: PodView, snapshot: Snapshot) -> _RuleDomains:
         """As things are."""
         takes_part = _taking_part(rule, pod.shape, snapshot.columns)
         column = snapshot.columns.labels(rule.topology_key)
@@ -154,16 +154,16 @@ class _SpreadState(Surroundings):
     pod: PodView
     snapshot: Snapshot
     rules: list[_RuleDomains]
-    _everywhere: tuple[Refusal, ...] | None = None
+    _everywhere: tuple[RowRefusal, ...] | None = None
 
-    def refusals(self, rows: Rows | slice) -> Iterator[Refusal]:
+    def refusals(self, rows: Rows | slice) -> Iterator[RowRefusal]:
         """Rows without the key, and those in domains that have too many already."""
         why = "node(s) didn't match pod topology spread constraints"
         for each in self.rules:
-            yield Refusal(each.column.of_row[rows] == 0, f"{why} (missing required label)")
-            yield Refusal(each.excess(rows) > 0, why, resources=True)
+            yield RowRefusal(each.column.of_row[rows] == 0, f"{why} (missing required label)")
+            yield RowRefusal(each.excess(rows) > 0, why, resources=True)
 
-    def changed(self, changes: Sequence[Change]) -> _SpreadState:
+    def changed(self, changes: Sequence[PodChange]) -> _SpreadState:
         """With pods more or fewer."""
         rules = self.rules
         for other, name, number in changes:
@@ -178,7 +178,7 @@ class _SpreadState(Surroundings):
         return _SpreadState(self.pod, self.snapshot, rules)
 
 
-def _counts(rule: Spread, pod: PodView) -> bool:
+def _counts(rule: ResolvedSpread, pod: PodView) -> bool:
     """Whether the rule counts a pod with these labels.
 
     An empty selector counts nobody (podtopologyspread/common.go, countPodsMatchSelector), though
@@ -188,7 +188,7 @@ def _counts(rule: Spread, pod: PodView) -> bool:
 
 
 def _counted(
-    rule: Spread, pod: PodView, snapshot: Snapshot, takes_part: Mask | None = None
+    rule: ResolvedSpread, pod: PodView, snapshot: Snapshot, takes_part: Mask | None = None
 ) -> tuple[Rows, Column]:
     """Rows, of those that take part, and how many pods there the rule counts."""
     if not rule.selector.requirements:
@@ -201,14 +201,14 @@ def _counted(
     return rows[inside], numbers[inside]
 
 
-def _liked(rule: Spread, pod: PodView, snapshot: Snapshot) -> tuple[Rows, Column]:
+def _liked(rule: ResolvedSpread, pod: PodView, snapshot: Snapshot) -> tuple[Rows, Column]:
     """What a soft rule counts: on a node whatever is there, in larger domains what takes part."""
     if rule.topology_key == _HOSTNAME:
         return _counted(rule, pod, snapshot)
     return _counted(rule, pod, snapshot, _taking_part(rule, pod.shape, snapshot.columns))
 
 
-def _taking_part(rule: Spread, shape: Shape, columns: Columns) -> Mask:
+def _taking_part(rule: ResolvedSpread, shape: Shape, columns: Columns) -> Mask:
     """Nodes that have the keys of all hard constraints, or all soft ones, and are included."""
     keys = {each.topology_key for each in shape.spread if each.hard == rule.hard}
     ok = columns.present.copy()

@@ -12,11 +12,11 @@ from rte.scheduler.plugins.device_share import DeviceShare
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 from rte.scheduler.plugins.groups.books import Books
-from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsRequest, ProcessingGroups
+from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsWellFormed, ProcessingGroups
 from rte.scheduler.plugins.image_locality import ImageLocality
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from rte.scheduler.plugins.koordinator import Koordinator
-from rte.scheduler.plugins.node_affinity import NodeAffinity
+from rte.scheduler.plugins.node_affinity import RequiredNodes
 from rte.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from rte.scheduler.plugins.node_pool import NodePool
 from rte.scheduler.plugins.node_ports import NodePorts
@@ -47,7 +47,7 @@ WEIGHED = tuple(
         DynamicResources,
         ImageLocality,
         InterPodAffinity,
-        NodeAffinity,
+        RequiredNodes,
         PodTopologySpread,
         ScoringStrategy,
         TaintToleration,
@@ -57,7 +57,7 @@ WEIGHED = tuple(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RuleOptions:
     """What can be set for the rules; see :class:`rte.scheduler.settings.SchedulerSettings`."""
 
     shared_limit: float = 0.0
@@ -73,7 +73,9 @@ class Options:
         return any(each.weights.get(ImageLocality.name) for each in self.scoring.values())
 
 
-def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Options) -> Profile:
+def profile(
+    storage: Storage, devices: Devices, zone_room: ZoneRoom, options: RuleOptions
+) -> Profile:
     """The plugins of the scheduler.
 
     Args:
@@ -94,10 +96,10 @@ def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Op
     books = Books(options.policies)
     return Profile(
         [
-            GroupsRequest(books),
+            GroupsWellFormed(books),
             *([] if options.pool is None else [NodePool(options.pool)]),
             NodeUnschedulable(),
-            NodeAffinity(),
+            RequiredNodes(),
             TaintToleration(),
             NodeDeclaredFeatures(),
             GroupsNode(books),
@@ -120,7 +122,7 @@ def profile(storage: Storage, devices: Devices, zone_room: ZoneRoom, options: Op
             declared.SchedulingGates(),
             declared.DefaultBinder(),
             declared.DefaultPreemption(),
-            declared.Reservation(),
+            declared.DrainReservation(),
             declared.KubeletOnly(),
         ],
         options.scoring,

@@ -9,7 +9,7 @@ import numpy as np
 
 from rte.k8s.tolerations import HARD_EFFECTS, tolerates
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowScore, shares
+from rte.scheduler.framework.plugin import NodeFilter, RowRefusal, RowScore, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,10 +44,10 @@ class TaintToleration(NodeFilter, RowScore):
 
     def rules_out(
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[RowRefusal]:
         """Nodes by the first such taint."""
         for key, refused in amounts.columns.untolerated(shape.tolerations):
-            yield Refusal(refused[rows], why(key))
+            yield RowRefusal(refused[rows], why(key))
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Any node may have such a taint."""

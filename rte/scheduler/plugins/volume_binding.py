@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.plugin import Snapshot
-    from rte.scheduler.framework.storage import Claim, Storage, Volume
-    from rte.scheduler.framework.writes import Write
+    from rte.scheduler.framework.storage import Claim, PersistentVolume, Storage
+    from rte.scheduler.framework.writes import RequiredWrite
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binding:
+class ClaimBinding:
     """The claim gets this volume, or, where ``volume`` is None, one made for the chosen node."""
 
     claim: Claim
     node: str
-    volume: Volume | None = None
+    volume: PersistentVolume | None = None
 
-    def writes(self) -> Iterator[Write]:
+    def writes(self) -> Iterator[RequiredWrite]:
         """What has to stand before the pod may be bound."""
         if self.volume is not None and self.volume.claim_uid != self.claim.uid:
             yield volume_writes.TakenVolume(claim=self.claim, volume=self.volume)
@@ -164,10 +164,10 @@ class _PodClaims:
         self.claims = [storage.claims[key] for key, _ in keys if key in storage.claims]
         #: VolumeZone does not look at what was made for the pod.
         self._made = {key for key, ephemeral in keys if ephemeral}
-        self._own: dict[str, list[Volume]] = {}
-        self._fitting: dict[tuple[str, tuple[str, str]], list[Volume]] = {}
+        self._own: dict[str, list[PersistentVolume]] = {}
+        self._fitting: dict[tuple[str, tuple[str, str]], list[PersistentVolume]] = {}
 
-    def on_node(self, node: NodeInfo) -> str | list[Binding]:
+    def on_node(self, node: NodeInfo) -> str | list[ClaimBinding]:
         """What to bind on this node, or why the claims cannot be had there (FindPodVolumes)."""
         csi_node = self.storage.csi_nodes.get(node.name)
         waiting = [claim for claim in self.claims if not claim.bound]
@@ -181,7 +181,7 @@ class _PodClaims:
                 return "node(s) had no available volume zone"
         if any(claim.selected_node not in (None, node.name) for claim in waiting):
             return "node(s) other than the one a volume is being provisioned for"
-        bindings: list[Binding] = []
+        bindings: list[ClaimBinding] = []
         used: set[str] = set()
         for claim in sorted(waiting, key=lambda claim: claim.size):
             # Where a node was chosen a volume is made for it.
@@ -190,10 +190,10 @@ class _PodClaims:
                 used.add(volume.name)
             elif why := _provisionable(claim, node, self.storage):
                 return why
-            bindings.append(Binding(claim=claim, node=node.name, volume=volume))
+            bindings.append(ClaimBinding(claim=claim, node=node.name, volume=volume))
         return bindings
 
-    def _match(self, claim: Claim, node: NodeInfo, used: set[str]) -> Volume | None:
+    def _match(self, claim: Claim, node: NodeInfo, used: set[str]) -> PersistentVolume | None:
         """The claim's own volume, or the smallest free one that suits it (FindMatchingVolume)."""
         own = self._own.get(claim.key)
         if own is None:
@@ -208,7 +208,7 @@ class _PodClaims:
         )
         return min(filter(None, found), key=lambda v: (v.size, v.name), default=None)
 
-    def _free(self, claim: Claim, node: NodeInfo) -> Iterator[list[Volume]]:
+    def _free(self, claim: Claim, node: NodeInfo) -> Iterator[list[PersistentVolume]]:
         """Volumes that the claim could take, by where they are, the smallest first."""
         for place, volumes in self.storage.free(claim.class_name).near(node):
             fitting = self._fitting.get((claim.key, place))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.framework.plugin import NodeFilter, Refusal, RowFilter, Surroundings
+from rte.scheduler.framework.plugin import NodeFilter, RowFilter, RowRefusal, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Change, Snapshot
+    from rte.scheduler.framework.plugin import PodChange, Snapshot
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
 
@@ -79,9 +79,9 @@ class _ClaimUsers(Surroundings):
     columns: Columns
     claims: set[str]
     users: dict[str, int]
-    _everywhere: tuple[Refusal, ...] | None = None
+    _everywhere: tuple[RowRefusal, ...] | None = None
 
-    def refusals(self, rows: Rows | slice) -> Iterator[Refusal]:
+    def refusals(self, rows: Rows | slice) -> Iterator[RowRefusal]:
         """All rows, while somebody uses such a claim."""
         if not self.users:
             return
@@ -91,10 +91,10 @@ class _ClaimUsers(Surroundings):
         )
         numbers, there = np.arange(self.columns.rows)[rows], set(self.users.values())
         here = (numbers == there.pop()) & (not there)
-        yield Refusal(~here, why)
-        yield Refusal(here, why, resources=True)
+        yield RowRefusal(~here, why)
+        yield RowRefusal(here, why, resources=True)
 
-    def changed(self, changes: Sequence[Change]) -> _ClaimUsers:
+    def changed(self, changes: Sequence[PodChange]) -> _ClaimUsers:
         """With pods more or fewer."""
         users = dict(self.users)
         for other, name, number in changes:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rte.scheduler.framework.storage import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
-from rte.scheduler.framework.writes import Impossible, Step, Target, Wait
+from rte.scheduler.framework.writes import Impossible, Step, Wait, WriteTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.scheduler.framework.storage import Claim, Volume
+    from rte.scheduler.framework.storage import Claim, PersistentVolume
     from rte.scheduler.framework.writes import Found
 
 
@@ -24,12 +24,12 @@ class TakenVolume:
     """The volume names the claim that it is for."""
 
     claim: Claim
-    volume: Volume
+    volume: PersistentVolume
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WriteTarget:
         """The volume."""
-        return Target("volumes", self.volume.name)
+        return WriteTarget("volumes", self.volume.name)
 
     @property
     def known(self) -> Found:
@@ -80,9 +80,9 @@ class BoundClaim:
     node: str = ""
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WriteTarget:
         """The claim."""
-        return Target("claims", self.claim.name, self.claim.namespace)
+        return WriteTarget("claims", self.claim.name, self.claim.namespace)
 
     @property
     def known(self) -> Found:

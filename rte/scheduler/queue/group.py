@@ -18,7 +18,7 @@ _NONE = Kind(0)
 
 
 @dataclass(eq=False)
-class Group:
+class EquivalenceClass:
     """Waiting pods of one kind, first come first served.
 
     Attributes:
@@ -55,7 +55,7 @@ class Group:
     resting: bool = False
     told: tuple[int, str] = (-1, "")
 
-    def unite(self, other: Group) -> None:
+    def unite(self, other: EquivalenceClass) -> None:
         """Pods of the other, which sleeps, share the fate of these, which sleep or are new."""
         self.seen = min(self.seen, other.seen) if self.was_refused else other.seen
         self.helped |= other.helped

@@ -17,7 +17,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Help
-from rte.scheduler.queue.group import Group
+from rte.scheduler.queue.group import EquivalenceClass
 from rte.scheduler.queue.sleepers import Sleepers
 from rte.scheduler.queue.waiting import Waiting
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from rte.scheduler.queue.group import Order
 
     #: What the event can do for the group.
-    Helps = Callable[[ClusterEvent, Group], Help]
+    Helps = Callable[[ClusterEvent, EquivalenceClass], Help]
     #: All of them hold a pod refused by these plugins that is helped; None: that is open.
     RoomsOf = Callable[[ClusterEvent, frozenset[str]], Sequence[Room] | None]
 
-    _Heap = list[tuple[Order, int, Group]]
+    _Heap = list[tuple[Order, int, EquivalenceClass]]
 
 #: Waiting time after a failed bind, and after a refusal (kube-scheduler's
 #: ``podInitialBackoffSeconds`` and ``podMaxBackoffSeconds``).
@@ -42,7 +42,7 @@ FIRST_BACKOFF_S, FIRST_REST_S = 0.1, 1.0
 MOST_BACKOFF_S = 10.0
 
 
-class Queue:
+class SchedulingQueue:
     """All pods that wait for us: active, unschedulable until an event, or backing off.
 
     Args:
@@ -55,18 +55,18 @@ class Queue:
     def __init__(self, takes_long: Callable[[bytes], bool] = lambda _: False) -> None:
         self._takes_long = takes_long
         self.records: dict[str, Waiting] = {}
-        self._groups: dict[bytes, Group] = {}
+        self._groups: dict[bytes, EquivalenceClass] = {}
         #: By whether they were refused before, and whether decisions about them take long.
         self._active: dict[tuple[bool, bool], _Heap] = {
             (refused, long): [] for refused in (False, True) for long in (False, True)
         }
         #: Those that were woken while they back off, by the end of that.
-        self._resting: dict[bool, list[tuple[float, int, Group]]] = {False: [], True: []}
+        self._resting: dict[bool, list[tuple[float, int, EquivalenceClass]]] = {False: [], True: []}
         #: Whether a group that was refused before has the next turn among equals.
         self._turn_of_refused = True
         self._asleep: dict[tuple[Kind, frozenset[str]], Sleepers] = {}
         #: Groups that will look only at the nodes that have changed since they fell asleep.
-        self._half_awake: dict[tuple[Kind, frozenset[str]], dict[bytes, Group]] = {}
+        self._half_awake: dict[tuple[Kind, frozenset[str]], dict[bytes, EquivalenceClass]] = {}
         self._backoff: list[tuple[float, str]] = []
         self._counter = 0
 
@@ -81,7 +81,7 @@ class Queue:
     def __iter__(self) -> Iterator[Waiting]:
         return iter(list(self.records.values()))
 
-    def group_of(self, uid: str) -> Group | None:
+    def group_of(self, uid: str) -> EquivalenceClass | None:
         """The group in which the pod waits; None while it backs off or does not wait."""
         record = self.records.get(uid)
         group = self._groups.get(record.key) if record else None
@@ -101,7 +101,7 @@ class Queue:
             "unschedulable": asleep,
         }
 
-    def asleep(self) -> list[Group]:
+    def asleep(self) -> list[EquivalenceClass]:
         """Groups that wait for an event."""
         return [group for group in self._groups.values() if group.sleeping and group.head()]
 
@@ -123,7 +123,7 @@ class Queue:
         record.key = key
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key)
+            group = self._groups[key] = EquivalenceClass(key)
         first = group.head()
         heapq.heappush(group.heap, (record.order, pod.uid))
         group.pods[pod.uid] = record
@@ -179,7 +179,7 @@ class Queue:
         elif not group.sleeping:
             self._activate(group)
 
-    def pop(self, now: float = 0.0, *, quick: bool = False) -> Group | None:
+    def pop(self, now: float = 0.0, *, quick: bool = False) -> EquivalenceClass | None:
         """The group whose turn it is; it stays in the queue.
 
         ``quick``: of those of which decisions do not take long.
@@ -242,31 +242,31 @@ class Queue:
                 heapq.heappop(heap)
             yield heap
 
-    def _waking(self, *, quick: bool) -> list[list[tuple[float, int, Group]]]:
+    def _waking(self, *, quick: bool) -> list[list[tuple[float, int, EquivalenceClass]]]:
         """Those who were woken while they back off."""
         heaps = [heap for long, heap in self._resting.items() if not (long and quick)]
         for heap in heaps:
             self._drop_stale(heap)
         return heaps
 
-    def _drop_stale(self, heap: list[tuple[float, int, Group]]) -> None:
+    def _drop_stale(self, heap: list[tuple[float, int, EquivalenceClass]]) -> None:
         while heap:
             until, _, group = heap[0]
             if self._is_awake(group) and group.resting and group.rests_until == until:
                 return
             heapq.heappop(heap)
 
-    def _is_awake(self, group: Group) -> bool:
+    def _is_awake(self, group: EquivalenceClass) -> bool:
         current = self._groups.get(group.key) is group
         return current and not group.sleeping and group.head() is not None
 
-    def again(self, group: Group) -> None:
+    def again(self, group: EquivalenceClass) -> None:
         """Keep the group active: its turn is not over."""
         if group.head() and not group.sleeping:
             self._turn_of_refused = group.was_refused
             self._activate(group)
 
-    def placed(self, group: Group) -> None:
+    def placed(self, group: EquivalenceClass) -> None:
         """One of its pods was given a place, and the next one wants a turn."""
         group.refusals = 0
         if group.head():
@@ -274,7 +274,7 @@ class Queue:
 
     def sleep(
         self,
-        group: Group,
+        group: EquivalenceClass,
         refused_by: frozenset[str],
         kinds: Kind,
         waits_on: frozenset[str] = frozenset(),
@@ -297,7 +297,7 @@ class Queue:
         group.refusals, group.was_refused = group.refusals + 1, True
         self._fall_asleep(group)
 
-    def _fall_asleep(self, group: Group) -> None:
+    def _fall_asleep(self, group: EquivalenceClass) -> None:
         group.sleeping, group.resting = True, False
         group.names = group.first().claim_paths
         why = group.kinds, group.refused_by
@@ -325,8 +325,8 @@ class Queue:
         """
         self._widen(events, helps, rooms)
         for alike in list(self._asleep.values()):
-            afresh: dict[bytes, Group] = {}
-            helped: dict[bytes, Group] = {}
+            afresh: dict[bytes, EquivalenceClass] = {}
+            helped: dict[bytes, EquivalenceClass] = {}
             backs_off: set[bytes] = set()
             kinds = alike.kinds.value
             for event in events:
@@ -386,7 +386,7 @@ class Queue:
                 group.refusals, group.was_refused = 0, False
                 self._rouse(group, afresh=True)
 
-    def _rouse(self, group: Group, *, afresh: bool) -> None:
+    def _rouse(self, group: EquivalenceClass, *, afresh: bool) -> None:
         self._out_of_sleep(group)
         if afresh:
             _forget_refusals(group)
@@ -394,12 +394,12 @@ class Queue:
             self._half_awake.setdefault((group.kinds, group.refused_by), {})[group.key] = group
         self._activate(group)
 
-    def _wide_awake(self, group: Group) -> None:
+    def _wide_awake(self, group: EquivalenceClass) -> None:
         alike = self._half_awake.get((group.kinds, group.refused_by))
         if alike is not None and alike.pop(group.key, None) is not None and not alike:
             del self._half_awake[group.kinds, group.refused_by]
 
-    def _out_of_sleep(self, group: Group) -> None:
+    def _out_of_sleep(self, group: EquivalenceClass) -> None:
         group.sleeping = False
         alike = self._asleep.get((group.kinds, group.refused_by))
         if alike is not None:
@@ -433,7 +433,7 @@ class Queue:
                 return until
         return None
 
-    def _activate(self, group: Group) -> None:
+    def _activate(self, group: EquivalenceClass) -> None:
         if group.head() is None:
             return
         self._counter += 1
@@ -450,7 +450,7 @@ def _backoff(first_s: float, before: int) -> float:
     return min(MOST_BACKOFF_S, first_s * float(1 << min(before, 16)))
 
 
-def _forget_refusals(group: Group) -> None:
+def _forget_refusals(group: EquivalenceClass) -> None:
     """The group looks at all nodes again."""
     group.seen, group.refused_by, group.waits_on = -1, frozenset(), frozenset()
     group.helped = set()

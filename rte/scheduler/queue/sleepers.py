@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.room import Room
-    from rte.scheduler.queue.group import Group
+    from rte.scheduler.queue.group import EquivalenceClass
 
 #: Of a slot without a group: no node has that much.
 _NEVER = np.iinfo(np.int64).max
@@ -35,16 +35,16 @@ class Sleepers:
     def __init__(self, refused_by: frozenset[str], kinds: Kind) -> None:
         self.refused_by = refused_by
         self.kinds = kinds
-        self.groups: dict[bytes, Group] = {}
+        self.groups: dict[bytes, EquivalenceClass] = {}
         self._slots: dict[bytes, int] = {}
-        self._by_slot: list[Group | None] = []
+        self._by_slot: list[EquivalenceClass | None] = []
         self._free: list[int] = []
         # One line for each part of them.
         self._needs = np.full((len(Needs._fields), 8), _NEVER, dtype=np.int64)
-        self._waiting_on: dict[str, dict[bytes, Group]] = {}
-        self._naming: dict[str, dict[bytes, Group]] = {}
+        self._waiting_on: dict[str, dict[bytes, EquivalenceClass]] = {}
+        self._naming: dict[str, dict[bytes, EquivalenceClass]] = {}
 
-    def add(self, group: Group) -> None:
+    def add(self, group: EquivalenceClass) -> None:
         """The group, which has pods, sleeps."""
         needs = np.array(group.first().shape.needs, dtype=np.int64)  # what may raise comes first
         slot = self._free.pop() if self._free else len(self._by_slot)
@@ -58,7 +58,7 @@ class Sleepers:
         for index, name in self._entries(group):
             index.setdefault(name, {})[group.key] = group
 
-    def discard(self, group: Group) -> None:
+    def discard(self, group: EquivalenceClass) -> None:
         """The group does not sleep any more."""
         if self.groups.pop(group.key, None) is None:
             return
@@ -71,14 +71,18 @@ class Sleepers:
             if not index[name]:
                 del index[name]
 
-    def _entries(self, group: Group) -> Iterator[tuple[dict[str, dict[bytes, Group]], str]]:
+    def _entries(
+        self, group: EquivalenceClass
+    ) -> Iterator[tuple[dict[str, dict[bytes, EquivalenceClass]], str]]:
         """Where it is found by a node that it waits on, and by a claim that it names."""
         for node in group.waits_on:
             yield self._waiting_on, node
         for claim in group.names:
             yield self._naming, claim
 
-    def worth_asking(self, rooms: Sequence[Room] | None, event: ClusterEvent) -> list[Group]:
+    def worth_asking(
+        self, rooms: Sequence[Room] | None, event: ClusterEvent
+    ) -> list[EquivalenceClass]:
         """Groups that all of these hold, that wait for something on the node of the event, or that
         name what it is about.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rte.model.node import NodeState
-    from rte.placement import Restart
+    from rte.placement import PredictedRestart
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.report.metrics import SchedulerMetrics
@@ -28,7 +28,7 @@ EFFECTS = ("start_error", "refusals")
 KNOWN = ("exact", "assumed", "unknown")
 
 
-def restarted(entry: NodeEntry) -> tuple[Restart, dict[str, PodView]] | None:
+def restarted(entry: NodeEntry) -> tuple[PredictedRestart, dict[str, PodView]] | None:
     """What a restart of this kubelet would do to those of its pods that its managers give anything,
     and these pods by the kubelet's UID; None where no agent of ours tells, or where what it tells
     is not to be trusted.
@@ -47,7 +47,7 @@ def restarted(entry: NodeEntry) -> tuple[Restart, dict[str, PodView]] | None:
     return placement.restart(reported, [pods[uid] for uid in views]), views
 
 
-class Kubelets:
+class KubeletWatch:
     """Looks at all nodes, once a second; restarts are predicted for a few nodes at a time."""
 
     def __init__(self, metrics: SchedulerMetrics, clock: Callable[[], float]) -> None:
@@ -98,7 +98,7 @@ class Kubelets:
             self._seen[name] = (state, _effect(answer[0]) if answer else "")
 
 
-def _effect(answer: Restart) -> str:
+def _effect(answer: PredictedRestart) -> str:
     """One of :data:`EFFECTS`, or empty; an error or a refusal that cannot be ruled out is one."""
     if answer.start_error or answer.start_doubtful:
         return "start_error"

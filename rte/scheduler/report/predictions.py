@@ -55,11 +55,11 @@ class Predictions:
         if reported is None:
             return
         verdict = check.verdict
-        expected: drift.Outcome | None = drift.Outcome()
+        expected: drift.AdmissionOutcome | None = drift.AdmissionOutcome()
         if verdict is not None:
             # The check was made for all pods of its shape, so the pod has no UID there.
             after = verdict.after
-            expected = drift.Outcome(parts=drift.parts_of(after, "")) if after else None
+            expected = drift.AdmissionOutcome(parts=drift.parts_of(after, "")) if after else None
         prediction = drift.Prediction(
             before=_active(entry, reported),
             pod=replace(pod.shape.as_pod(pod.kubelet_uid), namespace=pod.namespace, name=pod.name),
@@ -106,7 +106,10 @@ class Predictions:
             return []
         judged = [
             self._judge(
-                entry, reported, waiting[uid], drift.Outcome(parts=drift.parts_of(reported, uid))
+                entry,
+                reported,
+                waiting[uid],
+                drift.AdmissionOutcome(parts=drift.parts_of(reported, uid)),
             )
             for uid in list(waiting)
             if uid in reported.admitted
@@ -127,12 +130,12 @@ class Predictions:
                 self.forget(entry.name, waiting.prediction.pod.uid)
             return []
         return [
-            self._judge(entry, reported, waiting, drift.Outcome(reason=waiting.reason))
+            self._judge(entry, reported, waiting, drift.AdmissionOutcome(reason=waiting.reason))
             for waiting in refused
         ]
 
     def _judge(
-        self, entry: NodeEntry, reported: NodeState, waiting: _Waiting, got: drift.Outcome
+        self, entry: NodeEntry, reported: NodeState, waiting: _Waiting, got: drift.AdmissionOutcome
     ) -> Judged:
         before, uid = waiting.prediction.before, waiting.prediction.pod.uid
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rte.kube.client import Client
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop.messages import Evict, Move, Release
+    from rte.scheduler.loop.messages import Evict, EvictPod, ReleaseGang
     from rte.scheduler.report.reporter import Reporter
 
 logger = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ class Evictor:
             going.append(victim)
         return Evicted(wanted.pod.uid, tuple(going), complete=True)
 
-    async def release(self, wanted: Release) -> None:
+    async def release(self, wanted: ReleaseGang) -> None:
         """Delete the pods of a gang that cannot be completed, as far as that is possible."""
         for pod in wanted.pods:
             if self._may_write():
                 await self._reporter.disrupt(pod, "GangReleased", wanted.message)
                 await self._delete(pod, self._may_write)
 
-    async def move(self, wanted: Move) -> Moved:
+    async def move(self, wanted: EvictPod) -> Moved:
         """Evict a pod that its controller creates again; disruption budgets are not waited for."""
         pod = wanted.pod
         body = {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rte.kube.client import Client
-    from rte.kube.watch import Event
+    from rte.kube.watch import WatchEvent
     from rte.telemetry.quarantine import Bulkhead
 
 logger = logging.getLogger(__name__)
@@ -303,7 +303,7 @@ def _listed(name: str, found: set[str], rest: Mapping[str, Any]) -> Listed:
     return Listed(name, frozenset(found), objects.version_of(rest.get("metadata") or {}))
 
 
-def _changed(name: str, event: Event) -> Seen | Gone:
+def _changed(name: str, event: WatchEvent) -> Seen | Gone:
     if event.kind == "DELETED":
         return Gone(name, key_of(name, event.object.get("metadata") or {}))
     return _seen(name, event.object)

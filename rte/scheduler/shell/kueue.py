@@ -19,8 +19,8 @@ from rte.scheduler.kueue.messages import (
     Activate,
     Happened,
     Judge,
-    Solve,
-    Solved,
+    SolveWorkload,
+    WorkloadSolved,
     Written,
 )
 from rte.scheduler.loop.messages import Seen, Tick, Turn
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.kueue.messages import Event
-    from rte.scheduler.loop.machine import Machine
+    from rte.scheduler.loop.machine import SchedulerMachine
     from rte.scheduler.report.metrics import SchedulerMetrics
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class KueueDriver:
         self,
         client: Client,
         controller: str,
-        scheduler: Machine,
+        scheduler: SchedulerMachine,
         *,
         hold_s: float,
         may_write: Callable[[], bool],
@@ -84,7 +84,7 @@ class KueueDriver:
         self._metrics = metrics
         self._machine = Admissions(controller, scheduler, hold_s)
         self._wake = asyncio.Event()
-        self._asked: Solve | None = None
+        self._asked: SolveWorkload | None = None
         scheduler.listeners.append(self._on_cluster)
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class KueueDriver:
                     self._spawn(self._judge(effect))
                 case Activate():
                     self._spawn(self._activate(effect))
-                case Solve():
+                case SolveWorkload():
                     self._asked = effect
                 case Said():
                     effect.say(logger)
@@ -127,7 +127,7 @@ class KueueDriver:
         """Answer what was asked; meanwhile others get their turns."""
         asked, self._asked = self._asked, None
         if asked is not None:
-            self.feed(Solved(asked.key, await find_out(asyncio.to_thread, asked.question)))
+            self.feed(WorkloadSolved(asked.key, await find_out(asyncio.to_thread, asked.question)))
 
     async def _judge(self, effect: Judge) -> None:
         namespace, _, name = effect.key.partition("/")

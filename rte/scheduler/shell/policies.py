@@ -50,15 +50,15 @@ def read_scoring(document: Any, names: Collection[str] = ()) -> dict[str, Scorin
     Raises:
         RequestError: the first fault found.
     """
-    root = _Setting("", {} if document is None else document)
+    root = _ScoreSetting("", {} if document is None else document)
     profiles = (each for key, each in root.items(("profiles",)) if key == "profiles")
     return {name: it.scoring() for each in profiles for name, it in each.items(names)}
 
 
-class _Setting(DocumentValue):
+class _ScoreSetting(DocumentValue):
     """A value of the file with scores."""
 
-    def items(self, known: Collection[str]) -> Iterator[tuple[str, _Setting]]:
+    def items(self, known: Collection[str]) -> Iterator[tuple[str, _ScoreSetting]]:
         """Keys and values; ``known``: the keys that there are, none: any."""
         if not isinstance(self.value, dict):
             self.fail("type", "must be an object")

@@ -14,12 +14,12 @@ from rte import errors
 from rte.placement.joint.defrag import plan_moves
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs.desk import FitDesk
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.messages import Bound, Outcome
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from rte.scheduler.report import shapes
 from rte.scheduler.report.alignments import Alignments
-from rte.scheduler.report.kubelets import Kubelets
+from rte.scheduler.report.kubelets import KubeletWatch
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
@@ -32,7 +32,7 @@ from rte.scheduler.shell.leader import Always, Leader
 from rte.scheduler.shell.policies import load_policies, load_scoring
 from rte.scheduler.shell.questions import find_out
 from rte.scheduler.shell.together import Together
-from rte.scheduler.shell.writer import Writer
+from rte.scheduler.shell.writer import RequiredWriter
 from rte.telemetry.cases import CaseBook
 from rte.telemetry.effects import Measured, Said
 from rte.telemetry.health import Readiness
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Decision
     from rte.scheduler.loop.messages import (
         Bind,
-        Compare,
         Effect,
         Event,
         Evict,
+        EvictPod,
         Gone,
         Listed,
-        Move,
+        NoteDrift,
         PlanMoves,
-        Release,
+        ReleaseGang,
         Seen,
         Solve,
         TakeBack,
@@ -121,9 +121,9 @@ class Scheduler:
         self.readiness = Readiness(listed="not all collections were listed yet")
         self.answering = Readiness(active="this replica is standing by")
         self.followers: list[Callable[[], None]] = []
-        self.machine = Machine(
+        self.machine = SchedulerMachine(
             settings.scheduler_name,
-            Options(
+            RuleOptions(
                 shared_limit=settings.shared_limit,
                 resource_status=settings.resource_status,
                 device_share=settings.device_share,
@@ -142,7 +142,7 @@ class Scheduler:
         self.queue = self.machine.queue
         self._shapes = shapes.read_shapes(settings.fit_shapes) if settings.fit_shapes else []
         self._cases = CaseBook(settings.case_dir)
-        self._kubelets = Kubelets(self.metrics, clock)
+        self._kubelets = KubeletWatch(self.metrics, clock)
         self._clock = clock
         self._wake = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -190,7 +190,7 @@ class Scheduler:
             )
         timeout_s, slots = settings.bind_timeout, asyncio.Semaphore(WIDTH)
         self._binder = Binder(client, left_s=self._left_s, timeout_s=timeout_s, slots=slots)
-        self._writer = Writer(
+        self._writer = RequiredWriter(
             client, left_s=self._left_s, timeout_s=timeout_s, clock=clock, slots=slots
         )
         self._evictor = Evictor(client, self.reporter, self.leader.may_bind, self._may_evict)
@@ -355,9 +355,9 @@ class Scheduler:
                 case messages.Evict():
                     failed = messages.Evicted(effect.pod.uid, (), complete=False)
                     self._begin(self._evict(effect), failed)
-                case messages.Move():
+                case messages.EvictPod():
                     self._begin(self._evict(effect), messages.Moved(effect.uid, done=False))
-                case messages.Release():
+                case messages.ReleaseGang():
                     self.spawn(self._evict(effect))
                 case messages.PlanMoves():
                     self._begin(self._plan_moves(effect), messages.Planned(effect.uid, None))
@@ -371,9 +371,9 @@ class Scheduler:
         self._together.add(binds)
         self._arm()
 
-    def _tell(self, effect: Telling | Compare) -> None:
+    def _tell(self, effect: Telling | NoteDrift) -> None:
         match effect:
-            case messages.Compare():
+            case messages.NoteDrift():
                 self._compare(effect)
             case messages.Nominate():
                 self.reporter.nominate(effect.pod, effect.node)
@@ -426,7 +426,7 @@ class Scheduler:
         written = await self._writer.undo(effect.writes)
         self.feed(messages.TakenBack(effect.pod.uid, written))
 
-    def _compare(self, effect: Compare) -> None:
+    def _compare(self, effect: NoteDrift) -> None:
         """The drift alarm: count how predictions came out, and tell of the first differences."""
         for item in effect.judged:
             kubelet = item.case.prediction.before.kubelet_version
@@ -464,11 +464,11 @@ class Scheduler:
         }
         shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
 
-    async def _evict(self, effect: Evict | Move | Release) -> None:
+    async def _evict(self, effect: Evict | EvictPod | ReleaseGang) -> None:
         match effect:
-            case messages.Release():
+            case messages.ReleaseGang():
                 await self._evictor.release(effect)
-            case messages.Move():
+            case messages.EvictPod():
                 self.feed(await self._evictor.move(effect))
             case _:
                 self.feed(await self._evictor.evict(effect))

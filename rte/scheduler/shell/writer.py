@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rte.kube.client import Client
-    from rte.scheduler.framework.writes import Found, Target, Write
+    from rte.scheduler.framework.writes import Found, RequiredWrite, WriteTarget
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _NotActiveError(Exception):
     """We are not the active replica any more."""
 
 
-class Writer:
+class RequiredWriter:
     """Brings objects into the state that decisions need.
 
     Args:
@@ -87,7 +87,7 @@ class Writer:
         self._clock = clock
         self._waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
 
-    async def carry_out(self, writes: Sequence[Write]) -> Carried:
+    async def carry_out(self, writes: Sequence[RequiredWrite]) -> Carried:
         """Have all of them stand; returns when they do, or when one cannot."""
         failed: asyncio.Future[Carried] = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:
@@ -95,7 +95,7 @@ class Writer:
         outcome = failed.result() if failed.done() else Carried()
         return replace(outcome, written=tuple(filter(None, (task.result() for task in tasks))))
 
-    async def undo(self, writes: Sequence[Write]) -> tuple[Seen | Gone, ...]:
+    async def undo(self, writes: Sequence[RequiredWrite]) -> tuple[Seen | Gone, ...]:
         """Take back whatever the objects have of them; the objects as the API has them now."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._take_back(write)) for write in writes]
@@ -115,7 +115,9 @@ class Writer:
         if changed is not None:
             changed.set_result(None)
 
-    async def _bring(self, write: Write, failed: asyncio.Future[Carried]) -> Seen | Gone | None:
+    async def _bring(
+        self, write: RequiredWrite, failed: asyncio.Future[Carried]
+    ) -> Seen | Gone | None:
         """One write, until it stands or any of its decision has failed."""
         target, found, answered = write.target, write.known, False
         until = self._clock() + TIMEOUT_S
@@ -144,7 +146,7 @@ class Writer:
             failed.set_result(outcome)
         return _event(target, found) if answered else None
 
-    async def _take_back(self, write: Write) -> Seen | Gone | None:
+    async def _take_back(self, write: RequiredWrite) -> Seen | Gone | None:
         pauses = _Pauses()
         try:
             found = await self._read(write.target)
@@ -156,7 +158,7 @@ class Writer:
         return _event(write.target, found)
 
     async def _changed(
-        self, target: Target, failed: asyncio.Future[Carried], seconds: float
+        self, target: WriteTarget, failed: asyncio.Future[Carried], seconds: float
     ) -> Found:
         """The object after a watch has told of it, or after a while."""
         key = target.collection, target.key
@@ -166,7 +168,7 @@ class Writer:
             self._waiting.pop(key, None)
         return await self._read(target)
 
-    async def _step(self, target: Target, step: Step, found: Found, pauses: _Pauses) -> Found:
+    async def _step(self, target: WriteTarget, step: Step, found: Found, pauses: _Pauses) -> Found:
         """The object after the step, or, where that has failed for now, as it is."""
         try:
             return await self._send(target, step, found)
@@ -182,7 +184,7 @@ class Writer:
             await asyncio.sleep(max(next(pauses.seconds), error.retry_after))
         return await self._read(target)
 
-    async def _read(self, target: Target) -> Found:
+    async def _read(self, target: WriteTarget) -> Found:
         """The object, however long the API takes to answer; None: it is not there."""
         path = COLLECTIONS[target.collection].path(target.name, target.namespace)
         for pause in _doubling(_FIRST_S, _MOST_S):
@@ -199,7 +201,7 @@ class Writer:
                 return answer
         raise AssertionError("unreachable")
 
-    async def _send(self, target: Target, step: Step, found: Found) -> Found:
+    async def _send(self, target: WriteTarget, step: Step, found: Found) -> Found:
         resource = COLLECTIONS[target.collection]
         path = resource.path(target.name, target.namespace, step.subresource)
         metadata = (found or {}).get("metadata") or {}
@@ -236,7 +238,7 @@ class _Pauses:
         self.failures = 0
 
 
-def _event(target: Target, found: Found) -> Seen | Gone:
+def _event(target: WriteTarget, found: Found) -> Seen | Gone:
     if found is None:
         return Gone(target.collection, target.key)
     return Seen(target.collection, found)

@@ -22,15 +22,15 @@ from rte.sim.apiserver.verbs import (
     reading,
     scaling,
 )
-from rte.sim.apiserver.verbs.state import State
+from rte.sim.apiserver.verbs.state import VerbState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rte.sim.apiserver.kinds.resource import Resource
-    from rte.sim.apiserver.storage.query import Page, Query
+    from rte.sim.apiserver.kinds.resource import ServedResource
+    from rte.sim.apiserver.storage.query import Query, StoredPage
     from rte.sim.apiserver.storage.store import Obj, Store, Watch
-    from rte.sim.apiserver.verbs.bodies import Options
+    from rte.sim.apiserver.verbs.bodies import WriteOptions
     from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -65,7 +65,7 @@ class API:
     def __init__(
         self, *, history: int = 10_000, clock: Callable[[], datetime] | None = None
     ) -> None:
-        self._state = State(history, clock or (lambda: datetime.now(UTC)))
+        self._state = VerbState(history, clock or (lambda: datetime.now(UTC)))
         for name in _NAMESPACES:
             self.create("namespaces", {"metadata": {"name": name}})
         for name, value, text in _PRIORITIES:
@@ -83,50 +83,52 @@ class API:
         """The time as objects carry it."""
         return self._state.now()
 
-    def served(self) -> Iterable[Resource]:
+    def served(self) -> Iterable[ServedResource]:
         """All resources, built-in and custom."""
         return self._state.served()
 
-    def resource(self, name: str, group: str | None = None, version: str | None = None) -> Resource:
+    def resource(
+        self, name: str, group: str | None = None, version: str | None = None
+    ) -> ServedResource:
         """Find a resource by plural (``pods``, ``leases.coordination.k8s.io``), group, version."""
         return self._state.resource(name, group, version)
 
-    def _find(self, resource: str | Resource) -> Resource:
+    def _find(self, resource: str | ServedResource) -> ServedResource:
         return self.resource(resource) if isinstance(resource, str) else resource
 
-    def get(self, resource: str | Resource, name: str, namespace: str = "") -> Obj:
+    def get(self, resource: str | ServedResource, name: str, namespace: str = "") -> Obj:
         """Read one object."""
         return reading.get(self._state, self._find(resource), name, namespace)
 
-    def list(self, resource: str | Resource, query: Query | None = None) -> Page:
+    def list(self, resource: str | ServedResource, query: Query | None = None) -> StoredPage:
         """List; consistent also across pages."""
         return reading.list_page(self._state, self._find(resource), query)
 
     def watch(
-        self, resource: str | Resource, query: Query | None = None, *, initial: bool = False
+        self, resource: str | ServedResource, query: Query | None = None, *, initial: bool = False
     ) -> Watch:
         """Watch from ``query.version``: "" and "0" (or ``initial``) begin with all that exists."""
         return reading.watch(self._state, self._find(resource), query, initial=initial)
 
     def create(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         obj: Obj,
         namespace: str = "",
-        options: Options | None = None,
+        options: WriteOptions | None = None,
     ) -> Obj:
         """Create an object; the body is copied."""
         return creating.create(self._state, self._find(resource), obj, namespace, options)
 
     def update(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         obj: Obj,
         namespace: str = "",
         *,
         name: str = "",
         subresource: str = "",
-        options: Options | None = None,
+        options: WriteOptions | None = None,
     ) -> Obj:
         """Replace an object, or its status."""
         return changing.update(
@@ -136,14 +138,14 @@ class API:
 
     def patch(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         name: str,
         body: Any,
         namespace: str = "",
         *,
         content_type: str = changing.MERGE_PATCH,
         subresource: str = "",
-        options: Options | None = None,
+        options: WriteOptions | None = None,
     ) -> Obj:
         """Patch an object, or its status."""
         return changing.patch(
@@ -153,12 +155,12 @@ class API:
 
     def apply(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         name: str,
         body: Any,
         namespace: str = "",
         *,
-        options: Options,
+        options: WriteOptions,
         force: bool = False,
         subresource: str = "",
     ) -> Obj:
@@ -170,7 +172,7 @@ class API:
 
     def delete(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         name: str,
         namespace: str = "",
         options: DeleteOptions | None = None,
@@ -180,14 +182,16 @@ class API:
 
     def delete_collection(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         query: Query | None = None,
         options: DeleteOptions | None = None,
-    ) -> Page:
+    ) -> StoredPage:
         """Delete all that the query selects; returns what was selected."""
         return deleting.delete_collection(self._state, self._find(resource), query, options)
 
-    def bind(self, name: str, namespace: str, binding: Obj, options: Options | None = None) -> None:
+    def bind(
+        self, name: str, namespace: str, binding: Obj, options: WriteOptions | None = None
+    ) -> None:
         """``pods/binding``: give a pod its node."""
         pods.bind(self._state, name, namespace, binding, options)
 
@@ -195,19 +199,19 @@ class API:
         """``pods/eviction``: delete a pod if its disruption budget allows it."""
         pods.evict(self._state, name, namespace, options)
 
-    def scale(self, resource: str | Resource, name: str, namespace: str) -> Obj:
+    def scale(self, resource: str | ServedResource, name: str, namespace: str) -> Obj:
         """``scale``: how many pods a workload has."""
         return scaling.get(self._state, self._find(resource), name, namespace)
 
     def set_scale(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         name: str,
         body: Any,
         namespace: str,
         *,
         content_type: str = "",
-        options: Options | None = None,
+        options: WriteOptions | None = None,
     ) -> Obj:
         """Replace the scale of a workload; with a content type ``body`` is a patch of it."""
         kind = self._find(resource)
@@ -219,6 +223,6 @@ class API:
         return scaling.update(self._state, kind, body, namespace, name=name, options=options)
 
     @staticmethod
-    def shown(resource: Resource, obj: Obj) -> Obj:
+    def shown(resource: ServedResource, obj: Obj) -> Obj:
         """A stored object in the version of a resource."""
         return bodies.shown(resource, obj)

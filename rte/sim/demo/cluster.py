@@ -24,7 +24,7 @@ from rte.model.node import DevicePool
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
 from rte.sim import controllers, machines, slices
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, APIServer
 from rte.sim.demo.plain import PlainScheduler
 from rte.sim.fleet import Reports
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
@@ -83,7 +83,7 @@ class Settings:
 
 
 @dataclass
-class Node:
+class DemoNode:
     """One node of the demo."""
 
     name: str
@@ -95,7 +95,7 @@ class Node:
 _LONGEST_SOCKET = "/rte-demo-12345678/node-999/pod-resources/kubelet.sock"
 
 
-class Cluster:
+class DemoCluster:
     """Started on entry, gone without a trace on exit.
 
     Attributes:
@@ -110,8 +110,8 @@ class Cluster:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.api = API()
-        self.server = Server(self.api, port=settings.port)
-        self.nodes: dict[str, Node] = {}
+        self.server = APIServer(self.api, port=settings.port)
+        self.nodes: dict[str, DemoNode] = {}
         self.kubeconfig = Path()
         self.page = ""
         self.by_totals = PlainScheduler(self.api)
@@ -206,7 +206,7 @@ class Cluster:
             devices=devices, root=root, timing=Timing(start=_START_SECONDS),
         )  # fmt: skip
         await self._stack.enter_async_context(kubelet)
-        self.nodes[name] = Node(name, shape, kubelet, groups=groups)
+        self.nodes[name] = DemoNode(name, shape, kubelet, groups=groups)
         if groups:
             taint = {"key": GROUPS_TAINT, "effect": "NoSchedule"}
             self.api.patch("nodes", name, {"spec": {"taints": [taint]}})
@@ -283,7 +283,7 @@ class Cluster:
     def _without_agent(self) -> dict[str, Kubelet]:
         return {n.name: n.kubelet for n in self.nodes.values() if n.kubelet.root is None}
 
-    def _agent(self, node: Node, root: Path, hardware: Path) -> AgentSettings:
+    def _agent(self, node: DemoNode, root: Path, hardware: Path) -> AgentSettings:
         return AgentSettings(
             sysfs_root=hardware / "sys",
             procfs_root=hardware / "proc",

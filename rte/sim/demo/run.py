@@ -15,14 +15,14 @@ from rich.live import Live
 
 from rte import errors
 from rte.sim.demo import keys, view, workload
-from rte.sim.demo.cluster import GPU, NAMESPACE, Cluster
-from rte.sim.demo.snapshot import Observer
+from rte.sim.demo.cluster import GPU, NAMESPACE, DemoCluster
+from rte.sim.demo.snapshot import SnapshotCollector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from rte.sim.demo.cluster import Settings
-    from rte.sim.demo.snapshot import PodLine, Snapshot
+    from rte.sim.demo.snapshot import DemoSnapshot, PodLine
 
 _REFRESH_SECONDS = 0.25
 _KEYS = "↑ ↓ PgUp PgDn Home End scroll  |  q or Ctrl-C ends"
@@ -35,7 +35,7 @@ _FILLING = 60
 @asynccontextmanager
 async def _quiet_cluster(
     settings: Settings, *, compare: bool
-) -> AsyncIterator[tuple[Cluster, Cluster | None]]:
+) -> AsyncIterator[tuple[DemoCluster, DemoCluster | None]]:
     """A cluster whose programs log errors only (the screen is for what they do), and on demand a
     second one of the same machines with plain rules.
     """
@@ -44,11 +44,11 @@ async def _quiet_cluster(
     logger.setLevel(logging.ERROR)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            cluster = await stack.enter_async_context(Cluster(settings))
+            cluster = await stack.enter_async_context(DemoCluster(settings))
             beside = replace(settings, plain=True, port=0)
             yield (
                 cluster,
-                await stack.enter_async_context(Cluster(beside)) if compare else None,
+                await stack.enter_async_context(DemoCluster(beside)) if compare else None,
             )
     finally:
         logger.setLevel(before)
@@ -78,14 +78,14 @@ def _on_signals(act: Callable[[], object]) -> None:
 
 
 async def _until_stopped(
-    cluster: Cluster,
-    beside: Cluster | None,
+    cluster: DemoCluster,
+    beside: DemoCluster | None,
     console: Console,
     stop: asyncio.Event,
     pods: Coroutine[Any, Any, None],
 ) -> None:
     await cluster.served()
-    observer = Observer(cluster, beside)
+    observer = SnapshotCollector(cluster, beside)
     cluster.remark = lambda: view.remark(observer.beside())
     # A terminal that cannot move its cursor would stay empty.
     show = _screen if console.is_terminal and not console.is_dumb_terminal else _lines
@@ -104,7 +104,7 @@ async def _until_stopped(
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _commands(cluster: Cluster) -> list[str]:
+def _commands(cluster: DemoCluster) -> list[str]:
     return [
         f"export KUBECONFIG={cluster.kubeconfig}",
         f"in a browser: {cluster.page}",
@@ -113,7 +113,7 @@ def _commands(cluster: Cluster) -> list[str]:
 
 
 async def _screen(
-    console: Console, observer: Observer, commands: Sequence[str], stop: asyncio.Event
+    console: Console, observer: SnapshotCollector, commands: Sequence[str], stop: asyncio.Event
 ) -> None:
     commands = [*commands, _KEYS]
     top = 0
@@ -142,7 +142,7 @@ def _is_plain(console: Console) -> bool:
 
 
 async def _lines(
-    console: Console, observer: Observer, commands: Sequence[str], _: asyncio.Event
+    console: Console, observer: SnapshotCollector, commands: Sequence[str], _: asyncio.Event
 ) -> None:
     for command in commands:
         console.print(command, highlight=False, soft_wrap=True)
@@ -169,7 +169,7 @@ async def tour(settings: Settings, *, compare: bool = False) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print("Starting an API server, kubelets, agents and the scheduler ...")
     async with _quiet_cluster(settings, compare=compare) as (cluster, beside):
-        observer = Observer(cluster, beside)
+        observer = SnapshotCollector(cluster, beside)
         await _until(
             cluster, observer, lambda s: all(n.state and n.state.synced for n in s.nodes),
             "the agents have published their nodes",
@@ -192,9 +192,9 @@ async def tour(settings: Settings, *, compare: bool = False) -> None:
 
 async def _place(
     objects: Sequence[dict[str, Any]],
-    cluster: Cluster,
-    beside: Cluster | None,
-    observer: Observer,
+    cluster: DemoCluster,
+    beside: DemoCluster | None,
+    observer: SnapshotCollector,
     console: Console,
 ) -> None:
     """Create pods and PodGroups, here and beside, until all have their answer."""
@@ -212,7 +212,7 @@ async def _place(
         await _until(beside, observer, _is_beside_settled, "every pod beside has its answer")
 
 
-def _is_beside_settled(snapshot: Snapshot) -> bool:
+def _is_beside_settled(snapshot: DemoSnapshot) -> bool:
     """Every pod under plain rules was placed and admitted or refused, or fits on no totals."""
     return snapshot.beside is not None and not snapshot.beside.undecided
 
@@ -225,7 +225,7 @@ def _is_settled(pod: PodLine) -> bool:
     return bool(pod.reason)
 
 
-def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
+def _tour_pods(snapshot: DemoSnapshot, policy: str) -> list[dict[str, Any]]:
     """Pods that fit on most machines, and one that fits on none."""
     zones = [
         [zone.resources["cpu"].allocatable // 1000 for zone in node.topology.zones]
@@ -264,7 +264,7 @@ def _tour_pods(snapshot: Snapshot, policy: str) -> list[dict[str, Any]]:
     return made
 
 
-def _filling(snapshot: Snapshot) -> list[dict[str, Any]]:
+def _filling(snapshot: DemoSnapshot) -> list[dict[str, Any]]:
     """Pods of more than half a zone, of the largest and of the smallest ones in turn.
 
     Of what a node has in all, parts are left over in each zone that no such pod can use; and a node
@@ -286,7 +286,10 @@ def _filling(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 async def _until(
-    cluster: Cluster, observer: Observer, done: Callable[[Snapshot], bool], what: str
+    cluster: DemoCluster,
+    observer: SnapshotCollector,
+    done: Callable[[DemoSnapshot], bool],
+    what: str,
 ) -> None:
     async def reached() -> None:
         while not done(observer.look()):  # noqa: ASYNC110 - what is waited for has many sources

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.placement.groups.record import Record
     from rte.sim.apiserver import API
-    from rte.sim.demo.cluster import Cluster
+    from rte.sim.demo.cluster import DemoCluster
 
 _EVENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DemoEvent:
     """One line for the user."""
 
     time: str
@@ -114,12 +114,12 @@ class Beside:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class DemoSnapshot:
     """Everything at one moment."""
 
     nodes: tuple[NodeView, ...]
     pods: tuple[PodLine, ...]
-    events: tuple[Event, ...]
+    events: tuple[DemoEvent, ...]
     created: int
     bound: int
     refused: int
@@ -135,15 +135,15 @@ class Snapshot:
         return sum(line.phase == phase for line in self.pods)
 
 
-class Observer:
+class SnapshotCollector:
     """Collects snapshots; decodes an NRT only when it changed."""
 
-    def __init__(self, cluster: Cluster, beside: Cluster | None = None) -> None:
+    def __init__(self, cluster: DemoCluster, beside: DemoCluster | None = None) -> None:
         self._cluster = cluster
         self._beside = _Counter(beside) if beside else None
         self._api: API = cluster.api
         self._decoded: dict[str, tuple[str, NodeView]] = {}
-        self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._events: deque[DemoEvent] = deque(maxlen=_EVENTS)
         self._event_watch = self._api.watch("events")
         self._told_beside = 0
         self._pods = _Counter(cluster)
@@ -155,21 +155,21 @@ class Observer:
             if counter is not None:
                 counter.close()
 
-    def new_events(self) -> list[Event]:
+    def new_events(self) -> list[DemoEvent]:
         """Events since the last call; of a cluster beside, the refusals."""
         fresh = [_event(obj) for kind, obj in self._event_watch.pending() if kind != "DELETED"]
         if self._beside:
             told = list(self._beside.refusals().items())
             now = time.strftime("%H:%M:%S", time.gmtime())
             fresh += [
-                Event(now, "Warning", "Refused", pod, f"under plain rules, by {node}: {reason}")
+                DemoEvent(now, "Warning", "Refused", pod, f"under plain rules, by {node}: {reason}")
                 for pod, (node, reason) in told[self._told_beside :]
             ]
             self._told_beside = len(told)
         self._events.extend(fresh)
         return fresh
 
-    def look(self) -> Snapshot:
+    def look(self) -> DemoSnapshot:
         """The present moment."""
         self.new_events()
         self._pods.count()
@@ -184,7 +184,7 @@ class Observer:
             _pod(obj, views.get(obj["spec"].get("nodeName", "")), given.get(obj["metadata"]["uid"]))
             for obj in pods
         ]
-        return Snapshot(
+        return DemoSnapshot(
             nodes=nodes,
             pods=tuple(lines),
             events=tuple(self._events),
@@ -227,7 +227,7 @@ class Observer:
 class _Counter:
     """How many pods a cluster has seen, placed and refused."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: DemoCluster) -> None:
         self._cluster = cluster
         self._watch = cluster.api.watch("pods")
         self.created = 0
@@ -291,13 +291,13 @@ def _cpus_of(told: Record) -> list[int]:
     return [*groups, *told.allocation.misc.cpus]
 
 
-def _event(obj: Mapping[str, Any]) -> Event:
+def _event(obj: Mapping[str, Any]) -> DemoEvent:
     target = obj.get("involvedObject") or {}
     text = " ".join(str(obj.get("message") or "").split())
     if obj.get("reason") == "Scheduled":
         text = f"to {text.rpartition(' ')[2]}"
     moment = str(obj.get("lastTimestamp") or obj.get("eventTime") or "")
-    return Event(
+    return DemoEvent(
         time=moment[11:19],
         kind=str(obj.get("type") or "Normal"),
         reason=str(obj.get("reason") or ""),

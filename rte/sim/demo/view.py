@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.node import NodeState
-    from rte.sim.demo.snapshot import Beside, NodeView, Snapshot
+    from rte.sim.demo.snapshot import Beside, DemoSnapshot, NodeView
 
 _PALETTE = (
     "#e6194b", "#3cb44b", "#ffe119", "#4363d8", "#f58231", "#b04fd0", "#42d4f4", "#f032e6",
@@ -80,7 +80,7 @@ class Screen:
 
 
 def draw(
-    snapshot: Snapshot, screen: Screen, commands: Sequence[str], *, scroll: int = 0
+    snapshot: DemoSnapshot, screen: Screen, commands: Sequence[str], *, scroll: int = 0
 ) -> RenderableType:
     """The whole screen: its height in lines or fewer.
 
@@ -109,7 +109,7 @@ def draw(
     return Group(*_fit([*head, *body, *gap, *events, *foot]))
 
 
-def most_scroll(snapshot: Snapshot, screen: Screen, commands: Sequence[str]) -> int:
+def most_scroll(snapshot: DemoSnapshot, screen: Screen, commands: Sequence[str]) -> int:
     """How many lines can be above the upper edge."""
     head, foot = _frame(snapshot, screen, commands)
     pods = len(pod_lines(snapshot, plain=screen.plain, width=screen.pod_width))
@@ -118,14 +118,14 @@ def most_scroll(snapshot: Snapshot, screen: Screen, commands: Sequence[str]) -> 
 
 
 def _frame(
-    snapshot: Snapshot, screen: Screen, commands: Sequence[str]
+    snapshot: DemoSnapshot, screen: Screen, commands: Sequence[str]
 ) -> tuple[list[Text], list[Text]]:
     head = [_summary(snapshot), *_beside_lines(snapshot), _legend(plain=screen.plain), Text()]
     kept = commands[:_LOW_COMMANDS] if screen.is_low else commands
     return head, [Text(command, style="dim") for command in kept]
 
 
-def _rooms(snapshot: Snapshot, screen: Screen, pods: int, left: int) -> tuple[int, int]:
+def _rooms(snapshot: DemoSnapshot, screen: Screen, pods: int, left: int) -> tuple[int, int]:
     """Lines for nodes and for pods; where there is much room, a quarter of it is for events."""
     room = max(2, left - left // 4 if left >= _LINES_WITH_EVENTS else left)
     if screen.width >= _WIDE:
@@ -135,7 +135,7 @@ def _rooms(snapshot: Snapshot, screen: Screen, pods: int, left: int) -> tuple[in
     return for_nodes, room - for_nodes
 
 
-def _hidden(snapshot: Snapshot, screen: Screen, pods: int, rooms: tuple[int, int]) -> int:
+def _hidden(snapshot: DemoSnapshot, screen: Screen, pods: int, rooms: tuple[int, int]) -> int:
     nodes = sum(_height(node, screen) for node in snapshot.nodes)
     return max(0, nodes - rooms[0], pods - rooms[1])
 
@@ -182,7 +182,7 @@ def _side_by_side(
         yield line
 
 
-def _summary(snapshot: Snapshot) -> Text:
+def _summary(snapshot: DemoSnapshot) -> Text:
     refused = f"{snapshot.refused} refused by a kubelet"
     return Text.assemble(
         ("rte demo", "bold"),
@@ -195,7 +195,7 @@ def _summary(snapshot: Snapshot) -> Text:
     )
 
 
-def _beside_lines(snapshot: Snapshot) -> list[Text]:
+def _beside_lines(snapshot: DemoSnapshot) -> list[Text]:
     beside = snapshot.beside
     if beside is None:
         return []
@@ -213,7 +213,7 @@ def _beside_lines(snapshot: Snapshot) -> list[Text]:
     ]
 
 
-def summary_lines(snapshot: Snapshot) -> list[str]:
+def summary_lines(snapshot: DemoSnapshot) -> list[str]:
     """What has become of all pods, in words."""
     told = f"{snapshot.created} pods were created: {snapshot.bound} placed"
     told += f", {snapshot.waiting} still waiting"
@@ -340,7 +340,7 @@ _HOLDS_NONE = {"Running": "shared pool", "Succeeded": "ended", "Failed": "failed
 _PHASES = {"Running": "green", "Pending": "yellow", "Failed": "red", "Succeeded": "dim"}
 
 
-def pod_lines(snapshot: Snapshot, *, plain: bool = False, width: int = 0) -> list[Text]:
+def pod_lines(snapshot: DemoSnapshot, *, plain: bool = False, width: int = 0) -> list[Text]:
     """The pods: those that wait first, then those that run, each in the colour of its cells.
 
     Why a pod waits goes on in further lines where ``width`` is too small for it; 0: it is not.
@@ -373,7 +373,7 @@ def _wrapped(text: str, style: str, width: int) -> list[Text]:
 _REASONS = {"Scheduled": "cyan", "Started": "green", "FailedScheduling": "yellow"}
 
 
-def event_lines(snapshot: Snapshot, room: int, width: int) -> list[Text]:
+def event_lines(snapshot: DemoSnapshot, room: int, width: int) -> list[Text]:
     """The newest events, oldest of them first."""
     if room <= 0:
         return []
@@ -392,7 +392,7 @@ def event_lines(snapshot: Snapshot, room: int, width: int) -> list[Text]:
     return lines
 
 
-def zone_table(snapshot: Snapshot) -> Table:
+def zone_table(snapshot: DemoSnapshot) -> Table:
     """Every NRT, zone by zone."""
     table = Table(
         title="NodeResourceTopology objects", title_justify="left", box=None, pad_edge=False

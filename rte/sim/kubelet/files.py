@@ -121,11 +121,11 @@ def _resources(stanza: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(row: ZoneMemory) -> checkpoints.Row:
-    return checkpoints.Row(
+def _row(row: ZoneMemory) -> checkpoints.CheckpointZone:
+    return checkpoints.CheckpointZone(
         number_of_assignments=row.assignments,
         memory_map={
-            name: checkpoints.Amounts(
+            name: checkpoints.CheckpointAmounts(
                 amounts.total,
                 amounts.system_reserved,
                 amounts.allocatable,
@@ -138,9 +138,9 @@ def _row(row: ZoneMemory) -> checkpoints.Row:
     )
 
 
-def _blocks(blocks: Iterable[MemoryBlock]) -> tuple[checkpoints.Block, ...]:
+def _blocks(blocks: Iterable[MemoryBlock]) -> tuple[checkpoints.CheckpointBlock, ...]:
     return tuple(
-        checkpoints.Block(
+        checkpoints.CheckpointBlock(
             numa_affinity=tuple(bits.members(block.zones)), type=block.resource, size=block.size
         )
         for block in blocks

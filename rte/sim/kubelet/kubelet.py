@@ -30,8 +30,8 @@ from rte.sim.apiserver.storage.selectors import FieldRequirement
 from rte.sim.apiserver.verbs import changing
 from rte.sim.kubelet import claims, plans, predicates, status, views
 from rte.sim.kubelet.files import StateDir
-from rte.sim.kubelet.managers import Managers
-from rte.sim.kubelet.podresources import Server as PodResourcesServer
+from rte.sim.kubelet.managers import KubeletManagers
+from rte.sim.kubelet.podresources import PodresourcesServer as PodResourcesServer
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -135,7 +135,7 @@ class Kubelet:
             accounting.kubelet_topology(machine), self.config, devices or {}, version
         )
         self._files = StateDir(root) if root is not None else None
-        self._managers = Managers(initial, self._files, execute)
+        self._managers = KubeletManagers(initial, self._files, execute)
         self._records: dict[str, _Record] = {}
         self._allocated: dict[str, Obj] = {}
         self._answers: dict[str, Admission] = {}
@@ -389,12 +389,12 @@ class Kubelet:
         self._spawn(self._live(record), record.pod.name)
         return record
 
-    def _ask_handlers(self, record: _Record) -> predicates.Refusal | None:
+    def _ask_handlers(self, record: _Record) -> predicates.KubeletRefusal | None:
         admission = self._answers.pop(record.pod.uid, None)
         if admission is None:
             admission = self._managers.admit(record.pod, self._active())
         if not admission.admitted:
-            return predicates.Refusal(admission.reason, admission.message)
+            return predicates.KubeletRefusal(admission.reason, admission.message)
         others = [
             other.obj for other in self._records.values() if other.active and other is not record
         ]
@@ -404,7 +404,7 @@ class Kubelet:
             allocatable[name] = max(allocatable[name], len(pool.ids))
         return predicates.check(record.obj, others, self._api.get("nodes", self.name), allocatable)
 
-    def _refuse(self, record: _Record, refusal: predicates.Refusal) -> None:
+    def _refuse(self, record: _Record, refusal: predicates.KubeletRefusal) -> None:
         self.refusals.append((record.pod.name, refusal.reason))
         self._event(record, "Warning", refusal.reason, refusal.message)
         record.run = status.restored(record.obj)

@@ -72,7 +72,7 @@ def _without(state: NodeState, uids: Iterable[str], managers: tuple[str, ...]) -
     return replace(state, shared=shared, memory=rows, holdings=holdings, pod_holdings=pod_holdings)
 
 
-class Managers:
+class KubeletManagers:
     """CPU, memory, device and topology manager with their checkpoints.
 
     Attributes:

@@ -21,14 +21,14 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContainerPlan:
     """``seconds`` until the container ends by itself (None: never) and its exit code."""
 
     seconds: float | None = None
     code: int = 0
 
 
-def of_container(container: Mapping[str, Any], annotations: Mapping[str, str]) -> Plan:
+def of_container(container: Mapping[str, Any], annotations: Mapping[str, str]) -> ContainerPlan:
     """The plan of a container of the API."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     plan = parse_command(words)
@@ -36,10 +36,12 @@ def of_container(container: Mapping[str, Any], annotations: Mapping[str, str]) -
     after = _annotation(annotations, "exit-after", name)
     code = _annotation(annotations, "exit-code", name)
     seconds = plan.seconds if after is None else parse_span(after)
-    return Plan(seconds, int(code) if code and re.fullmatch(r"\d{1,3}", code) else plan.code)
+    return ContainerPlan(
+        seconds, int(code) if code and re.fullmatch(r"\d{1,3}", code) else plan.code
+    )
 
 
-def parse_command(words: Sequence[str]) -> Plan:
+def parse_command(words: Sequence[str]) -> ContainerPlan:
     """Read a command."""
     if len(words) >= 3 and words[0].rpartition("/")[2] in ("sh", "bash") and words[1] == "-c":
         words = re.split(r"[\s;&]+", words[2].strip())
@@ -48,20 +50,22 @@ def parse_command(words: Sequence[str]) -> Plan:
     for word in rest:
         match word:
             case "true":
-                return Plan(seconds or 0.0)
+                return ContainerPlan(seconds or 0.0)
             case "false":
-                return Plan(seconds or 0.0, 1)
+                return ContainerPlan(seconds or 0.0, 1)
             case "exit":
                 code = next(rest, "0")
-                return Plan(seconds or 0.0, int(code) if re.fullmatch(r"\d{1,3}", code) else 1)
+                return ContainerPlan(
+                    seconds or 0.0, int(code) if re.fullmatch(r"\d{1,3}", code) else 1
+                )
             case "sleep":
                 text = next(rest, "")
                 if not re.fullmatch(r"\d{1,9}(\.\d+)?", text):
-                    return Plan()
+                    return ContainerPlan()
                 seconds = (seconds or 0.0) + float(text)
             case _:
-                return Plan(seconds)
-    return Plan(seconds)
+                return ContainerPlan(seconds)
+    return ContainerPlan(seconds)
 
 
 def parse_span(text: str) -> float | None:

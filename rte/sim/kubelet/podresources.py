@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rte.model.node import ClaimedDevice, MemoryBlock
 
 
-class Source(Protocol):
+class PodresourcesSource(Protocol):
     """What the server tells."""
 
     def listed(self) -> tuple[ListedPod, ...]:
@@ -30,10 +30,10 @@ class Source(Protocol):
         """What could be handed out."""
 
 
-class Server:
+class PodresourcesServer:
     """Answers ``List``, ``GetAllocatableResources`` and ``Get`` as a kubelet does."""
 
-    def __init__(self, socket: Path, source: Source) -> None:
+    def __init__(self, socket: Path, source: PodresourcesSource) -> None:
         self._socket = socket
         self._source = source
         self._server: grpc.aio.Server | None = None

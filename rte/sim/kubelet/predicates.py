@@ -27,7 +27,7 @@ _WILDCARD = "0.0.0.0"  # noqa: S104 (a host port on every address)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class KubeletRefusal:
     """The kubelet's reason and text."""
 
     reason: str
@@ -39,7 +39,7 @@ def check(
     others: Iterable[Mapping[str, Any]],
     node: Mapping[str, Any],
     allocatable: Mapping[str, int],
-) -> Refusal | None:
+) -> KubeletRefusal | None:
     """The first predicate that fails, None when the pod may run.
 
     Args:
@@ -68,13 +68,13 @@ def check(
     return None
 
 
-def _predicate(name: str, text: str) -> Refusal:
-    return Refusal(name, f"Predicate {name} failed: {text}")
+def _predicate(name: str, text: str) -> KubeletRefusal:
+    return KubeletRefusal(name, f"Predicate {name} failed: {text}")
 
 
 def _totals(
     pod: Mapping[str, Any], others: list[Mapping[str, Any]], allocatable: Mapping[str, int]
-) -> Refusal | None:
+) -> KubeletRefusal | None:
     room = allocatable.get("pods", 0)
     if len(others) + 1 > room:
         return _short("pods", 1, len(others), room)
@@ -98,8 +98,8 @@ def _totals(
     return None
 
 
-def _short(name: str, requested: int, used: int, capacity: int) -> Refusal:
-    return Refusal(
+def _short(name: str, requested: int, used: int, capacity: int) -> KubeletRefusal:
+    return KubeletRefusal(
         _REASONS.get(name, f"OutOf{name}"),
         f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}, "
         f"capacity: {capacity}",

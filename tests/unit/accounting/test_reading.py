@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from rte import accounting, errors, placement
-from rte.accounting import Options
+from rte.accounting import ReadingOptions
 from rte.model import bits
 from rte.model.kubelet import (
     Allocatable,
@@ -47,7 +47,7 @@ def read(
         kubelet.machine,
         view or kubelet.view(),
         kubelet.api() if pods is None else pods,
-        Options(node_capacity={GPU: len(kubelet.state.devices[GPU].ids)}, **options),  # type: ignore[arg-type]
+        ReadingOptions(node_capacity={GPU: len(kubelet.state.devices[GPU].ids)}, **options),  # type: ignore[arg-type]
     )
 
 
@@ -110,7 +110,7 @@ def test_without_the_api_podresources_tells_who_is_active(seed: int) -> None:
         if kubelet.active:
             kubelet.end(rng.choice(sorted(kubelet.active)))
         reading = accounting.build_reading(
-            "node", kubelet.machine, kubelet.view(), None, Options(node_capacity=CAPACITY)
+            "node", kubelet.machine, kubelet.view(), None, ReadingOptions(node_capacity=CAPACITY)
         )
         assert_same(state_of(reading), kubelet.truth)
         assert {pod.uid for pod in reading.pods} == kubelet.active
@@ -610,7 +610,7 @@ def test_without_rows_the_node_tells_how_many_huge_pages_there_were_at_the_kubel
     now, zones = with_pages(kubelet.machine, 4096), len(kubelet.machine.zones)
     capacity = {"hugepages-2Mi": (then + (zones - 1) * 4096 if told else 0) << 21}
     view = replace(kubelet.view(), memory=None, epoch="1")
-    options = Options(node_capacity=capacity)
+    options = ReadingOptions(node_capacity=capacity)
     reading = accounting.build_reading("n", now, view, (), options)
     assert [zone.hugepages for zone in state_of(reading).topology.zones] == [
         {2 << 20: told}
@@ -618,7 +618,9 @@ def test_without_rows_the_node_tells_how_many_huge_pages_there_were_at_the_kubel
     changed = [line for line in reading.disagreements if "huge pages of zone" in line]
     assert len(changed) == (0 if told == 4096 else zones)
     # As the kubelet that is started next tells, so it is.
-    later = Options(previous=state_of(reading), node_capacity={"hugepages-2Mi": zones * 4096 << 21})
+    later = ReadingOptions(
+        previous=state_of(reading), node_capacity={"hugepages-2Mi": zones * 4096 << 21}
+    )
     after = state_of(accounting.build_reading("n", now, view, (), later))
     assert [zone.hugepages for zone in after.topology.zones] == [{2 << 20: 4096}] * zones
 

@@ -76,7 +76,7 @@ def listed(*, as_a_whole: bool) -> tuple[ListedPod, ...]:
 
 def read(view: KubeletView, pods: list[NodePod] | None = PODS, **options: bool) -> NodeReading:
     return accounting.build_reading(
-        "n", nodes.build_machine(), view, pods, accounting.Options(**options)
+        "n", nodes.build_machine(), view, pods, accounting.ReadingOptions(**options)
     )
 
 
@@ -117,7 +117,7 @@ def test_what_an_ended_pod_held_as_a_whole_comes_free_once() -> None:
 def test_an_excluded_pod_does_not_count() -> None:
     reading = accounting.build_reading(
         "n", nodes.build_machine(), build_view(), PODS,
-        accounting.Options(exclude_pods=(("ns", "*"),)),
+        accounting.ReadingOptions(exclude_pods=(("ns", "*"),)),
     )  # fmt: skip
     zone = accounting.zone_resources(reading)[0]
     assert (zone["cpu"].available, zone["memory"].available) == (
@@ -236,7 +236,7 @@ def test_what_a_restarted_kubelet_has_lost_is_not_waited_for_and_not_free() -> N
     previous = state_of(read(build_view()))
     reading = accounting.build_reading(
         "n", nodes.build_machine(), view, PODS,
-        accounting.Options(settled=True, previous=previous),
+        accounting.ReadingOptions(settled=True, previous=previous),
     )  # fmt: skip
     assert reading.disagreements == ("cpu_manager_state: CPUs 1-3,9 are neither shared nor held",)
     zones = accounting.zone_resources(reading)

@@ -10,7 +10,7 @@ import yaml
 
 from rte.kube.client import Client
 from rte.kube.credentials import Credentials
-from rte.sim.apiserver import Server
+from rte.sim.apiserver import APIServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,20 +24,20 @@ def crd() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def bare_server() -> AsyncIterator[Server]:
+async def bare_server() -> AsyncIterator[APIServer]:
     """Without the CRD."""
-    async with Server() as running:
+    async with APIServer() as running:
         yield running
 
 
 @pytest.fixture
-def server(bare_server: Server, crd: dict[str, Any]) -> Server:
+def server(bare_server: APIServer, crd: dict[str, Any]) -> APIServer:
     bare_server.api.create("customresourcedefinitions", crd)
     return bare_server
 
 
 @pytest.fixture
-async def client(bare_server: Server) -> AsyncIterator[Client]:
+async def client(bare_server: APIServer) -> AsyncIterator[Client]:
     access = Credentials(server=bare_server.url)
     async with Client(access, timeout_s=2, component="rte-agent") as connected:
         yield connected

@@ -12,7 +12,7 @@ import random
 import pytest
 
 from rte.agent.observer import messages as seen
-from rte.agent.observer.messages import Change
+from rte.agent.observer.messages import KubeletChange
 from rte.model.node import ConfigSource
 from tests.depth import scaled
 from tests.unit.agent.world import World
@@ -103,7 +103,7 @@ def disturb(world: World) -> None:
             else:
                 world.backup = world.version, world.stored
         case _:
-            world.tell(seen.Noticed(Change.POLL | Change.MACHINE, world.now))
+            world.tell(seen.Noticed(KubeletChange.POLL | KubeletChange.MACHINE, world.now))
 
 
 def recover(world: World) -> None:
@@ -164,7 +164,7 @@ def a_kubelet_reports_late(world: World) -> None:
 def settle(world: World, rounds: int) -> None:
     """Five seconds a round, in which all is told and answered."""
     for _ in range(rounds):
-        world.unnoticed |= Change.POLL
+        world.unnoticed |= KubeletChange.POLL
         world.notice()
         for _ in range(20):
             for pending in list(world.reads):

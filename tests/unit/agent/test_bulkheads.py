@@ -116,11 +116,11 @@ def test_a_publisher_that_raises_tries_again_and_withholds_the_lease(
         patch.setattr(ownership, "apply", raising)
         publisher.handle(messages.Offered(Observation(wanted, 1.0)), 1.0)
         effects = publisher.handle(messages.Stored(stored), 1.1)
-        assert not [each for each in effects if isinstance(each, messages.Write)]
+        assert not [each for each in effects if isinstance(each, messages.WriteReport)]
         assert publisher.behind_since() == 1.0
     assert publisher.deadline() <= 12.0
     effects = publisher.handle(messages.Tick(), 12.0)
-    assert [each for each in effects if isinstance(each, messages.Write)]
+    assert [each for each in effects if isinstance(each, messages.WriteReport)]
 
 
 def test_what_is_expected_is_no_fault_of_ours() -> None:

@@ -18,7 +18,7 @@ import yaml
 
 from rte import errors, nrt
 from rte.agent import daemon
-from rte.agent.settings import AgentSettings, Sink, SinkKind
+from rte.agent.settings import AgentSettings, SinkKind, SinkSetting
 from rte.agent.timings import Timings
 from rte.sim.apiserver import StatusError
 from rte.sim.kubelet import Kubelet, kubelet_document
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rte.model.node import NodeState
-    from rte.sim.apiserver import Server
+    from rte.sim.apiserver import APIServer
 
 MACHINE = FIXTURES / "16-2s-hugepages"
 LEASES, NRTS = "leases", "noderesourcetopologies"
@@ -51,7 +51,7 @@ TIMINGS = Timings(
 class World:
     """A kubelet, an API server, and the settings of an agent for them."""
 
-    def __init__(self, server: Server, kubelet: Kubelet, folder: Path) -> None:
+    def __init__(self, server: APIServer, kubelet: Kubelet, folder: Path) -> None:
         self.server, self.kubelet = server, kubelet
         config = folder / "config.yaml"
         head = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
@@ -136,7 +136,9 @@ class World:
 
 
 @pytest.fixture
-async def world(server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def world(
+    server: APIServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
     folder = tmp_path_factory.mktemp("w")
     machine = read_machine(MACHINE / "sys", MACHINE / "proc")
     server.api.create("namespaces", {"metadata": {"name": "rte-agents"}})
@@ -252,7 +254,7 @@ async def test_a_state_that_cannot_be_written_for_long_ends_the_lease(
 
 async def test_a_file_sink_follows_too_and_needs_no_api_server(world: World, tmp_path: Path):
     out = tmp_path / "nrt.json"
-    sink = Sink(SinkKind.FILE, out)
+    sink = SinkSetting(SinkKind.FILE, out)
     async with world.agent(sink=sink, kubeconfig=None):
         async with asyncio.timeout(10):
             while not out.exists():

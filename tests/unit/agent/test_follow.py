@@ -14,7 +14,7 @@ import pytest
 
 from rte.agent import follow
 from rte.agent.follow import FileFollower, Signals
-from rte.agent.observer.messages import Change
+from rte.agent.observer.messages import KubeletChange
 from rte.kubelet import PLUGIN_DIR
 from rte.telemetry.metrics import AgentMetrics
 from tests.unit.agent.kubelets import FIXTURES
@@ -64,7 +64,7 @@ def replace_file(path: Path, text: str) -> None:
     new.replace(path)
 
 
-async def told(signals: Signals) -> Change:
+async def told(signals: Signals) -> KubeletChange:
     assert await signals.wait(5)
     return signals.take()[0]
 
@@ -78,7 +78,7 @@ async def test_without_watches_it_polls_and_says_so_once(
     async with following(tmp_path) as signals:
         for number in range(5):
             replace_file(tmp_path / "cpu_manager_state", str(number))
-            assert Change.FILES in await told(signals)
+            assert KubeletChange.FILES in await told(signals)
         (line,) = [record.message for record in caplog.records]
         assert "max_user_watches" in line
         assert str(tmp_path) in line
@@ -89,7 +89,7 @@ async def test_without_watches_it_polls_and_says_so_once(
         signals.take()  # what may have changed before the watch began
         assert not await signals.wait(0.1)
         (tmp_path / "cpu_manager_state").write_text("{}")
-        assert await told(signals) == Change.FILES
+        assert await told(signals) == KubeletChange.FILES
 
 
 async def test_polling_tells_nothing_while_nothing_changes(
@@ -103,10 +103,10 @@ async def test_polling_tells_nothing_while_nothing_changes(
     for path in (file, socket):
         os.utime(path, (1, 1))
     async with following(tmp_path) as signals:
-        assert await told(signals) == Change.FILES | Change.SOCKET
+        assert await told(signals) == KubeletChange.FILES | KubeletChange.SOCKET
         assert not await signals.wait(0.2)
         replace_file(socket, "")
-        assert await told(signals) == Change.SOCKET
+        assert await told(signals) == KubeletChange.SOCKET
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_cpus_and_huge_pages_change_at_run_time(tmp_path: Path, file: str,
     )
     assert not await signals.wait(0.05)
     (sysfs / "devices/system" / file).write_text(text)
-    assert await told(signals) == Change.MACHINE
+    assert await told(signals) == KubeletChange.MACHINE
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -165,7 +165,7 @@ async def test_devices_change_at_run_time(tmp_path: Path, happens: Callable[[Pat
     )
     assert not await signals.wait(0.05)
     happens(sysfs)
-    assert await told(signals) == Change.MACHINE
+    assert await told(signals) == KubeletChange.MACHINE
     assert follow.hardware(sysfs) == plain
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

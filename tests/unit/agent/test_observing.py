@@ -19,11 +19,11 @@ from rte import nrt
 from rte.accounting.liveness import PodTable
 from rte.agent.follow import FileFollower, Signals
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.messages import Change, NodeFacts, Observation
-from rte.agent.observer.restart import Restart
+from rte.agent.observer.messages import KubeletChange, NodeObjectFacts, Observation
+from rte.agent.observer.restart import KubeletRestart
 from rte.agent.observing import Observing
 from rte.agent.settings import AgentSettings
-from rte.agent.sources import Sources
+from rte.agent.sources import NodeReader
 from rte.agent.timings import Timings
 from rte.kubelet import PLUGIN_DIR
 from rte.kubelet.reading import kubelet_epoch
@@ -70,12 +70,12 @@ class Rig:
             podresources_socket=str(self.kubelet.socket),
         )
         self.learns = 0
-        self.facts = NodeFacts(uid="u", version="v1.35.4")
+        self.facts = NodeObjectFacts(uid="u", version="v1.35.4")
         self.reported: NodeState | None = None
         self.learnt = asyncio.Event()
         self.learnt.set()
         self.trusted_until = -math.inf
-        sources = Sources(
+        sources = NodeReader(
             machine=lambda: machine,
             learner=self._learn,
             state_dir=root,
@@ -107,7 +107,7 @@ class Rig:
 
     async def _learn(
         self, _memory: int, _patient: bool
-    ) -> tuple[KubeletConfig, NodeFacts, NodeState | None]:
+    ) -> tuple[KubeletConfig, NodeObjectFacts, NodeState | None]:
         await self.learnt.wait()
         self.learns += 1
         return self.config, self.facts, self.reported
@@ -133,7 +133,7 @@ class Rig:
         """The API and the kubelet tell of a new pod."""
         if self.table:
             self.table.update(pod(uid))
-            self.signals.add(Change.PODS)
+            self.signals.add(KubeletChange.PODS)
         self.kubelet.admit(uid, cpus)
 
     def count(self, name: str, **labels: str) -> float:
@@ -255,7 +255,7 @@ async def test_an_ending_is_published_although_the_kubelet_writes_nothing(rig: R
         rig.table.update(pod("a", phase="Succeeded"))
     else:
         rig.table.remove(pod("a"))
-    rig.signals.add(Change.PODS)
+    rig.signals.add(KubeletChange.PODS)
     state = await rig.until(lambda state: "a" not in state.holdings)
     assert state.shared == rig.kubelet.cpus
 
@@ -302,7 +302,7 @@ async def test_without_the_api_podresources_tells_of_endings(tmp_path: Path):
         rig.kubelet.write_admitted()
         await rig.until(lambda state: "a" in state.holdings)
         rig.kubelet.listed.clear()
-        rig.signals.add(Change.POLL)
+        rig.signals.add(KubeletChange.POLL)
         state = await rig.until(lambda state: "a" not in state.holdings)
         assert state.shared == rig.kubelet.cpus
 
@@ -451,7 +451,7 @@ async def test_a_kubelet_that_does_not_run_is_not_synced_and_one_that_hangs_is_n
     before = await rig.until(lambda state: "a" in state.admitted)
     seen = len(rig.seen)
     rig.kubelet.up = False  # it hangs
-    rig.signals.add(Change.SOCKET)
+    rig.signals.add(KubeletChange.SOCKET)
     async with asyncio.timeout(30):
         while not rig.readiness.reasons:
             await asyncio.sleep(0.002)
@@ -510,7 +510,7 @@ async def test_trust_ends_when_nothing_is_looked_at_any_more(tmp_path: Path):
         async with asyncio.timeout(30):
             while rig.is_trustworthy:
                 await asyncio.sleep(0.005)
-        rig.signals.add(Change.POLL)
+        rig.signals.add(KubeletChange.POLL)
         async with asyncio.timeout(30):
             while not rig.is_trustworthy:
                 await asyncio.sleep(0.005)
@@ -587,7 +587,7 @@ async def test_random_pods_come_and_go_and_every_state_handed_on_is_sound(rig: R
         if alive and (rng.random() < 0.5 or not free):
             uid = alive.pop(rng.randrange(len(alive)))
             rig.table.remove(pod(uid))
-            rig.signals.add(Change.PODS)
+            rig.signals.add(KubeletChange.PODS)
             free += [1 << bit for bit in range(64) if rig.kubelet.entries[uid]["c"] >> bit & 1]
         else:
             # What ended pods still hold goes with the next admission, before it takes its own.
@@ -634,7 +634,7 @@ def test_garbage_in_a_state_file_neither_stops_the_observer_nor_is_published(
 
 
 def test_a_long_running_kubelet_is_synced_when_its_list_is_complete():
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     restart.notice("e", 1000, 1)
     restart.check({"a"}, {"a", "b"}, 1000)
     assert not restart.synced
@@ -644,7 +644,7 @@ def test_a_long_running_kubelet_is_synced_when_its_list_is_complete():
 
 
 def test_a_young_kubelets_list_must_be_complete_twice():
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     restart.notice("e", 1000, 999)
     restart.check({"a"}, {"a"}, 1000)
     assert not restart.synced
@@ -653,7 +653,7 @@ def test_a_young_kubelets_list_must_be_complete_twice():
 
 
 def test_a_kubelet_that_never_takes_up_a_pod_is_synced_in_the_end():
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     restart.notice("e", 1000, 1000)
     assert restart.check(set(), {"a"}, 1119) == ""
     assert not restart.synced
@@ -690,7 +690,7 @@ async def test_without_the_api_the_pods_from_before_the_restart_are_waited_for(t
 
 
 def test_a_report_from_before_the_start_is_the_former_kubelets():
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     assert not restart.is_before(1, 1000)  # no start is known
     restart.notice("e", 1000, 990, made=990)
     assert restart.is_before(900, 1000)
@@ -700,7 +700,7 @@ def test_a_report_from_before_the_start_is_the_former_kubelets():
 
 
 def test_a_start_of_which_no_clock_tells_is_a_moment_ago_and_its_reports_are_its_own():
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     restart.notice("e", 1000, None)
     assert not restart.is_settled(1000)
     restart.check({"a"}, {"a"}, 1000)
@@ -712,7 +712,7 @@ def test_a_start_of_which_no_clock_tells_is_a_moment_ago_and_its_reports_are_its
 
 def test_a_kubelet_was_not_started_before_the_former_one_was_seen_last():
     """The clock was set on by an hour since it made its socket."""
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     restart.notice("former", 1000, 400)
     restart.notice("former", 5000, 400)
     restart.notice("e", 5001, 1401)
@@ -736,7 +736,7 @@ async def test_the_version_of_the_former_kubelet_is_not_taken_for_the_new_ones(r
 
 
 def test_a_missing_socket_is_no_restart():
-    restart = Restart(120)
+    restart = KubeletRestart(120)
     assert restart.notice("e", 1000, 1)
     assert not restart.notice("", 1001, None)
     assert not restart.notice("e", 1002, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from rte import errors, nrt
 from rte.agent import oneshot
-from rte.agent.settings import AgentSettings, Sink, SinkKind
+from rte.agent.settings import AgentSettings, SinkKind, SinkSetting
 from rte.kubelet._pb import podresources_pb2 as pb
 from rte.model import bits
 from tests.checkpoints import sealed
@@ -75,7 +75,7 @@ def settings(tmp_path: Path, state_dir: Path) -> AgentSettings:
         node_name="worker-1",
         oneshot=True,
         oneshot_timeout=5.0,
-        sink=Sink(SinkKind.FILE, tmp_path / "nrt.json"),
+        sink=SinkSetting(SinkKind.FILE, tmp_path / "nrt.json"),
     )
 
 

@@ -12,11 +12,11 @@ import yaml
 
 from rte import errors, nrt
 from rte.agent import oneshot
-from rte.agent.settings import AgentSettings, Sink, SinkKind
+from rte.agent.settings import AgentSettings, SinkKind, SinkSetting
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.kube.resources import NODES, NRTS, PODS
-from rte.sim.apiserver.protocol.server import Server
+from rte.sim.apiserver.protocol.server import APIServer
 from tests.checkpoints import sealed
 
 from .test_oneshot import FIXTURE, UID, state_dir
@@ -33,7 +33,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Client]:
     """An API server with the CRD and the node."""
-    async with Server() as server:
+    async with APIServer() as server:
         server.write_kubeconfig(tmp_path / "kubeconfig")
         async with Client(credentials.load(tmp_path / "kubeconfig", {})) as client:
             await client.create(CRDS, yaml.safe_load(CRD.read_text()))
@@ -53,7 +53,7 @@ def settings(tmp_path: Path, state_dir: Path) -> AgentSettings:
         node_name="worker-1",
         oneshot=True,
         oneshot_timeout=5.0,
-        sink=Sink(SinkKind.KUBE),
+        sink=SinkSetting(SinkKind.KUBE),
     )
 
 

@@ -15,13 +15,13 @@ import pytest
 
 from rte.accounting import liveness
 from rte.accounting.liveness import PodTable
-from rte.agent.observer.answers import Answers
+from rte.agent.observer.answers import PodresourcesAnswers
 from rte.agent.observer.failures import Failures
-from rte.agent.observer.known import Known
+from rte.agent.observer.known import NodeSources
 from rte.agent.observer.learning import Learning
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.published import Published
-from rte.agent.observer.restart import Restart
+from rte.agent.observer.published import ReadingGate
+from rte.agent.observer.restart import KubeletRestart
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publisher.renewals import Renewals
 from rte.model.kubelet import StateFiles
@@ -53,7 +53,7 @@ def forget_that_files_failed(self: Observer, event: Any, now: float) -> None:
     self._known.files.failed = False
 
 
-def content_with_one_list(self: Restart, present: Any, expected: Any, now: float) -> str:
+def content_with_one_list(self: KubeletRestart, present: Any, expected: Any, now: float) -> str:
     line = _check(self, present, expected, now)
     self.synced = self._complete >= 1
     return line
@@ -63,7 +63,7 @@ def from_the_last_state(self: Publisher) -> float | None:
     return None if self._wanted is None or self.is_current else self._wanted.noticed
 
 
-def without_silence(self: Failures, answers: Answers | None) -> float:
+def without_silence(self: Failures, answers: PodresourcesAnswers | None) -> float:
     heard = SimpleNamespace(at=answers.at, silent_since=None) if answers else None
     failing, self.since = self.since, None
     until = _trusted_until(self, heard)
@@ -84,13 +84,13 @@ def step_down(self: Learning, config: Any) -> Any:
 _replace = PodTable.replace
 _files_read = Observer._files_read
 _trusted_until: Any = Failures.trusted_until
-_check = Restart.check
+_check = KubeletRestart.check
 _take_config = Learning._take_config
 _probed = Renewals.probed
 
 FAULTS: dict[str, Fault] = {
     "a former kubelet's last answer counts for the new one": (
-        Answers, "restarted", lambda self: None,
+        PodresourcesAnswers, "restarted", lambda self: None,
     ),
     "a former kubelet's late answer counts for the new one": (
         Observer, "_answered", of_the_present_epoch(Observer._answered),
@@ -102,21 +102,21 @@ FAULTS: dict[str, Fault] = {
         Learning, "_take_config", step_down,
     ),
     "what the Node says may still be the former kubelet's": (
-        Restart, "is_before", lambda self, heard, now: False,
+        KubeletRestart, "is_before", lambda self, heard, now: False,
     ),
     "what the Node says is read once, whoever has reported it": (
-        Restart, "may_be_before", lambda self, heard: False,
+        KubeletRestart, "may_be_before", lambda self, heard: False,
     ),
-    "one complete list is enough after a restart": (Restart, "check", content_with_one_list),
+    "one complete list is enough after a restart": (KubeletRestart, "check", content_with_one_list),
     "nothing is said of a restart until the new kubelet is known": (
-        Published, "distrust", lambda self, why, owner_uid, now: [],
+        ReadingGate, "distrust", lambda self, why, owner_uid, now: [],
     ),
     "a torn file is an empty one": (Observer, "_files_read", empty_where_torn),
     "what was read before the files were damaged is accounted for again and again": (
         Observer, "_files_read", forget_that_files_failed,
     ),
     "an answer about other files tells who is active": (
-        Known, "lists_other_files", property(lambda self: False),
+        NodeSources, "lists_other_files", property(lambda self: False),
     ),
     "trust does not end": (Observer, "trusted_until", lambda self: math.inf),
     "trust does not end with failures": (Failures, "trusted_until", without_silence),
@@ -127,7 +127,7 @@ FAULTS: dict[str, Fault] = {
         Renewals, "probed", lambda self, since, now, alive: _probed(self, since, now, alive=True),
     ),
     "a kubelet that does not run is as synced as it was": (
-        Known, "synced", property(lambda self: self.restart.synced),
+        NodeSources, "synced", property(lambda self: self.restart.synced),
     ),
     "what the API server lacks counts from the last state alone": (
         Publisher, "behind_since", from_the_last_state,

@@ -9,12 +9,12 @@ from rte.accounting import liveness
 from rte.accounting.liveness import PodTable
 from rte.agent.follow import Signals
 from rte.agent.follow_pods import follow_pods
-from rte.agent.observer.messages import Change, PodSeen, PodsListed, PodsUnknown
+from rte.agent.observer.messages import KubeletChange, PodSeen, PodsListed, PodsUnknown
 from rte.telemetry.metrics import AgentMetrics
 
 if TYPE_CHECKING:
     from rte.kube.client import Client
-    from rte.sim.apiserver import Server
+    from rte.sim.apiserver import APIServer
 
 
 def pod(uid: str, *, phase: str = "Running", mirror: str = "", **metadata: Any) -> dict[str, Any]:
@@ -142,7 +142,7 @@ async def _until(condition: Any) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_the_watch_sees_only_this_nodes_pods(client: Client, bare_server: Server):
+async def test_the_watch_sees_only_this_nodes_pods(client: Client, bare_server: APIServer):
     metrics = AgentMetrics()
     signals = Signals(metrics)
     task = asyncio.create_task(follow_pods(client, "n0", signals, metrics))
@@ -162,7 +162,7 @@ async def test_the_watch_sees_only_this_nodes_pods(client: Client, bare_server: 
 
 
 async def test_without_the_right_to_watch_podresources_is_polled(
-    client: Client, bare_server: Server
+    client: Client, bare_server: APIServer
 ):
     bare_server.faults.fail_next(code=403, path="/pods")
     metrics = AgentMetrics()
@@ -171,7 +171,7 @@ async def test_without_the_right_to_watch_podresources_is_polled(
         follow_pods(client, "n0", signals, metrics, poll_s=0.01, retry_s=0.1)
     )
     await asyncio.wait_for(signals.wait(), 5)
-    assert signals.take()[0] == Change.POLL
+    assert signals.take()[0] == KubeletChange.POLL
     assert signals.take_events() == [PodsUnknown()]
     assert metrics.registry.get_sample_value("rte_pod_watch_up") == 0
     await _until(lambda: PodsListed(()) in signals.take_events())  # it is tried again

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from rte.kube.client import Client
-    from rte.sim.apiserver import Server
+    from rte.sim.apiserver import APIServer
 
 NRTS = "noderesourcetopologies"
 FAILURES = "rte_noderesourcetopology_write_failures_total"
@@ -52,7 +52,7 @@ class Rig:
     """A sink at work on an API server, and what it did."""
 
     def __init__(
-        self, client: Client, server: Server, ask_owner: Any = None, **options: Any
+        self, client: Client, server: APIServer, ask_owner: Any = None, **options: Any
     ) -> None:
         self.server = server
         self.metrics = AgentMetrics()
@@ -112,7 +112,7 @@ class Rig:
 
 
 @pytest.fixture
-async def make(client: Client, bare_server: Server) -> AsyncIterator[Callable[..., Rig]]:
+async def make(client: Client, bare_server: APIServer) -> AsyncIterator[Callable[..., Rig]]:
     made: list[Rig] = []
 
     def build(**options: Any) -> Rig:
@@ -127,7 +127,7 @@ async def make(client: Client, bare_server: Server) -> AsyncIterator[Callable[..
 
 
 @pytest.fixture
-async def publisher(make: Callable[..., Rig], server: Server) -> Rig:
+async def publisher(make: Callable[..., Rig], server: APIServer) -> Rig:
     return make()
 
 
@@ -152,7 +152,7 @@ async def test_a_change_is_one_update_and_no_change_is_no_write(publisher: Rig):
     assert publisher.writes() == 2
 
 
-async def test_a_restarted_agent_does_not_write_what_is_there(make, server: Server):
+async def test_a_restarted_agent_does_not_write_what_is_there(make, server: APIServer):
     first = make()
     first.offer(nrt(1))
     await first.published(1)
@@ -165,7 +165,7 @@ async def test_a_restarted_agent_does_not_write_what_is_there(make, server: Serv
 
 
 async def test_changes_during_an_outage_are_one_write_of_the_last_state(
-    publisher: Rig, server: Server
+    publisher: Rig, server: APIServer
 ):
     publisher.offer(nrt(0))
     await publisher.published(0)
@@ -183,7 +183,7 @@ async def test_changes_during_an_outage_are_one_write_of_the_last_state(
     assert publisher.writes() == 2
 
 
-async def test_changes_coalesce_only_while_a_write_is_under_way(publisher: Rig, server: Server):
+async def test_changes_coalesce_only_while_a_write_is_under_way(publisher: Rig, server: APIServer):
     publisher.offer(nrt(0))
     await publisher.published(0)
     server.faults.pause()
@@ -197,7 +197,7 @@ async def test_changes_coalesce_only_while_a_write_is_under_way(publisher: Rig, 
 
 @pytest.mark.parametrize("code", [409, 410, 422, 429, 500, 503, 401, 403, 404, 413])
 async def test_a_refused_write_is_tried_again_until_it_succeeds(
-    publisher: Rig, server: Server, code: int
+    publisher: Rig, server: APIServer, code: int
 ):
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -207,7 +207,7 @@ async def test_a_refused_write_is_tried_again_until_it_succeeds(
     assert publisher.count(FAILURES, status=str(code)) == 2
 
 
-async def test_a_write_whose_answer_was_lost_is_not_repeated(publisher: Rig, server: Server):
+async def test_a_write_whose_answer_was_lost_is_not_repeated(publisher: Rig, server: APIServer):
     publisher.offer(nrt(1))
     await publisher.published(1)
     server.faults.drop_next(method="PUT", after=True)
@@ -217,7 +217,7 @@ async def test_a_write_whose_answer_was_lost_is_not_repeated(publisher: Rig, ser
 
 
 async def test_a_crd_that_is_installed_later_ends_the_wait(
-    make, bare_server: Server, crd: dict[str, Any], caplog: pytest.LogCaptureFixture
+    make, bare_server: APIServer, crd: dict[str, Any], caplog: pytest.LogCaptureFixture
 ):
     publisher = make()
     publisher.follow()
@@ -233,7 +233,7 @@ async def test_a_crd_that_is_installed_later_ends_the_wait(
 
 @pytest.mark.parametrize(("code", "hint"), [(403, "check RBAC"), (401, "credentials")])
 async def test_missing_rights_are_one_clear_line(
-    publisher: Rig, server: Server, caplog: pytest.LogCaptureFixture, code: int, hint: str
+    publisher: Rig, server: APIServer, caplog: pytest.LogCaptureFixture, code: int, hint: str
 ):
     server.faults.fail_next(5, code=code)
     publisher.offer(nrt(1))
@@ -243,7 +243,7 @@ async def test_missing_rights_are_one_clear_line(
     assert hint in lines[0].message
 
 
-async def test_an_object_deleted_by_hand_comes_back(publisher: Rig, server: Server):
+async def test_an_object_deleted_by_hand_comes_back(publisher: Rig, server: APIServer):
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -268,7 +268,7 @@ async def test_an_object_deleted_with_its_node_comes_back_with_the_new_owner(mak
 
 
 async def test_where_it_may_not_be_adopted_the_rest_is_written_all_the_same(
-    publisher: Rig, server: Server, caplog: pytest.LogCaptureFixture
+    publisher: Rig, server: APIServer, caplog: pytest.LogCaptureFixture
 ):
     """OwnerReferencesPermissionEnforcement, on by default on OpenShift."""
     refused: list[Any] = []
@@ -299,7 +299,7 @@ async def test_where_it_may_not_be_adopted_the_rest_is_written_all_the_same(
 
 
 async def test_a_missing_node_is_not_told_as_a_missing_crd(
-    make: Any, server: Server, caplog: pytest.LogCaptureFixture
+    make: Any, server: APIServer, caplog: pytest.LogCaptureFixture
 ):
     there = False
 
@@ -319,7 +319,7 @@ async def test_a_missing_node_is_not_told_as_a_missing_crd(
     assert "CRD" not in line
 
 
-async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Rig, server: Server):
+async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Rig, server: APIServer):
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -332,7 +332,7 @@ async def test_our_part_is_repaired_and_the_rest_left_alone(publisher: Rig, serv
     assert publisher.stored()["metadata"]["labels"] == {"mine": "yes"}
 
 
-async def test_foreign_labels_are_no_reason_to_write(publisher: Rig, server: Server):
+async def test_foreign_labels_are_no_reason_to_write(publisher: Rig, server: APIServer):
     publisher.follow()
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -362,7 +362,7 @@ async def _rival(publisher: Rig, rounds: int) -> None:
 
 
 async def test_a_second_permanent_writer_ends_in_sharing_and_not_in_a_write_war(
-    make, server: Server, caplog: pytest.LogCaptureFixture
+    make, server: APIServer, caplog: pytest.LogCaptureFixture
 ):
     publisher = make(tolerance=Tolerance(repairs=3))
     publisher.follow()
@@ -379,7 +379,7 @@ async def test_a_second_permanent_writer_ends_in_sharing_and_not_in_a_write_war(
     assert publisher.stored()["zones"][0]["name"] == "theirs"
 
 
-async def test_when_the_rival_is_gone_the_whole_object_is_maintained_again(make, server: Server):
+async def test_when_the_rival_is_gone_the_whole_object_is_maintained_again(make, server: APIServer):
     publisher = make(tolerance=Tolerance(repairs=1, quiet_s=0.3))
     publisher.follow()
     publisher.offer(nrt(1))
@@ -410,7 +410,7 @@ async def test_a_rival_that_strips_our_annotations_gets_them_back_at_a_slow_pace
 
 
 async def test_what_the_server_does_not_store_is_not_written_for_ever(
-    publisher: Rig, server: Server, caplog: pytest.LogCaptureFixture
+    publisher: Rig, server: APIServer, caplog: pytest.LogCaptureFixture
 ):
     obj = nrt(1)
     obj["zones"][0]["unknown"] = "pruned by the schema"
@@ -423,7 +423,7 @@ async def test_what_the_server_does_not_store_is_not_written_for_ever(
     assert any("does not store all" in record.message for record in caplog.records)
 
 
-async def test_a_resync_reads_afresh_and_repairs_what_no_watch_told(make, server: Server):
+async def test_a_resync_reads_afresh_and_repairs_what_no_watch_told(make, server: APIServer):
     publisher = make(timings=Timings(first_retry=0.01, last_retry=0.05, resync=0.1))
     publisher.offer(nrt(1))
     await publisher.published(1)
@@ -433,7 +433,7 @@ async def test_a_resync_reads_afresh_and_repairs_what_no_watch_told(make, server
     await publisher.until(lambda: publisher.stored()["zones"][0]["name"] == "node-0")
 
 
-async def test_the_last_observation_is_flushed_at_the_end(publisher: Rig, server: Server):
+async def test_the_last_observation_is_flushed_at_the_end(publisher: Rig, server: APIServer):
     publisher.offer(nrt(1))
     await publisher.published(1)
     publisher.tasks[0].cancel()

@@ -20,7 +20,7 @@ from rte.agent import sinks
 from rte.agent.observer.messages import Observation
 from rte.agent.publisher.machine import Publisher
 from rte.agent.publishing import Publishing
-from rte.agent.settings import Output, Sink, SinkKind
+from rte.agent.settings import Output, SinkKind, SinkSetting
 from rte.agent.timings import Timings
 from rte.telemetry.health import Readiness
 from rte.telemetry.metrics import AgentMetrics
@@ -89,7 +89,7 @@ def a_state(number: int) -> Observation:
 async def test_a_disk_that_was_full_has_the_last_state_once_there_is_room(tmp_path, monkeypatch):
     path, metrics, readiness = tmp_path / "nrt.json", AgentMetrics(), Readiness(published="not yet")
     publishing = Publishing(
-        sinks.LocalStore(Sink(SinkKind.FILE, path), Output.JSON),
+        sinks.LocalStore(SinkSetting(SinkKind.FILE, path), Output.JSON),
         Publisher(Timings(first_retry=0.01, last_retry=0.01)),
         metrics=metrics,
         readiness=readiness,

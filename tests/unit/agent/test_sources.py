@@ -10,8 +10,8 @@ import pytest
 from rte import errors
 from rte.agent import sources as sources_module
 from rte.agent.observer import messages
-from rte.agent.observer.messages import NodeFacts
-from rte.agent.sources import Sources
+from rte.agent.observer.messages import NodeObjectFacts
+from rte.agent.sources import NodeReader
 from rte.kubelet.reading import kubelet_epoch
 from rte.model.node import KubeletConfig
 from tests.unit.agent.world import machine
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def learnt_while(path: Path, happens: Callable[[], None]) -> Sources:
+def learnt_while(path: Path, happens: Callable[[], None]) -> NodeReader:
     """Sources that are asked for configuration and Node while something happens."""
 
-    async def learn(memory_bytes: int, patient: bool) -> tuple[KubeletConfig, NodeFacts, None]:
+    async def learn(
+        memory_bytes: int, patient: bool
+    ) -> tuple[KubeletConfig, NodeObjectFacts, None]:
         assert (memory_bytes, patient) == (1 << 30, True)
         happens()
-        return KubeletConfig(), NodeFacts(heard=time.time() - 60), None
+        return KubeletConfig(), NodeObjectFacts(heard=time.time() - 60), None
 
-    return Sources(machine=machine, learner=learn, socket=path)
+    return NodeReader(machine=machine, learner=learn, socket=path)
 
 
 async def test_what_a_kubelet_says_of_itself_says_nothing_about_the_one_before(
@@ -116,6 +118,6 @@ async def test_any_answer_is_a_sign_of_life_and_none_within_seconds_is_not(
     answer: Callable[[], Awaitable[None]], alive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources_module, "_LIFE_S", 0.05)
-    sources = Sources(machine=machine, learner=None, podresources=Kubelet(answer))
+    sources = NodeReader(machine=machine, learner=None, podresources=Kubelet(answer))
     pulse = await sources.probe()
     assert (pulse.problem is None) is alive

@@ -16,7 +16,7 @@ from rte import accounting, errors, nrt
 from rte.agent.observer import messages as seen
 from rte.agent.observer.known import Scope
 from rte.agent.observer.machine import Observer
-from rte.agent.observer.messages import Change, NodeFacts
+from rte.agent.observer.messages import KubeletChange, NodeObjectFacts
 from rte.agent.publisher import messages as told
 from rte.agent.publisher.machine import Publisher
 from rte.model.kubelet import (
@@ -128,7 +128,7 @@ class World:
         self.static: set[str] = set()
         self.shown: dict[str, dict[str, Any]] = {}
         self.untold: list[Any] = []
-        self.unnoticed = Change.NOTHING
+        self.unnoticed = KubeletChange.NOTHING
         self.node_uid = "node-1"
         self.stored: dict[str, Any] | None = None
         self.version = 1
@@ -146,7 +146,10 @@ class World:
         self.known_gone = False
         self.renewals = self.synced_reports = 0
         scope = Scope(
-            node_name="n0", pods=api, publish=nrt.Options(), accounting=accounting.Options()
+            node_name="n0",
+            pods=api,
+            publish=nrt.WriterOptions(),
+            accounting=accounting.ReadingOptions(),
         )
         self.observer = Observer(scope)
         self.publisher = Publisher(has_lease=True)
@@ -184,7 +187,7 @@ class World:
                 self.behind_since = self.behind_since or self.now
         for effect in self.publisher.handle(event, self.now):
             match effect:
-                case told.Get() | told.AskOwner() | told.Write() | told.Probe():
+                case told.Get() | told.AskOwner() | told.WriteReport() | told.Probe():
                     self.requests.append(Pending(effect, ""))
                 case told.Renew():
                     self.check_renewal()
@@ -311,7 +314,7 @@ class World:
     def change_files(self) -> None:
         """Something was written; inotify will tell."""
         self.serial += 1
-        self.unnoticed |= Change.FILES
+        self.unnoticed |= KubeletChange.FILES
 
     def admit(self) -> None:
         """Begin an admission, or go on with it: shared pool, entry, marker."""
@@ -415,7 +418,7 @@ class World:
             left_over=self.told_admitted() if is_old else None,
         )
         self.kubelets[self.kubelet.epoch] = self.kubelet
-        self.unnoticed |= Change.SOCKET
+        self.unnoticed |= KubeletChange.SOCKET
         self.take_up()
 
     def take_up(self, *, everybody: bool = False) -> None:
@@ -540,7 +543,7 @@ class World:
             # It may not be asked: its file, of which nobody knows whether it is in force.
             policy = self.rng.choice(POLICIES)
             config = replace(config, topology_policy=policy, source=ConfigSource.USUAL_FILE)
-        node = NodeFacts(uid=self.node_uid, version=self.node_version, heard=self.node_heard)
+        node = NodeObjectFacts(uid=self.node_uid, version=self.node_version, heard=self.node_heard)
         return seen.Learnt(effect.epoch, config, node)
 
     def deliver(self, pending: Pending) -> None:
@@ -598,7 +601,7 @@ class World:
                 self._refuse(effect, 404)
             case told.Get():
                 self.tell_publisher(told.Stored(self.stored))
-            case told.Write():
+            case told.WriteReport():
                 self._write(effect, is_lost=is_lost)
 
     def probe(self) -> None:
@@ -624,10 +627,10 @@ class World:
 
     def _refuse(self, effect: Any, status: int) -> None:
         error = errors.KubeError("refused", status=status)
-        answer = told.Renewed(error) if isinstance(effect, told.Renew) else told.Refused(error)
+        answer = told.Renewed(error) if isinstance(effect, told.Renew) else told.WriteRefused(error)
         self.tell_publisher(answer)
 
-    def _write(self, write: told.Write, *, is_lost: bool) -> None:
+    def _write(self, write: told.WriteReport, *, is_lost: bool) -> None:
         there = self.stored["metadata"]["resourceVersion"] if self.stored else ""
         if write.operation == "create" and self.stored is not None:
             self._refuse(write, 409)
@@ -668,7 +671,7 @@ class World:
 
     def notice(self) -> None:
         """Followers tell what they have noticed."""
-        changes, self.unnoticed = self.unnoticed, Change.NOTHING
+        changes, self.unnoticed = self.unnoticed, KubeletChange.NOTHING
         if changes:
             self.tell(seen.Noticed(changes, self.now))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_running_cluster_is_served_and_left_as_it_is() -> None:
-    async with demo.Cluster(demo.Settings(nodes=2, shapes=("2x8",))) as cluster:
+    async with demo.DemoCluster(demo.Settings(nodes=2, shapes=("2x8",))) as cluster:
         await cluster.served()
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rte", "view", "--listen", "127.0.0.1:0",

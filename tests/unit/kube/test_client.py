@@ -14,7 +14,7 @@ from rte import errors
 from rte.kube.client import Client
 from rte.kube.credentials import Credentials, TokenFile
 from rte.kube.resources import LEASES, NODES, NRTS, PODS
-from rte.sim.apiserver import Server
+from rte.sim.apiserver import APIServer
 from tests.cluster.certs import Authority
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def test_a_patch_that_names_an_old_version_is_a_conflict(client: Client):
     assert (refused.value.status, refused.value.reason) == (409, "Conflict")
 
 
-async def test_retry_after_is_handed_on(client: Client, server: Server):
+async def test_retry_after_is_handed_on(client: Client, server: APIServer):
     server.faults.fail_next(code=429)
     with pytest.raises(errors.KubeError) as refused:
         await client.get(NODES.path())
@@ -91,7 +91,7 @@ async def test_retry_after_is_handed_on(client: Client, server: Server):
 
 
 @pytest.mark.parametrize("trouble", ["closed port", "dropped connection", "time-out"])
-async def test_no_answer_has_status_zero_and_one_line(server: Server, trouble: str):
+async def test_no_answer_has_status_zero_and_one_line(server: APIServer, trouble: str):
     url = "http://127.0.0.1:1" if trouble == "closed port" else server.url
     if trouble == "dropped connection":
         server.faults.drop_next(3)
@@ -152,7 +152,7 @@ async def test_a_good_answer_that_is_cut_off_is_an_error(client: Client):
 async def test_a_rotated_token_is_read_again(tmp_path: Path):
     file = tmp_path / "token"
     file.write_text("old")
-    async with Server(tokens=["new"]) as server:
+    async with APIServer(tokens=["new"]) as server:
         access = Credentials(server=server.url, token=TokenFile(file))
         async with Client(access) as client:
             with pytest.raises(errors.KubeError) as refused:
@@ -190,7 +190,7 @@ async def told_by(server: str, tls: ssl.SSLContext | None = None) -> str:
     return str(refused.value).removeprefix(f"no answer from {server}: ")
 
 
-async def test_why_a_server_cannot_be_reached_is_told_in_words(server: Server, tmp_path: Path):
+async def test_why_a_server_cannot_be_reached_is_told_in_words(server: APIServer, tmp_path: Path):
     context = ssl.create_default_context()
     assert await told_by("https://127.0.0.1:1", context) == "Connection refused"
     assert "ssl" not in await told_by("https://nowhere.invalid:6443", context)

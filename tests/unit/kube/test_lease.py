@@ -13,7 +13,7 @@ from rte.kube.resources import LEASES
 
 if TYPE_CHECKING:
     from rte.kube.client import Client
-    from rte.sim.apiserver import Server
+    from rte.sim.apiserver import APIServer
 
 PATH = LEASES.path("n0", "rte-system")
 
@@ -77,7 +77,7 @@ async def test_a_lease_that_went_with_its_owner_is_made_again_with_the_new_one(c
 
 
 async def test_an_outage_is_raised_and_the_next_renewal_works(
-    client: Client, server: Server, heartbeat: Heartbeat
+    client: Client, server: APIServer, heartbeat: Heartbeat
 ):
     await heartbeat.renew()
     server.faults.fail_next(code=500)

@@ -15,7 +15,7 @@ from rte.kube.watch import watch
 
 if TYPE_CHECKING:
     from rte.kube.client import Client
-    from rte.sim.apiserver import Server
+    from rte.sim.apiserver import APIServer
 
 PATH = LEASES.path(namespace="default")
 
@@ -55,20 +55,20 @@ async def test_a_list_not_older_than_what_is_known(client: Client, names: list[s
 
 
 async def test_a_moment_that_is_forgotten_between_pages_is_listed_in_one(
-    client: Client, server: Server, names: list[str]
+    client: Client, server: APIServer, names: list[str]
 ):
     server.faults.fail_next(code=410, path="continue=")
     assert named(await list_all(client, PATH)) == names
 
 
-async def test_a_failing_page_is_a_failure(client: Client, server: Server, names: list[str]):
+async def test_a_failing_page_is_a_failure(client: Client, server: APIServer, names: list[str]):
     server.faults.fail_next(code=500, path="continue=")
     with pytest.raises(errors.KubeError):
         await list_all(client, PATH)
 
 
 async def test_pages_come_one_by_one_and_begin_anew_where_their_moment_is_forgotten(
-    client: Client, server: Server, names: list[str]
+    client: Client, server: APIServer, names: list[str]
 ):
     found = [([i["metadata"]["name"] for i in p.items], p.first) async for p in pages(client, PATH)]
     assert found == [(names[:2], True), (names[2:4], False), (names[4:], False)]

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rte.kube.client import Client
-    from rte.kube.watch import Event
-    from rte.sim.apiserver import Server
+    from rte.kube.watch import WatchEvent
+    from rte.sim.apiserver import APIServer
 
 
 class Follower:
     """Runs a watch beside the test and hands out its events."""
 
     def __init__(self, client: Client, **options: Any) -> None:
-        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
         self.task = asyncio.create_task(self._run(client, options))
 
     async def _run(self, client: Client, options: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ async def test_lists_first_and_then_follows(client: Client, follower: Follower):
 
 
 async def test_a_cut_watch_resumes_without_listing_again(
-    client: Client, server: Server, follower: Follower
+    client: Client, server: APIServer, follower: Follower
 ):
     assert await follower.next() == ("LISTED", "")
     await client.create(NODES.path(), node("a"))
@@ -76,7 +76,7 @@ async def test_a_cut_watch_resumes_without_listing_again(
     assert await follower.next() == ("ADDED", "b")
 
 
-async def test_lost_history_is_a_new_list(client: Client, server: Server, follower: Follower):
+async def test_lost_history_is_a_new_list(client: Client, server: APIServer, follower: Follower):
     assert await follower.next() == ("LISTED", "")
     server.faults.pause()
     server.faults.drop_watches()
@@ -90,14 +90,14 @@ async def test_lost_history_is_a_new_list(client: Client, server: Server, follow
     assert await follower.next() == ("ADDED", "c")
 
 
-async def test_overload_and_outage_are_waited_out(client: Client, server: Server):
+async def test_overload_and_outage_are_waited_out(client: Client, server: APIServer):
     server.faults.drop_next(5)
     follower = Follower(client)
     assert await follower.next() == ("LISTED", "")
     follower.task.cancel()
 
 
-async def test_a_refusal_for_good_is_raised(client: Client, server: Server):
+async def test_a_refusal_for_good_is_raised(client: Client, server: APIServer):
     server.faults.fail_next(code=403)
     with pytest.raises(errors.KubeError) as refused:
         await Follower(client).task
@@ -114,7 +114,7 @@ async def test_field_selectors_limit_what_is_seen(client: Client):
 
 
 async def test_a_server_restored_from_a_backup_is_listed_again_whatever_its_versions(
-    client: Client, server: Server, follower: Follower
+    client: Client, server: APIServer, follower: Follower
 ):
     assert await follower.next() == ("LISTED", "")
     for name in ("a", "b"):
@@ -127,7 +127,7 @@ async def test_a_server_restored_from_a_backup_is_listed_again_whatever_its_vers
 
 
 async def test_a_watch_that_a_proxy_keeps_open_without_its_server_is_given_up(
-    client: Client, server: Server
+    client: Client, server: APIServer
 ):
     follower = Follower(client, silence_s=0.3)
     assert await follower.next() == ("LISTED", "")

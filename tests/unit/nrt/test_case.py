@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rte import errors, placement
 from rte.nrt import case as cases
 from rte.placement import drift
-from rte.placement.drift import Meanwhile, Outcome, Part
+from rte.placement.drift import AdmissionOutcome, Meanwhile, Part
 from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, node, pool, simple
@@ -20,7 +20,7 @@ from tests.unit.placement.build import GPU, node, pool, simple
 def a_case(before=None, each=None) -> cases.CaseFile:
     before = before or node(devices={GPU: pool(0, 1, None, ())})
     each = each or simple("p", 2, gpus=1)
-    got = Outcome(parts={Part("main", "cpus"): 0b1100})
+    got = AdmissionOutcome(parts={Part("main", "cpus"): 0b1100})
     case = drift.judge(drift.predict(before, each), got, Meanwhile)
     return cases.CaseFile(case=case, node="n0", recorded="2026-01-01T00:00:00Z", rte="1.2.3")
 
@@ -34,7 +34,7 @@ def test_a_case_survives_its_file(used, each, data):
     between = Meanwhile(
         admitted=(other,), ended=tuple(active[:1]), started=(), unknown=data.draw(st.booleans())
     )
-    got = prediction.expected or Outcome(reason="TopologyAffinityError")
+    got = prediction.expected or AdmissionOutcome(reason="TopologyAffinityError")
     judged = drift.judge(prediction, got, lambda: between)
     file = cases.CaseFile(case=judged, node="n", recorded="now", rte="1")
     text = cases.encode(file)
@@ -91,7 +91,7 @@ def test_keys_of_newer_releases_are_left_alone():
 
 def test_a_refused_pod_is_replayed():
     before, each = node(), simple("p", 2)
-    got = Outcome(reason="TopologyAffinityError")
+    got = AdmissionOutcome(reason="TopologyAffinityError")
     judged = drift.judge(drift.predict(before, each), got, Meanwhile)
     file = cases.CaseFile(case=judged, node="n", recorded="now", rte="1")
     again = cases.decode(cases.encode(file)).case

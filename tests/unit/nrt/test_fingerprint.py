@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.nrt import fingerprint
-from rte.nrt.fingerprint import Verdict
+from rte.nrt.fingerprint import SignatureVerdict
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def test_the_order_of_pods_does_not_matter(pods: list, randomness) -> None:
 @pytest.mark.parametrize(
     ("candidate", "verdict"),
     [
-        ("pfp0v001b62c44d557501be8", Verdict.OK),
-        ("pfp0v001ef46db3751d8e999", Verdict.MISMATCH),
-        ("pfp0v001b62c44d557501BE8", Verdict.MISMATCH),
-        ("pfp0v001b62c44d5", Verdict.MISMATCH),
-        ("pfp0v001b62c44d", Verdict.MALFORMED),
-        ("PFP0v001b62c44d557501be8", Verdict.MALFORMED),
-        ("pfp0v002b62c44d557501be8", Verdict.VERSION),
-        ("", Verdict.MALFORMED),
+        ("pfp0v001b62c44d557501be8", SignatureVerdict.OK),
+        ("pfp0v001ef46db3751d8e999", SignatureVerdict.MISMATCH),
+        ("pfp0v001b62c44d557501BE8", SignatureVerdict.MISMATCH),
+        ("pfp0v001b62c44d5", SignatureVerdict.MISMATCH),
+        ("pfp0v001b62c44d", SignatureVerdict.MALFORMED),
+        ("PFP0v001b62c44d557501be8", SignatureVerdict.MALFORMED),
+        ("pfp0v002b62c44d557501be8", SignatureVerdict.VERSION),
+        ("", SignatureVerdict.MALFORMED),
     ],
 )
-def test_a_candidate_is_compared(candidate: str, verdict: Verdict) -> None:
+def test_a_candidate_is_compared(candidate: str, verdict: SignatureVerdict) -> None:
     assert fingerprint.check(candidate, fingerprint.sign([("a", "b")])) is verdict
 
 

@@ -16,7 +16,7 @@ from rte.model import bits
 from rte.model.machine import Machine, PCIDevice
 from rte.model.node import NodeReading
 from rte.nrt import group_inventory
-from rte.nrt.writer import Options, encode
+from rte.nrt.writer import WriterOptions, encode
 from rte.sysfs import read_machine
 from tests.fixture_machines import ROOT
 from tests.unit.placement.groups.nodes import two_sockets
@@ -33,7 +33,7 @@ def text_of(machine: Machine, **speeds: int) -> str | None:
     return group_inventory.encode(group_inventory.published(reading, speeds))
 
 
-def published(machine: Machine, **speeds: int) -> group_inventory.Published:
+def published(machine: Machine, **speeds: int) -> group_inventory.PublishedInventory:
     text = text_of(machine, **speeds)
     assert text is not None
     return group_inventory.decode(text)
@@ -98,7 +98,7 @@ def test_too_many_devices_are_not_published_at_all(machine: Machine) -> None:
 
 def test_the_object_has_the_annotation_only_where_it_is_asked_for(machine: Machine) -> None:
     reading = NodeReading(node_name="n", machine=machine)
-    asked = encode(reading, Options(groups=True))["metadata"]["annotations"]
+    asked = encode(reading, WriterOptions(groups=True))["metadata"]["annotations"]
 
     assert group_inventory.ANNOTATION in asked
     assert group_inventory.ANNOTATION not in encode(reading)["metadata"]["annotations"]
@@ -122,7 +122,7 @@ def test_every_machine_can_be_published() -> None:
 
 @given(st.data())
 def test_no_damaged_inventory_crashes_the_reader(data: st.DataObject) -> None:
-    text = group_inventory.encode(group_inventory.Published(inventory=two_sockets()))
+    text = group_inventory.encode(group_inventory.PublishedInventory(inventory=two_sockets()))
     assert text is not None
     document: dict[str, Any] = json.loads(text)
     path = data.draw(st.sampled_from(paths(document)))

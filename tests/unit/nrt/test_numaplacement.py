@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.nrt import numaplacement
-from rte.nrt.numaplacement import PlacementError, Problem
+from rte.nrt.numaplacement import PlacementError, RefusedData
 from tests.depth import scaled
 
 containers = st.tuples(*[st.text(max_size=4)] * 3)
@@ -67,12 +67,12 @@ def test_garbage_is_refused_or_decoded_but_never_crashes(
 @pytest.mark.parametrize(
     ("zone", "problem"),
     [
-        (-1, Problem.UNKNOWN_AFFINITY),
-        (-2, Problem.WRONG_AFFINITY),
-        (2, Problem.WRONG_AFFINITY),
+        (-1, RefusedData.UNKNOWN_AFFINITY),
+        (-2, RefusedData.WRONG_AFFINITY),
+        (2, RefusedData.WRONG_AFFINITY),
     ],
 )
-def test_a_zone_outside_the_node_is_refused(zone: int, problem: Problem) -> None:
+def test_a_zone_outside_the_node_is_refused(zone: int, problem: RefusedData) -> None:
     with pytest.raises(PlacementError) as caught:
         numaplacement.encode(2, [(("a", "b", "c"), zone)])
 

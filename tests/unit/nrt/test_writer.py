@@ -113,7 +113,7 @@ def test_zones_sort_by_number_and_not_by_text() -> None:
 
 
 def test_the_object_belongs_to_the_node_once_its_uid_is_known() -> None:
-    document = nrt.encode(BARE, nrt.Options(owner_uid="1234"))
+    document = nrt.encode(BARE, nrt.WriterOptions(owner_uid="1234"))
 
     assert document["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "1234"}
@@ -170,7 +170,7 @@ PODS = (
 def test_the_fingerprint_covers_what_its_method_says(method: nrt.Method, covered: list) -> None:
     reading = replace(busy_reading(8, 2, 0), pods=PODS)
 
-    told = attributes(nrt.encode(reading, nrt.Options(fingerprint=method)))
+    told = attributes(nrt.encode(reading, nrt.WriterOptions(fingerprint=method)))
 
     assert told["nodeTopologyPodsFingerprint"] == fingerprint.sign(covered)
     assert told["nodeTopologyPodsFingerprintMethod"] == method
@@ -183,7 +183,7 @@ def test_a_node_without_pods_has_the_fingerprint_of_nothing() -> None:
 
 
 def test_the_fingerprint_can_be_switched_off() -> None:
-    told = attributes(nrt.encode(busy_reading(8, 2, 1), nrt.Options(fingerprint=None)))
+    told = attributes(nrt.encode(busy_reading(8, 2, 1), nrt.WriterOptions(fingerprint=None)))
 
     assert not any("Fingerprint" in name for name in told)
 
@@ -201,7 +201,7 @@ def test_reserved_and_held_cpus_and_memory_come_off() -> None:
 
 
 def test_excluded_resources_vanish_from_every_zone() -> None:
-    document = nrt.encode(BARE, nrt.Options(exclude_resources=("hugepages-*", "memory")))
+    document = nrt.encode(BARE, nrt.WriterOptions(exclude_resources=("hugepages-*", "memory")))
 
     assert [[r["name"] for r in zone["resources"]] for zone in document["zones"]] == [
         ["cpu"],
@@ -245,14 +245,14 @@ def test_encoding_is_deterministic_and_its_own_inverse_for_zones(state: NodeStat
 
 
 def test_a_thousand_cpus_with_250_pods_stay_within_200_kib() -> None:
-    encoded = nrt.build(busy_reading(1024, 8, 250), nrt.Options())
+    encoded = nrt.build(busy_reading(1024, 8, 250), nrt.WriterOptions())
 
     assert encoded.dropped == ()
     assert annotation_bytes(encoded.object) <= 200 * 1024
 
 
 def test_a_thousand_cpus_in_64_zones_stay_within_200_kib() -> None:
-    encoded = nrt.build(busy_reading(1024, 64, 250), nrt.Options())
+    encoded = nrt.build(busy_reading(1024, 64, 250), nrt.WriterOptions())
 
     assert encoded.dropped == ()
     assert annotation_bytes(encoded.object) <= 200 * 1024
@@ -266,7 +266,7 @@ def test_pod_allocations_go_first_when_the_object_grows_too_large() -> None:
         holdings={uid: held | containers for uid, held in reading.state.holdings.items()},
     )
 
-    encoded = nrt.build(replace(reading, state=state), nrt.Options())
+    encoded = nrt.build(replace(reading, state=state), nrt.WriterOptions())
 
     assert encoded.dropped == (koordinator.POD_CPU_ALLOCS,)
     assert koordinator.CPU_TOPOLOGY in encoded.object["metadata"]["annotations"]
@@ -298,7 +298,7 @@ def with_devices(reading: NodeReading, *, resources: int) -> NodeReading:
 
 def test_long_names_of_resources_are_written_once_where_space_is_short() -> None:
     reading = with_devices(busy_reading(384, 8, 250), resources=20)
-    encoded = nrt.build(reading, nrt.Options())
+    encoded = nrt.build(reading, nrt.WriterOptions())
     annotations = encoded.object["metadata"]["annotations"]
 
     assert annotation_bytes(encoded.object) <= 200 * 1024
@@ -308,7 +308,7 @@ def test_long_names_of_resources_are_written_once_where_space_is_short() -> None
     assert decoded.devices.keys() == reading.state.devices.keys()
     held = [name for pod in decoded.holdings.values() for it in pod.values() for name in it.devices]
     assert len(held) == 250 * 20
-    assert nrt.build(reading, nrt.Options()) == encoded
+    assert nrt.build(reading, nrt.WriterOptions()) == encoded
     # A release that does not know the list finds no such resource: it refuses.
     document = json.loads(annotations[nrt.NODE_STATE_ANNOTATION])
     del document["names"]
@@ -328,13 +328,13 @@ def test_names_stay_in_place_where_there_is_space() -> None:
 
 def test_what_does_not_fit_alone_takes_nothing_else_with_it() -> None:
     reading = with_devices(busy_reading(384, 8, 250), resources=20)
-    encoded = nrt.build(reading, nrt.Options(max_annotation_bytes=90 * 1024))
+    encoded = nrt.build(reading, nrt.WriterOptions(max_annotation_bytes=90 * 1024))
     assert encoded.dropped == (nrt.NODE_STATE_ANNOTATION,)
     assert koordinator.POD_CPU_ALLOCS in encoded.object["metadata"]["annotations"]
 
 
 def test_prediction_loses_its_annotation_last_and_the_zones_stay() -> None:
-    encoded = nrt.build(busy_reading(64, 2, 20), nrt.Options(max_annotation_bytes=100))
+    encoded = nrt.build(busy_reading(64, 2, 20), nrt.WriterOptions(max_annotation_bytes=100))
 
     assert encoded.dropped[-1] == nrt.NODE_STATE_ANNOTATION
     assert annotation_bytes(encoded.object) <= 100
@@ -344,14 +344,14 @@ def test_prediction_loses_its_annotation_last_and_the_zones_stay() -> None:
 def test_every_annotation_that_is_written_is_known_as_ours() -> None:
     reading = busy_reading(8, 2, 1)
     hardware = replace(reading.machine, pci_zones=PCIZones(roots={"pci0000:17": 0}))
-    options = nrt.Options(groups=True)
+    options = nrt.WriterOptions(groups=True)
     written = nrt.encode(replace(reading, machine=hardware), options)["metadata"]["annotations"]
 
     assert set(written) == set(nrt.ANNOTATIONS)
 
 
 def test_koordinators_annotations_can_be_switched_off() -> None:
-    document = nrt.encode(busy_reading(8, 2, 1), nrt.Options(koordinator=False))
+    document = nrt.encode(busy_reading(8, 2, 1), nrt.WriterOptions(koordinator=False))
 
     assert set(document["metadata"]["annotations"]) == {nrt.NODE_STATE_ANNOTATION}
     assert nrt.decode(document).state.topology == busy_reading(8, 2, 1).state.topology

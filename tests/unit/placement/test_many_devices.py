@@ -14,7 +14,7 @@ from rte.model.node import DevicePool
 from rte.placement.fleet.copies import CopyTable
 from rte.placement.fleet.scores import free_by_zone
 from rte.placement.fleet.screen import NodeTable
-from rte.placement.inflight.orders import Budget, Orders, free_key
+from rte.placement.inflight.orders import Orders, StepBudget, free_key
 from rte.placement.inflight.zones import room_of
 from rte.placement.kubelet import devices
 from tests.unit.placement.build import GPU, node, pool, simple
@@ -60,7 +60,7 @@ def test_no_question_looks_at_devices_one_by_one() -> None:
     assert free_key(answer.state) != free_key(state)
     assert [free.others[GPU] for free in free_by_zone(state)] == [MANY // 2, MANY - MANY // 2]
     assert [row.get(GPU) for row in room_of(answer.state)][:2] == [MANY // 2 - 1000, MANY // 2 + 1]
-    assert Orders([state], [asking], Budget(1000)).outcomes((0, 0))
+    assert Orders([state], [asking], StepBudget(1000)).outcomes((0, 0))
     screen, copies = NodeTable(), CopyTable()
     screen.put("n", answer.state)
     assert screen.screen(asking)[0]

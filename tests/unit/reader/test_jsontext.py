@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from rte import errors
 from rte.reader import budget, jsontext
-from rte.reader.budget import Budget, Int64
+from rte.reader.budget import Int64, ReadBudget
 from tests.depth import scaled
 
-SMALL = Budget(size=20_000, items=500)
+SMALL = ReadBudget(size=20_000, items=500)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rte import errors
 from rte.reader import budget, yamltext
-from rte.reader.budget import Budget
+from rte.reader.budget import ReadBudget
 from tests.depth import scaled
 
-SMALL = Budget(size=20_000, items=500)
+SMALL = ReadBudget(size=20_000, items=500)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
@@ -96,7 +96,7 @@ def test_an_alias_within_the_budget_is_read() -> None:
 def test_what_cannot_be_read_is_the_one_error(text: str | bytes) -> None:
     began = time.process_time()
     with pytest.raises(errors.MalformedError):
-        yamltext.load_all(text, "manifest", Budget(size=1 << 20, items=5000))
+        yamltext.load_all(text, "manifest", ReadBudget(size=1 << 20, items=5000))
     assert time.process_time() - began < 0.5
 
 

@@ -13,7 +13,7 @@ from rte.placement.groups import allocation
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import node, objects
 from rte.scheduler.loop.cycle import Cycle
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,7 +147,7 @@ class World:
     """A cluster that tests feed by hand; ``kubelet`` plays the node's part."""
 
     def __init__(self, **options: Any) -> None:
-        chosen = Options(**options)
+        chosen = RuleOptions(**options)
         self.cluster = Cluster(chosen.pool, images=chosen.reads_images)
         self.cycle = Cycle(self.cluster, chosen)
         self.kubelets: dict[str, NodeState] = {}

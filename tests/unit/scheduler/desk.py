@@ -12,7 +12,7 @@ from rte.model.node import NodeReading, NodeState
 from rte.placement.groups import allocation
 from rte.scheduler.framework.writes import Step
 from rte.scheduler.loop import messages
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.messages import Bound, Outcome
 from tests.unit.scheduler.build import GIB, moment, node_object, pod_object, recorded, state
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.writes import Target, Write
+    from rte.scheduler.framework.writes import RequiredWrite, WriteTarget
     from rte.scheduler.loop.messages import Effect, Event
 
 
@@ -39,7 +39,7 @@ class Desk:
 
     def __init__(self, **options: Any) -> None:
         self.options = options
-        self.machine = Machine("rte-scheduler", **options)
+        self.machine = SchedulerMachine("rte-scheduler", **options)
         self.listeners = self.machine.listeners
         self.now = 1000.0
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -61,7 +61,7 @@ class Desk:
         self.binds.clear()
         self.evictions.clear()
         self.questions.clear()
-        self.machine = Machine("rte-scheduler", **self.options)
+        self.machine = SchedulerMachine("rte-scheduler", **self.options)
         self.machine.listeners = self.listeners
         self.handle(messages.Tick())
         for (collection, _), obj in list(self.objects.items()):
@@ -211,7 +211,7 @@ class Desk:
                 self.undoing.append(effect)
             elif isinstance(effect, messages.Solve):
                 self.questions.append(effect)
-            elif isinstance(effect, messages.Release):
+            elif isinstance(effect, messages.ReleaseGang):
                 for pod in effect.pods:
                     if ("pods", pod.uid) in self.objects:
                         self.begin_to_end(pod.uid)
@@ -267,18 +267,18 @@ class Desk:
         self._undo(effect.writes)
         self._answer(messages.TakenBack(effect.pod.uid))
 
-    def _undo(self, writes: Iterable[Write]) -> None:
+    def _undo(self, writes: Iterable[RequiredWrite]) -> None:
         for write in writes:
             while (step := write.undo(self._found(write.target))) is not None:
                 self._apply(write.target, step)
 
-    def _found(self, target: Target) -> dict[str, Any] | None:
+    def _found(self, target: WriteTarget) -> dict[str, Any] | None:
         if target.collection != "pods":
             return self.objects.get((target.collection, target.key))
         pods = (obj for (kind, _), obj in self.objects.items() if kind == "pods")
         return next((obj for obj in pods if obj["metadata"]["name"] == target.name), None)
 
-    def _apply(self, target: Target, step: Step) -> None:
+    def _apply(self, target: WriteTarget, step: Step) -> None:
         found = self._found(target)
         key = target.key
         if found is not None and target.collection == "pods":

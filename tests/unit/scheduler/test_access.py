@@ -18,7 +18,7 @@ from rte.scheduler.front.access import Access
 from rte.scheduler.settings import SchedulerSettings
 from rte.telemetry import doors, health
 from rte.telemetry.health import Readiness
-from rte.telemetry.tls import Files
+from rte.telemetry.tls import TLSFiles
 from tests.cluster.certs import Authority
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
 
     routes = access.protect([web.post("/bind", done), web.post("/explain", done)])
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    files = Files(*made.server, made.authority.certificate)
+    files = TLSFiles(*made.server, made.authority.certificate)
     task = asyncio.create_task(
         health.serve(
             "127.0.0.1:0", bytes, Readiness(), started=ports.set_result, routes=routes, tls=files
@@ -235,7 +235,7 @@ async def test_metrics_are_for_those_who_show_a_certificate_where_that_is_asked(
 ) -> None:
     authority = Authority(tmp_path / "ca")
     authority.create()
-    files = Files(*authority.issue("server", "rte", sans="IP:127.0.0.1"), authority.certificate)
+    files = TLSFiles(*authority.issue("server", "rte", sans="IP:127.0.0.1"), authority.certificate)
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         health.serve(
@@ -267,7 +267,7 @@ async def test_metrics_are_for_those_who_show_a_certificate_where_that_is_asked(
 def test_tls_files_that_cannot_be_used_are_one_line(tmp_path: Path, text: str):
     (tmp_path / "c").write_text(text)
     with pytest.raises(errors.UsageError) as caught:
-        Files(tmp_path / "c", tmp_path / "missing").context()
+        TLSFiles(tmp_path / "c", tmp_path / "missing").context()
     assert "\n" not in str(caught.value)
 
 
@@ -283,7 +283,7 @@ def test_only_this_machine_reaches_a_loopback_address(host: str, is_so: bool):
 async def test_renewed_files_are_served_without_a_restart(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ):
-    files = Files(*door.server, door.authority.certificate)
+    files = TLSFiles(*door.server, door.authority.certificate)
     context = files.context()
     loaded: list[Any] = []
     load: Callable[..., None] = ssl.SSLContext.load_cert_chain

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rte.scheduler.framework.writes import Step, Target, Wait
+from rte.scheduler.framework.writes import Step, Wait, WriteTarget
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.room.plans import plans
-from rte.scheduler.plugins.default_preemption import Plan
+from rte.scheduler.plugins.default_preemption import EvictionPlan
 from rte.scheduler.shell.feeds import COLLECTIONS
 from tests import random_worlds
 from tests.depth import scaled
@@ -146,7 +146,7 @@ class Region(Desk):
                     self._apply(write.target, step)
         return ""
 
-    def _provide(self, target: Target) -> None:
+    def _provide(self, target: WriteTarget) -> None:
         """The volume controller binds the claim, to a new volume where none names it."""
         claim = self.objects["claims", target.key]
         name = next(
@@ -334,7 +334,7 @@ def a_claim_is_bound(region: Region) -> None:
     key = _some(region, "claims", lambda claim: not claim["spec"].get("volumeName"))
     if key:
         namespace, name = key.split("/")
-        region._provide(Target("claims", name, namespace))
+        region._provide(WriteTarget("claims", name, namespace))
 
 
 def a_volume_is_released(region: Region) -> None:
@@ -505,4 +505,4 @@ def _nobody_is_forgotten(region: Region, story: list[str]) -> None:
 def _could_evict(region: Region, pod: PodView) -> bool:
     machine = region.machine
     found = plans(machine.cycle, machine.cluster, pod) if pod.preempts else ()
-    return any(isinstance(plan, Plan) for plan in found)
+    return any(isinstance(plan, EvictionPlan) for plan in found)

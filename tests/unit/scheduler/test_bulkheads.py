@@ -21,11 +21,11 @@ from rte.scheduler.loop import messages
 from rte.scheduler.loop.binding import Binding
 from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.gangs import Gangs
-from rte.scheduler.loop.kubelets import Kubelets
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.kubelets import KubeletWitness
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
-from rte.scheduler.queue.queue import Queue
+from rte.scheduler.queue.queue import SchedulingQueue
 from rte.telemetry.effects import Measured, Said
 from rte.telemetry.quarantine import FIRST_S, MOST_S, Quarantine
 from tests.depth import scaled
@@ -353,13 +353,13 @@ ANYWHERE: tuple[tuple[Any, str], ...] = (
     *((Cluster, name) for name in ("set_pod", "_place", "_lift", "assume", "nominate")),
     *((Cluster, name) for name in ("set_report", "set_node", "remove_pod", "unnominate")),
     *((GangBook, name) for name in ("on_pod", "declare", "gang")),
-    *((Queue, name) for name in ("push", "sleep", "decided")),
+    *((SchedulingQueue, name) for name in ("push", "sleep", "decided")),
     *((Cycle, name) for name in ("decide", "problem", "around", "check", "helps", "why", "placed")),
     *((Profile, name) for name in ("evaluate", "score", "annotations", "refused_around", "helps")),
     *((Binding, name) for name in ("place", "reserve", "came_true", "_enforce")),
     *((Gangs, name) for name in ("look", "decide", "refused", "key", "second", "helps", "why")),
     *((MakingRoom, name) for name in ("step", "review", "wants", "refused", "evicted", "reserve")),
-    *((Kubelets, name) for name in ("reported", "refused")),
+    *((KubeletWitness, name) for name in ("reported", "refused")),
     *((Telling, name) for name in ("due", "refused", "why")),
     *((NodeEntry, name) for name in ("outlook", "zone_bound")),
     (intake.Intake, "seen"),
@@ -393,7 +393,7 @@ def test_faults_anywhere_end_nothing_and_leave_nothing_behind(
         return
     assert aside(square) == {}
     assert not any(pod.shape.malformed for pod in known.pods.values())
-    reader = Machine("rte-scheduler")
+    reader = SchedulerMachine("rte-scheduler")
     for (collection, _), obj in square.objects.items():
         reader.handle(messages.Seen(collection, obj), square.now)
     fresh = reader.cluster

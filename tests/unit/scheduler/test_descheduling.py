@@ -51,8 +51,8 @@ class Hall:
     def asked(self) -> list[messages.PlanMoves]:
         return list(self.desk.told(messages.PlanMoves))
 
-    def moves(self) -> list[messages.Move]:
-        return list(self.desk.told(messages.Move))
+    def moves(self) -> list[messages.EvictPod]:
+        return list(self.desk.told(messages.EvictPod))
 
     def plan(self) -> None:
         """What the solver finds for the latest question."""

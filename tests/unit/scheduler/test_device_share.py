@@ -7,7 +7,7 @@ from typing import Any
 
 from rte.placement.koordinator.devices.request import ALLOCATED, JOINT_ALLOCATE
 from rte.scheduler.loop import messages
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from tests.unit.scheduler.desk import Desk
 
 JOINT = {JOINT_ALLOCATE: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})}
@@ -24,7 +24,7 @@ def device(kind: str, minor: int, switch: int) -> dict[str, Any]:
 
 
 def a_desk(*devices: dict[str, Any]) -> Desk:
-    desk = Desk(options=Options(device_share=True))
+    desk = Desk(options=RuleOptions(device_share=True))
     amounts = {"koordinator.sh/gpu": "400", "koordinator.sh/rdma": "400"}
     desk.node("n", bare=True, allocatable=amounts)
     show(desk, *devices)

@@ -11,7 +11,7 @@ from rte import placement
 from rte.cli import restarts
 from rte.model.node import DevicePool
 from rte.scheduler.report import kubelets
-from rte.scheduler.report.kubelets import Kubelets, restarted
+from rte.scheduler.report.kubelets import KubeletWatch, restarted
 from rte.scheduler.report.metrics import SchedulerMetrics
 from tests.unit.scheduler.build import World, state
 
@@ -26,7 +26,7 @@ class Watched(World):
         super().__init__()
         self.metrics = SchedulerMetrics()
         self.now = 0.0
-        self.watch = Kubelets(self.metrics, lambda: self.now)
+        self.watch = KubeletWatch(self.metrics, lambda: self.now)
 
     def look(self) -> None:
         self.watch.look(self.cluster.nodes.values())
@@ -91,7 +91,7 @@ def test_a_node_that_has_not_changed_is_not_looked_at_again(monkeypatch):
 def test_every_node_has_its_turn_when_time_is_short(monkeypatch):
     world = Watched()
     ticks = count()
-    world.watch = Kubelets(world.metrics, lambda: next(ticks) * kubelets.LOOK_S * 0.6)
+    world.watch = KubeletWatch(world.metrics, lambda: next(ticks) * kubelets.LOOK_S * 0.6)
     asked = []
     monkeypatch.setattr(kubelets, "restarted", lambda entry: asked.append(entry.name))
     for name in "abc":
@@ -172,4 +172,4 @@ def test_only_pods_that_hold_something_are_asked_about():
     world.report("a")
     answer, pods = restarted(world.cluster.nodes["a"])
     assert list(answer.admissions) == list(pods) == ["uid-own"]
-    assert isinstance(answer, placement.Restart)
+    assert isinstance(answer, placement.PredictedRestart)

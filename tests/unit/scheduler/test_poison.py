@@ -17,7 +17,7 @@ from rte.placement.groups.networks import ANNOTATION as NETWORKS
 from rte.placement.koordinator.devices import request as devices
 from rte.scheduler.framework.objects import ObjectReference
 from rte.scheduler.loop import messages
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from rte.telemetry.effects import Measured
 from tests.depth import scaled
 from tests.unit.scheduler.build import pod_object, state
@@ -53,7 +53,7 @@ ANNOTATIONS: dict[str, Mapping[str, str]] = {
 
 
 def desk() -> Desk:
-    desk = Desk(options=Options(resource_status=True, device_share=True))
+    desk = Desk(options=RuleOptions(resource_status=True, device_share=True))
     desk.node("a", state())
     desk.node("b", state(cpu_policy="none", policy="none"))
     desk.put("koordinator-devices", "a", {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rte.k8s.selectors import parse_text
 from rte.scheduler.loop import messages
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from tests.unit.scheduler.build import World
 from tests.unit.scheduler.desk import Desk
 
@@ -51,7 +51,7 @@ def test_domains_without_a_node_of_the_pool_do_not_count_for_spread() -> None:
 
 
 def test_reports_of_other_nodes_are_passed_over_until_they_come_in() -> None:
-    desk = Desk(options=Options(pool=POOL))
+    desk = Desk(options=RuleOptions(pool=POOL))
     desk.node("mine", labels={"pool": "a"})
     desk.node("other", labels={"pool": "b"})
     cluster = desk.machine.cluster

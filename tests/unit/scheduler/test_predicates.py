@@ -9,7 +9,7 @@ import pytest
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import SUCCESS
 from rte.scheduler.loop.room.plans import plans
-from rte.scheduler.plugins.default_preemption import Plan
+from rte.scheduler.plugins.default_preemption import EvictionPlan
 from tests.unit.scheduler.build import World, pod_object, state
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def test_pod_level_resources_are_charged_and_counted_when_room_is_made() -> None
     world.pod(guaranteed=False, cpu="1", node_name="a")
     high = world.pod(guaranteed=False, cpu="1", resources=stanza, priority=10)
     assert world.why(high) == {"Insufficient cpu": 1}
-    found = [plan for plan in plans(world.cycle, world.cluster, high) if isinstance(plan, Plan)]
+    found = [
+        plan for plan in plans(world.cycle, world.cluster, high) if isinstance(plan, EvictionPlan)
+    ]
     assert [plan.victims for plan in found] == [(low,)]
 
 

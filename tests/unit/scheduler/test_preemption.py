@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.k8s.selectors import parse_selector
-from rte.scheduler.framework.budgets import Budget
+from rte.scheduler.framework.budgets import DisruptionBudget
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.messages import Post
 from rte.scheduler.loop.room.plans import plans
@@ -39,10 +39,12 @@ def running(
     return out
 
 
-def best(world: World, pod: PodView, *budgets: Budget) -> preemption.Plan | None:
+def best(world: World, pod: PodView, *budgets: DisruptionBudget) -> preemption.EvictionPlan | None:
     world.cluster.budgets = {str(number): budget for number, budget in enumerate(budgets)}
     found = [
-        plan for plan in plans(world.cycle, world.cluster, pod) if isinstance(plan, preemption.Plan)
+        plan
+        for plan in plans(world.cycle, world.cluster, pod)
+        if isinstance(plan, preemption.EvictionPlan)
     ]
     return min(found, key=lambda plan: plan.cost, default=None)
 
@@ -96,7 +98,7 @@ def test_a_disruption_budget_is_kept_where_another_node_will_do() -> None:
     running(world, "guarded", 6, labels={"app": "db"})
     (victim,) = running(world, "free", 6, priority=3)
     selector = parse_selector({"matchLabels": {"app": "db"}}, "selector")
-    budget = Budget(namespace="default", selector=selector, allowed=0)
+    budget = DisruptionBudget(namespace="default", selector=selector, allowed=0)
     pod = world.pod(cpu="6", priority=10)
     plan = best(world, pod, budget)
     assert plan is not None
@@ -153,12 +155,12 @@ def test_of_few_pods_the_set_that_disturbs_least_goes(chooser: random.Random) ->
         assert plan.cost[0][:3] == min(enough)
 
 
-def _budget(app: str, allowed: int) -> Budget:
+def _budget(app: str, allowed: int) -> DisruptionBudget:
     selector = parse_selector({"matchLabels": {"app": app}}, "budget")
-    return Budget(namespace="default", selector=selector, allowed=allowed)
+    return DisruptionBudget(namespace="default", selector=selector, allowed=allowed)
 
 
-def _over(budgets: Sequence[Budget], pods: Iterable[PodView]) -> int:
+def _over(budgets: Sequence[DisruptionBudget], pods: Iterable[PodView]) -> int:
     """Of these pods those beyond what their budgets allow."""
     pods = list(pods)
     return sum(max(0, sum(map(each.covers, pods)) - each.allowed) for each in budgets)
@@ -385,7 +387,9 @@ def test_all_nodes_are_looked_at_until_enough_can_help() -> None:
     world.node("good", bare=True)
     world.pod(name="batch", node_name="good", guaranteed=False, cpu="15", priority=100)
     pod = world.pod(guaranteed=False, cpu="8", priority=1000)
-    found = [p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.Plan)]
+    found = [
+        p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.EvictionPlan)
+    ]
     assert [plan.node for plan in found] == ["good"]
 
 
@@ -395,7 +399,9 @@ def test_no_more_nodes_are_looked_at_when_none_could_do_with_less() -> None:
         world.node(f"n{number}", bare=True)
         world.pod(name=f"low{number}", node_name=f"n{number}", guaranteed=False, cpu="15")
     pod = world.pod(guaranteed=False, cpu="8", priority=1000)
-    found = [p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.Plan)]
+    found = [
+        p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.EvictionPlan)
+    ]
     assert len(found) == preemption.ENOUGH
 
 
@@ -419,5 +425,7 @@ def test_the_best_of_many_nodes_is_good_enough() -> None:
         running(world, name, 3, 3)
         world.pod(guaranteed=False, cpu="1", node_name=name, priority=-1)
     pod = world.pod(cpu="6", priority=10)
-    found = [p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.Plan)]
+    found = [
+        p for p in plans(world.cycle, world.cluster, pod) if isinstance(p, preemption.EvictionPlan)
+    ]
     assert len(found) == preemption.MOST

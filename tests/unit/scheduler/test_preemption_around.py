@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rte.scheduler.loop.room.plans import plans
-from rte.scheduler.plugins.default_preemption import Plan
+from rte.scheduler.plugins.default_preemption import EvictionPlan
 from tests.unit.scheduler.build import World, pod_object
 
 HOST = "kubernetes.io/hostname"
@@ -47,7 +47,7 @@ def victims(world: World, pod: Any) -> dict[str, set[str]]:
     return {
         plan.node: {victim.name for victim in plan.victims}
         for plan in found
-        if isinstance(plan, Plan)
+        if isinstance(plan, EvictionPlan)
     }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rte.scheduler.framework.events import ClusterEvent, Kind
-from rte.scheduler.queue.queue import Queue
+from rte.scheduler.queue.queue import SchedulingQueue
 from tests.unit.scheduler.build import World
 
 
-def names(queue: Queue) -> list[str]:
+def names(queue: SchedulingQueue) -> list[str]:
     out = []
     while (group := queue.pop()) is not None:
         head = group.head()
@@ -21,7 +21,7 @@ def names(queue: Queue) -> list[str]:
 
 
 def test_priority_goes_before_age_and_shape_does_not_matter() -> None:
-    world, queue = World(), Queue()
+    world, queue = World(), SchedulingQueue()
     for name, cpu, priority in (
         ("old", "1", 0),
         ("new", "2", 0),
@@ -34,7 +34,7 @@ def test_priority_goes_before_age_and_shape_does_not_matter() -> None:
 
 
 def test_a_group_sleeps_and_wakes_as_one() -> None:
-    world, queue = World(), Queue()
+    world, queue = World(), SchedulingQueue()
     pods = [world.pod(name=f"p{n}") for n in range(3)]
     for pod in pods:
         queue.push(pod, pod.shape.key)
@@ -54,7 +54,7 @@ def test_a_group_sleeps_and_wakes_as_one() -> None:
 
 
 def test_a_pod_that_leaves_is_not_tried() -> None:
-    world, queue = World(), Queue()
+    world, queue = World(), SchedulingQueue()
     first, second = world.pod(name="first"), world.pod(name="second")
     queue.push(first, first.shape.key)
     queue.push(second, second.shape.key)
@@ -64,7 +64,7 @@ def test_a_pod_that_leaves_is_not_tried() -> None:
 
 
 def test_a_failed_bind_waits_twice_as_long_each_time_and_keeps_its_place() -> None:
-    world, queue = World(), Queue()
+    world, queue = World(), SchedulingQueue()
     pod, younger = world.pod(name="pod"), world.pod(name="younger")
     queue.push(pod, pod.shape.key)
     waits = []
@@ -79,7 +79,7 @@ def test_a_failed_bind_waits_twice_as_long_each_time_and_keeps_its_place() -> No
 
 
 def test_a_pod_whose_shape_changes_moves_to_another_group() -> None:
-    world, queue = World(), Queue()
+    world, queue = World(), SchedulingQueue()
     pod = world.pod(name="pod")
     queue.push(pod, pod.shape.key)
     queue.push(pod, b"other")

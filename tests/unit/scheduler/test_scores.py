@@ -16,8 +16,8 @@ from rte.scheduler.framework import node, objects
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.profile import Scoring
 from rte.scheduler.front.answers import explain_pod
-from rte.scheduler.loop.machine import Machine
-from rte.scheduler.plugins.registry import WEIGHED, Options
+from rte.scheduler.loop.machine import SchedulerMachine
+from rte.scheduler.plugins.registry import WEIGHED, RuleOptions
 from rte.scheduler.plugins.scoring_strategy import STRATEGIES
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.policies import load_scoring, read_scoring
@@ -262,7 +262,7 @@ def test_images_are_not_kept_unless_a_profile_weighs_them() -> None:
 
 def test_the_scheduler_reads_images_where_a_profile_weighs_them() -> None:
     for scoring, kept in (({"gold": Scoring(weights={"ImageLocality": 1.0})}, True), ({}, False)):
-        machine = Machine("rte-scheduler", Options(scoring=scoring))
+        machine = SchedulerMachine("rte-scheduler", RuleOptions(scoring=scoring))
         obj = node_object("n", {"cpu": "8"})
         obj["status"]["images"] = [{"names": ["gcr.io/large:latest"], "sizeBytes": MIB}]
         machine.intake.seen("nodes", obj, 0.0)

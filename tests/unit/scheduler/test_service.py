@@ -16,8 +16,8 @@ from rte import errors
 from rte.k8s.selectors import parse_text
 from rte.kube.client import STRATEGIC_PATCH
 from rte.scheduler.loop import messages
-from rte.scheduler.loop.gangs.decide import Question
-from rte.scheduler.loop.machine import Machine
+from rte.scheduler.loop.gangs.decide import GangQuestion
+from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.room import making_room
 from rte.scheduler.plugins import default_preemption as preemption
 from rte.scheduler.shell import feeds, leader
@@ -107,14 +107,14 @@ async def test_nothing_is_decided_while_the_pods_of_a_gang_are_bound(
 async def test_while_the_solver_works_everything_else_goes_on(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    solve, begun, goes_on = Question.solve, threading.Event(), threading.Event()
+    solve, begun, goes_on = GangQuestion.solve, threading.Event(), threading.Event()
 
-    def when_it_may(question: Question) -> Answer:
+    def when_it_may(question: GangQuestion) -> Answer:
         begun.set()
         goes_on.wait(timeout=60.0)
         return solve(question)
 
-    monkeypatch.setattr(Question, "solve", when_it_may)
+    monkeypatch.setattr(GangQuestion, "solve", when_it_may)
     gang = "gang.scheduling.koordinator.sh"
     marks = {f"{gang}/name": "x", f"{gang}/min-available": "2"}
     await town.node("a", "2x16")
@@ -135,9 +135,9 @@ async def test_long_decisions_leave_requests_their_time(
     await town.node("a", "2x16")
     # Long enough for some steps on a machine that does other things as well.
     monkeypatch.setattr("rte.scheduler.shell.service._REST", 4.0)
-    handle, steps, between = Machine.handle, 0, list[int]()
+    handle, steps, between = SchedulerMachine.handle, 0, list[int]()
 
-    def slowly(self: Machine, event: Event, now: float) -> list[Effect]:
+    def slowly(self: SchedulerMachine, event: Event, now: float) -> list[Effect]:
         if isinstance(event, messages.Turn):
             between.append(steps)
             time.sleep(0.05)
@@ -149,7 +149,7 @@ async def test_long_decisions_leave_requests_their_time(
             await asyncio.sleep(0)
             steps += 1
 
-    monkeypatch.setattr(Machine, "handle", slowly)
+    monkeypatch.setattr(SchedulerMachine, "handle", slowly)
     stepping = asyncio.create_task(step())
     async with town.scheduler():
         for number in range(6):

@@ -13,7 +13,7 @@ from rte.scheduler.framework.profile import Profile
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.gangs.ground import member_of
 from rte.scheduler.plugins import registry
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from tests.unit.scheduler.build import machine, pod_object, state
 from tests.unit.scheduler.gangs.build import Square
 
@@ -71,14 +71,14 @@ class Case:
     held: dict[str, Any] | None = None
     cpu: str = "2"
     port: int = 0
-    options: Options = field(default_factory=Options)
+    options: RuleOptions = field(default_factory=RuleOptions)
 
 
 CASES = {
     "NodeUnschedulable": Case(node={"unschedulable": True}),
     "TaintToleration": Case(node={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
     "NodeAffinity": Case(spec={"nodeSelector": {"disk": "fast"}}),
-    "NodePool": Case(options=Options(pool=parse_text("pool=a"))),
+    "NodePool": Case(options=RuleOptions(pool=parse_text("pool=a"))),
     "NodeDeclaredFeatures": Case(spec={"hostNetwork": True, "hostUsers": False}),
     "NodePorts": Case(held={}, port=8080),
     "VolumeRestrictions": Case(held={"volumes": [DISK]}, spec={"volumes": [DISK]}),
@@ -215,7 +215,7 @@ def test_nobody_is_evicted_for_a_pod_that_another_rule_keeps_away(
 
 
 def test_every_rule_that_refuses_nodes_is_tried() -> None:
-    options = Options(
+    options = RuleOptions(
         shared_limit=1.0, resource_status=True, device_share=True, pool=parse_text("pool=a")
     )
     plugins = Square(0, options=options).machine.cycle.profile.plugins

@@ -13,7 +13,7 @@ from rte.scheduler.framework.writes import Impossible, Reserved, Step, Wait
 from rte.scheduler.front import answers
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins import volume_binding
-from rte.scheduler.plugins.default_preemption import Plan
+from rte.scheduler.plugins.default_preemption import EvictionPlan
 from rte.scheduler.plugins.volume_writes import BoundClaim, TakenVolume
 from tests.unit.scheduler.build import World, pod_object
 
@@ -96,7 +96,7 @@ def victims(world: World, pod: Any) -> dict[str, set[str]]:
     return {
         plan.node: {name for victim in plan.victims for name, _ in victim.shape.claims}
         for plan in plans(world.cycle, world.cluster, pod)
-        if isinstance(plan, Plan)
+        if isinstance(plan, EvictionPlan)
     }
 
 

@@ -11,10 +11,10 @@ import pytest
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.framework.plugin import Annotate, Reserve
-from rte.scheduler.framework.writes import Impossible, Reserved, Step, Target, Wait
+from rte.scheduler.framework.writes import Impossible, Reserved, Step, Wait, WriteTarget
 from rte.scheduler.loop.messages import Bound, Gone, Outcome, Seen
 from rte.scheduler.shell.binder import WIDTH
-from rte.scheduler.shell.writer import Writer
+from rte.scheduler.shell.writer import RequiredWriter
 from tests.unit.scheduler.build import node_object
 from tests.unit.scheduler.desk import Desk
 from tests.unit.scheduler.town import Town, until
@@ -41,8 +41,8 @@ class Taken:
     waits_for: str = ""
 
     @property
-    def target(self) -> Target:
-        return Target("nodes", self.node)
+    def target(self) -> WriteTarget:
+        return WriteTarget("nodes", self.node)
 
     @property
     def known(self) -> Found:
@@ -73,8 +73,8 @@ class Made:
     name: str
 
     @property
-    def target(self) -> Target:
-        return Target("claims", self.name, "default")
+    def target(self) -> WriteTarget:
+        return WriteTarget("claims", self.name, "default")
 
     @property
     def known(self) -> Found:
@@ -98,7 +98,7 @@ class Bench:
         self.town = town
         self.left_s = 10.0
         self.now = 0.0
-        self.writer = Writer(
+        self.writer = RequiredWriter(
             client, left_s=lambda: self.left_s, timeout_s=2.0, clock=lambda: self.now,
             slots=asyncio.Semaphore(WIDTH),
         )  # fmt: skip
@@ -248,7 +248,7 @@ def test_what_was_written_is_known_before_its_promise_ends() -> None:
     uid = desk.pod("p")
     (bind,) = desk.binds
     assert bind.annotations == {"example.com/on": "n"}
-    assert [write.target for write in bind.writes] == [Target("nodes", "n")]
+    assert [write.target for write in bind.writes] == [WriteTarget("nodes", "n")]
     known: list[bool] = []
     nodes = desk.machine.cluster.nodes
     plugin.unreserve = lambda _: known.append("m" in nodes)  # type: ignore[method-assign]

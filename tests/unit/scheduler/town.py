@@ -15,7 +15,7 @@ from rte.kube.client import Client
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
 from rte.sim import machines
-from rte.sim.apiserver import DeleteOptions, Server, StatusError
+from rte.sim.apiserver import APIServer, DeleteOptions, StatusError
 from rte.sim.kubelet import Kubelet, Timing, kubelet_document
 from tests.unit.scheduler.build import pod_object
 
@@ -30,7 +30,7 @@ class Town:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.server = Server()
+        self.server = APIServer()
         self.api = self.server.api
         self.kubelets: dict[str, Kubelet] = {}
         self.paused: set[str] = set()

@@ -28,13 +28,13 @@ from rte.sim.demo import keys, view, workload
 from rte.sim.demo.cluster import NAMESPACE, crd
 from rte.sim.demo.snapshot import (
     Beside,
-    Event,
+    DemoEvent,
+    DemoSnapshot,
     NodeView,
-    Observer,
     PodLine,
-    Snapshot,
+    SnapshotCollector,
 )
-from rte.sim.fleet import Fleet
+from rte.sim.fleet import SimulatedFleet
 from rte.sim.kubelet import Timing
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def test_a_terminal_that_cannot_draw_gets_lines() -> None:
 
 
 async def test_pods_of_the_default_scheduler_are_served(temp_dir: Path) -> None:
-    async with demo.Cluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+    async with demo.DemoCluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
         container = {"name": "c", "image": "i"}
         cluster.api.create(
             "pods", {"metadata": {"name": "run"}, "spec": {"containers": [container]}}, "default"
@@ -142,8 +142,8 @@ async def test_pods_of_the_default_scheduler_are_served(temp_dir: Path) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30), (160, 50), (40, 12)])
 async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
-    async with demo.Cluster(demo.Settings(nodes=2, shapes=("2x8", "1x4"))) as cluster:
-        observer = Observer(cluster)
+    async with demo.DemoCluster(demo.Settings(nodes=2, shapes=("2x8", "1x4"))) as cluster:
+        observer = SnapshotCollector(cluster)
         async with asyncio.timeout(10):
             while not all(node.state for node in observer.look().nodes):
                 await asyncio.sleep(0.02)
@@ -158,14 +158,14 @@ async def test_the_screen_fits(temp_dir: Path, width: int, height: int) -> None:
     assert any(line.startswith("node-a") for line in lines)
 
 
-def lines_of(snapshot: Snapshot, width: int, height: int, scroll: int = 0) -> list[str]:
+def lines_of(snapshot: DemoSnapshot, width: int, height: int, scroll: int = 0) -> list[str]:
     console = Console(width=width, height=height, record=True, file=io.StringIO())
     screen = view.Screen(width=width, height=height)
     console.print(view.draw(snapshot, screen, ["export KUBECONFIG=x"], scroll=scroll))
     return console.export_text().splitlines()
 
 
-def shown(pods: int, *, events: int = 0, beside: Beside | None = None) -> Snapshot:
+def shown(pods: int, *, events: int = 0, beside: Beside | None = None) -> DemoSnapshot:
     """Twelve nodes without reports, and pods that hold CPUs."""
     nodes = tuple(
         NodeView(name=f"node-{number}", shape="2x8", topology=None) for number in range(12)
@@ -177,8 +177,10 @@ def shown(pods: int, *, events: int = 0, beside: Beside | None = None) -> Snapsh
         )
         for number in range(pods)
     )  # fmt: skip
-    told = tuple(Event("12:00:00", "Normal", "Scheduled", f"pod-{n}", "x") for n in range(events))
-    return Snapshot(
+    told = tuple(
+        DemoEvent("12:00:00", "Normal", "Scheduled", f"pod-{n}", "x") for n in range(events)
+    )
+    return DemoSnapshot(
         nodes=nodes, pods=lines, events=told, created=pods, bound=pods, refused=0, beside=beside
     )
 
@@ -204,8 +206,8 @@ def test_a_pod_is_in_the_colour_of_its_cells() -> None:
 
 
 async def test_what_is_printed_at_80_columns_is_not_cut(temp_dir: Path) -> None:
-    async with demo.Cluster(demo.Settings(nodes=2, shapes=("2x8", "2x96"))) as cluster:
-        observer = Observer(cluster)
+    async with demo.DemoCluster(demo.Settings(nodes=2, shapes=("2x8", "2x96"))) as cluster:
+        observer = SnapshotCollector(cluster)
         async with asyncio.timeout(10):
             while not all(node.state for node in observer.look().nodes):
                 await asyncio.sleep(0.02)
@@ -225,8 +227,8 @@ def test_the_screen_tells_how_much_is_out_of_sight() -> None:
 @pytest.mark.parametrize("height", [24, 40])
 async def test_without_colours_signs_tell_pods_apart(temp_dir: Path, height: int) -> None:
     """``NO_COLOR``: each pod is a letter, in its cells and beside its name."""
-    async with demo.Cluster(demo.Settings(nodes=1, shapes=("1x8,threads=1",))) as cluster:
-        observer = Observer(cluster)
+    async with demo.DemoCluster(demo.Settings(nodes=1, shapes=("1x8,threads=1",))) as cluster:
+        observer = SnapshotCollector(cluster)
         amounts = {"cpu": "2", "memory": "1Gi"}
         limits = {"requests": amounts, "limits": amounts}
         workload.make(cluster.api, workload.pod("one", limits, 3600))
@@ -296,8 +298,8 @@ def test_what_is_typed_is_taken_key_by_key(typed: list[str]) -> None:
 
 async def test_plain_rules_see_totals_and_no_zones(temp_dir: Path) -> None:
     settings = demo.Settings(nodes=1, shapes=("2x8",), plain=True)
-    async with demo.Cluster(settings) as cluster:
-        beside = Observer(cluster, cluster)
+    async with demo.DemoCluster(settings) as cluster:
+        beside = SnapshotCollector(cluster, cluster)
         for name, cpus in (("crosses", "9"), ("fits", "2"), ("large", "40")):
             amounts = {"cpu": cpus, "memory": "1Gi"}
             resources = {"requests": amounts, "limits": amounts}
@@ -343,8 +345,8 @@ def test_pods_of_the_demo_have_a_namespace_of_their_own(temp_dir: Path) -> None:
 
 
 async def test_pods_of_the_user_are_named_with_their_namespace(temp_dir: Path) -> None:
-    async with demo.Cluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
-        observer = Observer(cluster)
+    async with demo.DemoCluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+        observer = SnapshotCollector(cluster)
         for namespace in ("default", NAMESPACE):
             cluster.api.create("pods", workload.pod("one", {}, 3600), namespace)
         assert [pod.name for pod in observer.look().pods] == ["default/one", "one"]
@@ -355,8 +357,8 @@ async def test_of_many_nodes_some_have_no_agent_of_their_own(
     temp_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "AGENTS", 1)
-    async with demo.Cluster(demo.Settings(nodes=3, shapes=("2x8",))) as cluster:
-        observer = Observer(cluster)
+    async with demo.DemoCluster(demo.Settings(nodes=3, shapes=("2x8",))) as cluster:
+        observer = SnapshotCollector(cluster)
         async with asyncio.timeout(30):
             while not all(node.state for node in observer.look().nodes):
                 await asyncio.sleep(0.02)
@@ -366,7 +368,7 @@ async def test_of_many_nodes_some_have_no_agent_of_their_own(
 
 
 async def test_deployments_and_jobs_run_to_their_end(temp_dir: Path) -> None:
-    async with demo.Cluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
+    async with demo.DemoCluster(demo.Settings(nodes=1, shapes=("2x8",))) as cluster:
         container = {"name": "c", "image": "i"}
         labels = {"app": "web"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
@@ -408,7 +410,9 @@ async def test_a_fleet_publishes_what_its_kubelets_hold(tmp_path: Path) -> None:
     machine = machines.make("2x8", tmp_path / "m")
     api = API()
     api.create("customresourcedefinitions", crd())
-    async with Fleet(api, {"n1": machine, "n2": machine}, timing=Timing(start=0.01)) as fleet:
+    async with SimulatedFleet(
+        api, {"n1": machine, "n2": machine}, timing=Timing(start=0.01)
+    ) as fleet:
         limits = {"cpu": "2", "memory": "1Gi"}
         container = {"name": "c", "image": "i", "resources": {"limits": limits}}
         body = {"nodeName": "n1", "containers": [container]}

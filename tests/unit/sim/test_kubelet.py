@@ -14,7 +14,7 @@ from rte.kubelet import reading
 from rte.kubelet.podresources import PodResources
 from rte.model import bits
 from rte.model.node import DevicePool
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, APIServer
 from rte.sim.kubelet import Kubelet, Timing, files, kubelet_document
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ async def test_the_node_its_lease_and_configz(api: API, kubelet: Kubelet) -> Non
     await asyncio.sleep(0)
     lease = api.get("leases.coordination.k8s.io", "n1", "kube-node-lease")
     assert lease["spec"]["holderIdentity"] == "n1"
-    async with Server(api) as server, aiohttp.ClientSession(server.url) as http:
+    async with APIServer(api) as server, aiohttp.ClientSession(server.url) as http:
         answer = await http.get("/api/v1/nodes/n1/proxy/configz")
         document = await answer.json()
     assert document["kubeletconfig"]["topologyManagerPolicy"] == "single-numa-node"

@@ -12,6 +12,7 @@ from rte.kubelet import config as kubelet_config
 from rte.model import bits
 from rte.sim import machines
 from rte.sim.kubelet import plans, predicates
+from rte.sim.kubelet.plans import ContainerPlan as Plan
 from rte.sim.kubelet_document import kubelet_document
 
 if TYPE_CHECKING:
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("words", "plan"),
     [
-        (["sleep", "2"], plans.Plan(2.0)), (["true"], plans.Plan(0.0)),
-        (["false"], plans.Plan(0.0, 1)), (["sleep", "1", "exit", "3"], plans.Plan(1.0, 3)),
-        (["sh", "-c", "sleep 1; exit 2"], plans.Plan(1.0, 2)), ([], plans.Plan()),
-        (["sleep", "infinity"], plans.Plan()), (["server", "--port"], plans.Plan()),
+        (["sleep", "2"], Plan(2.0)), (["true"], Plan(0.0)),
+        (["false"], Plan(0.0, 1)), (["sleep", "1", "exit", "3"], Plan(1.0, 3)),
+        (["sh", "-c", "sleep 1; exit 2"], Plan(1.0, 2)), ([], Plan()),
+        (["sleep", "infinity"], Plan()), (["server", "--port"], Plan()),
     ],
 )  # fmt: skip
-def test_commands(words: list[str], plan: plans.Plan) -> None:
+def test_commands(words: list[str], plan: plans.ContainerPlan) -> None:
     assert plans.parse_command(words) == plan
 
 
 def test_annotations_win_over_the_command() -> None:
     container = {"name": "c", "command": ["sleep", "1"]}
     annotations = {f"{plans.PREFIX}exit-after.c": "1m30s", f"{plans.PREFIX}exit-code": "4"}
-    assert plans.of_container(container, annotations) == plans.Plan(90.0, 4)
+    assert plans.of_container(container, annotations) == plans.ContainerPlan(90.0, 4)
 
 
 NODE = {

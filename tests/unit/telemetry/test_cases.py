@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte.nrt import case as cases
 from rte.placement import drift
-from rte.placement.drift import Meanwhile, Outcome, Part
+from rte.placement.drift import AdmissionOutcome, Meanwhile, Part
 from rte.telemetry.cases import MOST_CASES, CaseBook
 from tests.unit.placement.build import node, simple
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def case_of(version: str = "v1.35.4") -> drift.Case:
-    got = Outcome(parts={Part("main", "cpus"): 0b1100})
+    got = AdmissionOutcome(parts={Part("main", "cpus"): 0b1100})
     prediction = drift.predict(node(version=version), simple("p", 2))
     return drift.judge(prediction, got, Meanwhile)
 

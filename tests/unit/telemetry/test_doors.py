@@ -12,7 +12,7 @@ from aiohttp import web
 
 from rte.telemetry import doors
 from rte.telemetry.connections import Limits
-from rte.telemetry.tls import Files
+from rte.telemetry.tls import TLSFiles
 from tests.cluster.certs import Authority
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ async def start() -> AsyncIterator[Start]:
     tasks = []
 
     async def begin(
-        limits: Limits = SHORT, tls: Files | None = None, address: str = "127.0.0.1:0"
+        limits: Limits = SHORT, tls: TLSFiles | None = None, address: str = "127.0.0.1:0"
     ) -> Listener:
         made = Listener()
         ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -434,7 +434,7 @@ async def over_tls(
     start: Start, authority: Authority, pair: tuple[Path, Path]
 ) -> Callable[..., Coroutine[None, None, Listener]]:
     async def begin(limits: Limits = SHORT) -> Listener:
-        made = await start(limits, Files(*pair))
+        made = await start(limits, TLSFiles(*pair))
         made.tls = ssl.create_default_context(cafile=str(authority.certificate))
         return made
 

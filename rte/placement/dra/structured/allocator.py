@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rte.placement.dra import nodes
 from rte.placement.dra.features import Features
 from rte.placement.dra.structured import results
-from rte.placement.dra.structured.ledger import Ledger
+from rte.placement.dra.structured.ledger import DeviceLedger
 from rte.placement.dra.structured.requests import DeviceSelection
 from rte.placement.dra.structured.search import Search
 from rte.placement.dra.verdict import ClaimRefusal, ClaimVerdict, Reason
@@ -34,7 +34,7 @@ class DeviceSupply:
     """What a node has for claims.
 
     Attributes:
-        pools: what the node sees (:meth:`rte.placement.dra.inventory.Inventory.pools`).
+        pools: what the node sees (:meth:`rte.placement.dra.inventory.SliceInventory.pools`).
         classes: device classes by name.
         usage: what allocated claims hold, pending ones included.
         expressions: evaluates selectors.
@@ -82,7 +82,7 @@ def allocate(
     if not todo:
         return ClaimVerdict(allocations={})
     selection = DeviceSelection(supply.pools, supply.features, supply.expressions)
-    ledger = Ledger(node, todo, selection, supply.usage)
+    ledger = DeviceLedger(node, todo, selection, supply.usage)
     try:
         prepared = selection.prepare(todo, supply.classes)
         search = Search(todo, prepared, selection, ledger, ranks=ranks, limit=max_steps)
@@ -91,7 +91,7 @@ def allocate(
         return ClaimVerdict(reason=refusal.reason, message=str(refusal), allocations={})
     steps = search.steps
     if not found and _may_give_up(prepared, ledger):
-        ledger = Ledger(node, todo, selection, supply.usage, complete=True)
+        ledger = DeviceLedger(node, todo, selection, supply.usage, complete=True)
         search = Search(todo, prepared, selection, ledger, ranks=ranks, limit=max_steps)
         # What Kubernetes has said no to stays so where this search comes to no answer.
         with contextlib.suppress(ClaimRefusal):
@@ -109,7 +109,7 @@ def allocate(
     return ClaimVerdict(reason=Reason.NO_FIT, message=text, allocations={}, steps=steps)
 
 
-def _may_give_up(prepared: Sequence[PreparedRequest], ledger: Ledger) -> bool:
+def _may_give_up(prepared: Sequence[PreparedRequest], ledger: DeviceLedger) -> bool:
     """Whether Kubernetes' rules may have refused what would be valid."""
     alternatives = [a for request in prepared for a in request.alternatives]
     admin = [alternative.is_admin for alternative in alternatives]

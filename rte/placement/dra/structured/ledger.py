@@ -1,7 +1,7 @@
 """What the devices of one attempt take, on top of what is allocated already.
 
-Everything that :meth:`Ledger.take` changes its undo takes back, so a search can try devices one
-after the other.
+Everything that :meth:`DeviceLedger.take` changes its undo takes back, so a search can try devices
+one after the other.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Counters:
             self.groups[consumed.counter_set] = before
 
 
-class Ledger:
+class DeviceLedger:
     """Devices taken so far, and the rules for the next one (``allocateDevice``).
 
     ``complete`` allows what Kubernetes' own search refuses although it would be allocated next to

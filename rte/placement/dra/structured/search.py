@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Sequence
 
     from rte.placement.dra.objects import ResourceClaim
-    from rte.placement.dra.structured.ledger import Ledger, TakenDevice
+    from rte.placement.dra.structured.ledger import DeviceLedger, TakenDevice
     from rte.placement.dra.structured.pools import PoolDevice
     from rte.placement.dra.structured.requests import Alternative, DeviceSelection, PreparedRequest
 
@@ -72,7 +72,7 @@ class Search:
         claims: Sequence[ResourceClaim],
         prepared: Sequence[PreparedRequest],
         selection: DeviceSelection,
-        ledger: Ledger,
+        ledger: DeviceLedger,
         *,
         ranks: Ranks | None = None,
         limit: int,

@@ -13,11 +13,11 @@ from rte import errors
 from rte.model import bits
 from rte.placement.groups.allocation import (
     NO_ZONE,
-    Allocation,
     GivenCPUs,
     GivenNIC,
     GroupAllocation,
     GroupCPUs,
+    GroupsAllocation,
     QueueCPUs,
 )
 from rte.placement.groups.nhd import triad
@@ -28,9 +28,9 @@ from rte.placement.groups.paths import follow
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.inventory import GroupInventory
     from rte.placement.groups.nhd.triad import Triad
-    from rte.placement.groups.request import GroupWish, Request
+    from rte.placement.groups.request import GroupsRequest, GroupWish
 
 #: The pod's annotation with the file.
 ANNOTATION = "sigproc.viasat.io/nhd_config"
@@ -45,7 +45,7 @@ class NHDPlacement:
     """A file as NHD has written it, and the request in it."""
 
     imported: Triad
-    request: Request
+    request: GroupsRequest
 
 
 def read_placed(text: str) -> NHDPlacement:
@@ -58,7 +58,7 @@ def read_placed(text: str) -> NHDPlacement:
     return NHDPlacement(imported, parse_request(json.dumps(dict(imported.document))))
 
 
-def adopt(placed: NHDPlacement, inventory: Inventory) -> Allocation:
+def adopt(placed: NHDPlacement, inventory: GroupInventory) -> GroupsAllocation:
     """The allocation of a pod.
 
     Args:
@@ -71,7 +71,7 @@ def adopt(placed: NHDPlacement, inventory: Inventory) -> Allocation:
     imported, request = placed.imported, placed.request
     ids = {what: follow(imported.settings, path) for path, what in imported.fields.items()}
     network: Any = imported.settings.get(NETWORK_CONFIG, ())
-    allocation = Allocation(
+    allocation = GroupsAllocation(
         groups=tuple(
             _group(wish, f"groups[{i}]", ids, network, inventory)
             for i, wish in enumerate(request.groups)
@@ -86,7 +86,7 @@ def adopt(placed: NHDPlacement, inventory: Inventory) -> Allocation:
 
 
 def _group(
-    wish: GroupWish, at: str, ids: dict[str, int], network: Any, inventory: Inventory
+    wish: GroupWish, at: str, ids: dict[str, int], network: Any, inventory: GroupInventory
 ) -> GroupAllocation:
     queues = tuple(
         QueueCPUs(ids[f"{at}.queues[{n}].rx"], ids[f"{at}.queues[{n}].tx"])
@@ -113,7 +113,7 @@ def _group(
 
 
 def _nics(
-    wish: GroupWish, queues: tuple[QueueCPUs, ...], network: Any, inventory: Inventory
+    wish: GroupWish, queues: tuple[QueueCPUs, ...], network: Any, inventory: GroupInventory
 ) -> Iterator[GivenNIC]:
     """The function whose entry has the group's cores; NHD gives a group one."""
     by_mac = {nic.mac.lower(): nic.address for nic in inventory.nics if nic.mac}

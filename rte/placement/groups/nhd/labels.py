@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import bits, quantity
-from rte.placement.groups.inventory import GPU, NIC, Core, GroupNodeFacts, Inventory
+from rte.placement.groups.inventory import GPU, NIC, Core, GroupInventory, GroupNodeFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class LabelledNode:
         values: ``vlan`` and ``gateway``, as far as they are told.
     """
 
-    inventory: Inventory
+    inventory: GroupInventory
     facts: GroupNodeFacts
     values: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledN
     withheld = int(_digits(RESERVED_PAGES, labels.get(RESERVED_PAGES, "0")))
     share, rest = divmod(pages, sockets)
     return LabelledNode(
-        inventory=Inventory(
+        inventory=GroupInventory(
             # Which zone the pages are in is not told: the kernel spreads them evenly at boot.
             pages={zone: {"1Gi": share + (zone < rest)} for zone in range(sockets)},
             cores=tuple(

@@ -23,11 +23,11 @@ from rte.placement.groups.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rte.placement.groups.allocation import Allocation, GroupAllocation
+    from rte.placement.groups.allocation import GroupAllocation, GroupsAllocation
     from rte.placement.groups.cluster import Choice
-    from rte.placement.groups.inventory import Inventory, Policy, Used
+    from rte.placement.groups.inventory import GroupInventory, Policy, Used
     from rte.placement.groups.nhd.labels import LabelledNode
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
 
 #: What the numbers of the preference count, in their order.
 _PREFERENCES = (
@@ -113,7 +113,7 @@ def holdings_of(
     nodes: Mapping[str, LabelledNode], pods: Iterable[RecordedPod]
 ) -> Iterator[tuple[str, Used | str]]:
     """What NHD's pods hold on each node, by name; a text where some record cannot be read."""
-    by_node: dict[str, dict[str, Allocation]] = {name: {} for name in nodes}
+    by_node: dict[str, dict[str, GroupsAllocation]] = {name: {} for name in nodes}
     unreadable: dict[str, str] = {}
     for pod in pods:
         if pod.node not in nodes:
@@ -133,8 +133,8 @@ def _unreadable(pod: RecordedPod, why: str) -> Compared:
 
 def _compare(
     pod: RecordedPod,
-    request: Request,
-    theirs: Allocation,
+    request: GroupsRequest,
+    theirs: GroupsAllocation,
     faults: Sequence[str],
     choice: Choice,
     cluster: GroupNodes,
@@ -162,7 +162,7 @@ def _compare(
     )
 
 
-def _why_that_node(request: Request, theirs: str, ours: str, cluster: GroupNodes) -> str:
+def _why_that_node(request: GroupsRequest, theirs: str, ours: str, cluster: GroupNodes) -> str:
     avoided, free = cluster.rank(request, ours)
     avoided_there, free_there = cluster.rank(request, theirs)
     if avoided != avoided_there:
@@ -173,7 +173,10 @@ def _why_that_node(request: Request, theirs: str, ours: str, cluster: GroupNodes
 
 
 def _why_those_ids(
-    request: Request, theirs: Allocation, ours: Allocation, inventory: Inventory
+    request: GroupsRequest,
+    theirs: GroupsAllocation,
+    ours: GroupsAllocation,
+    inventory: GroupInventory,
 ) -> str:
     there, here = (preference(request, it, inventory) for it in (theirs, ours))
     for number, told in enumerate(_PREFERENCES):
@@ -184,7 +187,7 @@ def _why_those_ids(
     return "alike by every preference; the lowest zone, address and CPU is taken here"
 
 
-def _ids(allocation: Allocation) -> object:
+def _ids(allocation: GroupsAllocation) -> object:
     """All ids that the application sees."""
     return (
         [
@@ -196,8 +199,8 @@ def _ids(allocation: Allocation) -> object:
 
 
 def _completed(
-    allocation: Allocation, request: Request, inventory: Inventory, used: Used
-) -> Allocation:
+    allocation: GroupsAllocation, request: GroupsRequest, inventory: GroupInventory, used: Used
+) -> GroupsAllocation:
     """The allocation with what NHD does not record: zones, and where the pages come from."""
     groups = tuple(
         structs.replace(group, zone=_zone_of(group, inventory)) for group in allocation.groups
@@ -218,7 +221,7 @@ def _completed(
     )
 
 
-def _zone_of(group: GroupAllocation, inventory: Inventory) -> int | None:
+def _zone_of(group: GroupAllocation, inventory: GroupInventory) -> int | None:
     if (zone := _zone_of_cpus(group.cpus.all(), inventory)) is not None:
         return zone
     addresses = {*group.gpus, *group.functions()}
@@ -226,5 +229,5 @@ def _zone_of(group: GroupAllocation, inventory: Inventory) -> int | None:
     return inventory.zone_of(devices[0]) if devices else None
 
 
-def _zone_of_cpus(cpus: Sequence[int], inventory: Inventory) -> int | None:
+def _zone_of_cpus(cpus: Sequence[int], inventory: GroupInventory) -> int | None:
     return next((core.zone for core in inventory.cores if cpus and cpus[0] in core.cpus), None)

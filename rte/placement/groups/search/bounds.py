@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rte.placement.groups.search.cores import Load
     from rte.placement.groups.search.problem import Item, SearchProblem
-    from rte.placement.groups.search.supply import Supply
+    from rte.placement.groups.search.supply import GroupSupply
 
 
 def floor(problem: SearchProblem) -> tuple[int, int, int] | None:
@@ -124,7 +124,7 @@ def _least_zones(problem: SearchProblem, items: Sequence[Item]) -> int | None:
     return least
 
 
-def _zone_rates(supply: Supply) -> tuple[list[int], list[int]]:
+def _zone_rates(supply: GroupSupply) -> tuple[list[int], list[int]]:
     """What the functions of each zone can carry, their ports considered."""
     rx: Counter[tuple[int | None, int]] = Counter()
     tx: Counter[tuple[int | None, int]] = Counter()

@@ -6,11 +6,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.allocation import (
-    Allocation,
     GivenCPUs,
     GivenNIC,
     GroupAllocation,
     GroupCPUs,
+    GroupsAllocation,
     QueueCPUs,
 )
 from rte.placement.groups.search.cores import Load, need
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rte.placement.groups.search.state import Solution
 
 
-def allocate(problem: SearchProblem, solution: Solution) -> Allocation:
+def allocate(problem: SearchProblem, solution: Solution) -> GroupsAllocation:
     """The allocation of a solution."""
     request, supply = problem.request, problem.supply
     zones = _zones(solution)
@@ -49,7 +49,7 @@ def allocate(problem: SearchProblem, solution: Solution) -> Allocation:
             )
         )
     misc_zone = zones[-1] if len(zones) > len(request.groups) else None
-    return Allocation(
+    return GroupsAllocation(
         groups=tuple(groups),
         misc=GivenCPUs(None if misc_zone is None else supply.zones[misc_zone], classes[-1][0]),
         hugepages=_pod_pages(problem, zones),

@@ -10,8 +10,8 @@ from rte.placement.groups.search.cores import Load, need
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from rte.placement.groups.request import GPUWish, GroupWish, NICWish, Request
-    from rte.placement.groups.search.supply import GPUType, NICFunction, Supply
+    from rte.placement.groups.request import GPUWish, GroupsRequest, GroupWish, NICWish
+    from rte.placement.groups.search.supply import GPUType, GroupSupply, NICFunction
 
 #: The zone of groups without alignment.
 ANYWHERE = -1
@@ -72,7 +72,7 @@ class SearchProblem:
             alignment.
     """
 
-    def __init__(self, request: Request, supply: Supply) -> None:
+    def __init__(self, request: GroupsRequest, supply: GroupSupply) -> None:
         self.request = request
         self.supply = supply
         wanted = [request.hugepages, *(group.hugepages for group in request.groups)]

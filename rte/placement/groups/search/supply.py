@@ -69,7 +69,7 @@ class NICFunction:
     use: hardware.NICUse | None
 
 
-class Supply:
+class GroupSupply:
     """What a node has to give.
 
     Attributes:
@@ -85,7 +85,7 @@ class Supply:
     """
 
     def __init__(
-        self, inventory: hardware.Inventory, used: hardware.Used, policy: hardware.Policy
+        self, inventory: hardware.GroupInventory, used: hardware.Used, policy: hardware.Policy
     ) -> None:
         self.inventory = inventory
         self.used = used

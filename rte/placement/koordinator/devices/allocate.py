@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rte.placement.koordinator.devices.gpus import choose_gpus
 from rte.placement.koordinator.devices.node import fits
-from rte.placement.koordinator.devices.outcome import DeviceAllocation, DeviceRefusal, GivenDevice
+from rte.placement.koordinator.devices.outcome import DeviceRefusal, GivenDevice, KoordinatorDevices
 from rte.placement.koordinator.devices.request import (
     APPLY_FOR_ALL,
     DEVICE_LEVEL,
@@ -42,7 +42,7 @@ def allocate_devices(
     *,
     zones: frozenset[int] | None = None,
     strategy: str = "",
-) -> DeviceAllocation | DeviceRefusal:
+) -> KoordinatorDevices | DeviceRefusal:
     """Choose the devices of a pod.
 
     Args:
@@ -62,7 +62,7 @@ def allocate_devices(
     found = on_same_switches(request, node)
     if found is None:
         return outcome
-    return DeviceAllocation(devices=found, beyond_koordinator=True)
+    return KoordinatorDevices(devices=found, beyond_koordinator=True)
 
 
 def _is_plain(
@@ -98,7 +98,7 @@ class _Allocator:
         self._each: dict[str, Amounts] = {}
         self._counts: dict[str, int] = {}
 
-    def allocate(self) -> DeviceAllocation | DeviceRefusal:
+    def allocate(self) -> KoordinatorDevices | DeviceRefusal:
         request = self._request
         for kind in request.amounts:
             if (refusal := self._count(kind)) is not None:
@@ -119,7 +119,7 @@ class _Allocator:
                 if isinstance(chosen, DeviceRefusal):
                     return chosen
                 devices[kind] = chosen
-        return DeviceAllocation(devices=devices)
+        return KoordinatorDevices(devices=devices)
 
     def _confine(self, zones: frozenset[int] | None) -> SharedDevices:
         """The node with the devices only that zones and selectors leave."""

@@ -31,7 +31,7 @@ class GivenDevice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceAllocation:
+class KoordinatorDevices:
     """The devices of a pod by type.
 
     Attributes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rte.placement.joint.fit import FitTable
-from rte.placement.joint.gang import STEPS, Answer, Verdict, place_together
+from rte.placement.joint.gang import STEPS, Answer, GangVerdict, place_together
 from rte.placement.joint.node import Member
 from rte.scheduler.loop.cycle import Decision
 from rte.scheduler.loop.gangs.ground import allowance
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
     from rte.placement.joint.fit import Missing
-    from rte.placement.joint.node import Node
+    from rte.placement.joint.node import JointNode
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.ground import Ground
-    from rte.scheduler.loop.gangs.unit import Wanted
+    from rte.scheduler.loop.gangs.ground import GangGround
+    from rte.scheduler.loop.gangs.unit import WantedPods
 
 Places: TypeAlias = "list[tuple[PodView, Decision]]"
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 #: A decision that goes on whenever a question of it is answered; None: it asks nothing, and others
 #: may have a turn. Meanwhile the cluster may change.
-Asking: TypeAlias = "Generator[Question | None, Found | None, T]"
+Asking: TypeAlias = "Generator[GangQuestion | None, Found | None, T]"
 
 #: Nodes that are read until others may have a turn.
 NODES_AT_ONCE = 100
@@ -56,13 +56,13 @@ class Attempt:
     """
 
     places: Places
-    wanted: Wanted
+    wanted: WantedPods
     answer: Answer
     missing: tuple[PodView, Missing] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class GangQuestion:
     """What the solver is asked; all of it is values.
 
     Attributes:
@@ -74,8 +74,8 @@ class Question:
         explains: who is to blame, and what a pod without a place lacks, is to be found out as well.
     """
 
-    wanted: Wanted
-    nodes: Sequence[Node]
+    wanted: WantedPods
+    nodes: Sequence[JointNode]
     members: Sequence[Member]
     ahead: int = 0
     steps: int = STEPS
@@ -106,7 +106,7 @@ class Question:
         Pods that were let start before and have lost their room are in nobody's way.
         """
         answer = self.solve()
-        if answer.verdict is Verdict.FITS:
+        if answer.verdict is GangVerdict.FITS:
             return Found(question=self, answer=answer)
         rest = self._feasible()
         if rest is not self:
@@ -114,17 +114,17 @@ class Question:
         missing = self.missing(answer) if self.explains else None
         return Found(question=self, answer=answer, missing=missing)
 
-    def _feasible(self) -> Question:
+    def _feasible(self) -> GangQuestion:
         """This question without those of the first pods that are proven to find no place alone."""
         first = self._of(range(self.ahead), self.ahead)
         answer = first.solve() if self.ahead else None
-        if answer is None or answer.verdict is not Verdict.DOES_NOT_FIT:
+        if answer is None or answer.verdict is not GangVerdict.DOES_NOT_FIT:
             return self
         pods = self.wanted.pods
         kept = [place for place in range(self.ahead) if pods[place].uid in answer.places]
         return self._of([*kept, *range(self.ahead, len(pods))], len(kept))
 
-    def _of(self, places: Sequence[int], ahead: int) -> Question:
+    def _of(self, places: Sequence[int], ahead: int) -> GangQuestion:
         pods = tuple(self.wanted.pods[place] for place in places)
         wanted = replace(self.wanted, pods=pods, need=len(pods))
         members = [self.members[place] for place in places]
@@ -141,7 +141,7 @@ class Found:
         missing: a pod without a place, and what it lacks, where too few fit.
     """
 
-    question: Question
+    question: GangQuestion
     answer: Answer
     missing: tuple[PodView, Missing] | None = None
 
@@ -161,7 +161,7 @@ class Decider:
         self,
         cluster: Cluster,
         cycle: Cycle,
-        ground: Ground,
+        ground: GangGround,
         reserve: Callable[[PodView, NodeEntry], Any],
         unreserve: Callable[[Any], None],
     ) -> None:
@@ -170,12 +170,12 @@ class Decider:
 
     def question(
         self,
-        wanted: Wanted,
+        wanted: WantedPods,
         own: Sequence[PodView] = (),
         vacate: Callable[[NodeEntry], frozenset[str]] | None = None,
         *,
         explains: bool = True,
-    ) -> Asking[Question]:
+    ) -> Asking[GangQuestion]:
         """What has to be found out.
 
         Nodes that change while the others are read are left out.
@@ -184,7 +184,7 @@ class Decider:
             wanted: pods that need places.
             own: pods, beside those, of which promises are in nobody's way.
             vacate: UIDs of pods of a node that are looked at as if they had ended.
-            explains: see :class:`Question`; without it nodes that have no room are left out.
+            explains: see :class:`GangQuestion`; without it nodes that have no room are left out.
         """
         sequence = self._cluster.sequence
         heads = {id(pod.shape): pod for pod in wanted.pods}
@@ -207,7 +207,7 @@ class Decider:
                     if allows(entry, [entry.pods[uid] for uid in ended]):
                         allowed[key].append(entry.name)
         names = {key: frozenset(found) for key, found in allowed.items()}
-        return Question(
+        return GangQuestion(
             wanted=wanted,
             nodes=sorted(nodes, key=lambda node: node.name),
             members=[
@@ -217,21 +217,21 @@ class Decider:
             explains=explains,
         )
 
-    def conclude(self, wanted: Wanted, answer: Answer) -> Attempt:
+    def conclude(self, wanted: WantedPods, answer: Answer) -> Attempt:
         """What follows from an answer; the cluster may have changed since it was asked for."""
         places: Places = []
-        if answer.verdict is Verdict.FITS:
+        if answer.verdict is GangVerdict.FITS:
             places = self._try_in_turn(wanted, self._where(answer))
-        if not places and (answer.verdict is Verdict.FITS or not self._ground.is_exact()):
+        if not places and (answer.verdict is GangVerdict.FITS or not self._ground.is_exact()):
             places = self._greedily(wanted)
-        if not places and answer.verdict is Verdict.FITS:
+        if not places and answer.verdict is GangVerdict.FITS:
             places = self._try_in_turn(wanted, self._where(answer, settles=True))
         return Attempt(places=places, wanted=wanted, answer=answer)
 
-    def fits_on(self, node: Node, pods: Sequence[PodView]) -> bool:
+    def fits_on(self, node: JointNode, pods: Sequence[PodView]) -> bool:
         """Whether one node takes all these pods, by zones and totals; no, where that is hard."""
         members = [Member(pod=pod.shape.as_pod(pod.uid)) for pod in pods]
-        return place_together([node], members, steps=_STEPS_ON_ONE).verdict is Verdict.FITS
+        return place_together([node], members, steps=_STEPS_ON_ONE).verdict is GangVerdict.FITS
 
     def allows(self, pod: PodView, entry: NodeEntry, gone: Collection[PodView]) -> bool:
         """Whether all other rules allow the node once these pods have ended."""
@@ -260,7 +260,7 @@ class Decider:
             return None
         return Decision(node=entry.name, status=status)
 
-    def _greedily(self, wanted: Wanted) -> Places:
+    def _greedily(self, wanted: WantedPods) -> Places:
         entries = self._ground.entries(wanted.pods)
         if not wanted.topology_key:
             if len(entries) == len(self._cluster.nodes):
@@ -286,7 +286,9 @@ class Decider:
 
         return choose
 
-    def _try_in_turn(self, wanted: Wanted, choose: Callable[[PodView], Decision | None]) -> Places:
+    def _try_in_turn(
+        self, wanted: WantedPods, choose: Callable[[PodView], Decision | None]
+    ) -> Places:
         """Place the pods in thought, each beside those before it; empty where too few find room.
 
         The cluster is afterwards as it was before.
@@ -322,7 +324,7 @@ class Decider:
             del cluster.events[mark:]
 
 
-def ask(question: Question) -> Asking[Found]:
+def ask(question: GangQuestion) -> Asking[Found]:
     """What is found out."""
     found = yield question
     if found is None:
@@ -341,7 +343,7 @@ def at_once(steps: Asking[T]) -> T:
     raise ValueError("a question has to be answered first")
 
 
-def _is_of(entry: NodeEntry, wanted: Wanted) -> bool:
+def _is_of(entry: NodeEntry, wanted: WantedPods) -> bool:
     return not wanted.value or (
         entry.info is not None and entry.info.labels.get(wanted.topology_key) == wanted.value
     )

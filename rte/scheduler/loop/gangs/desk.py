@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rte.placement.joint.fit import Fit
     from rte.placement.joint.gang import Answer
-    from rte.placement.joint.node import Member, Node
+    from rte.placement.joint.node import JointNode, Member
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
@@ -28,7 +28,7 @@ class FitDesk:
     def __init__(self, cluster: Cluster, cycle: Cycle) -> None:
         self._cluster, self._cycle = cluster, cycle
         self._table = FitTable()
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, JointNode] = {}
         self._backlog = Backlog(cluster)
 
     def counting(self, member: Member, *, steps: int = fit.STEPS) -> Callable[[], Fit]:

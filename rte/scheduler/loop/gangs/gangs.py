@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rte.placement.joint.gang import Verdict
+from rte.placement.joint.gang import GangVerdict
 from rte.scheduler.framework.events import ANY, Help, Kind
 from rte.scheduler.loop.gangs import unit as units
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import Decider, ask, at_once
-from rte.scheduler.loop.gangs.ground import Ground, problem_of
+from rte.scheduler.loop.gangs.ground import GangGround, problem_of
 from rte.scheduler.loop.gangs.room import GangRoom
-from rte.scheduler.loop.messages import GroupCondition, Release
+from rte.scheduler.loop.messages import GroupCondition, ReleaseGang
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.loop.gangs.decide import Asking, Attempt, Found, Places, Question
-    from rte.scheduler.loop.gangs.unit import Tally
+    from rte.scheduler.loop.gangs.decide import Asking, Attempt, Found, GangQuestion, Places
+    from rte.scheduler.loop.gangs.unit import GangTally
     from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.queue.group import Group
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.group import EquivalenceClass
+    from rte.scheduler.queue.queue import SchedulingQueue
 
 #: Admissions that may be predicted where nobody waits for the answer.
 _STEPS = 30_000
@@ -52,7 +52,7 @@ HELPED_BY = ANY
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class GangOptions:
     """What can be set for gangs.
 
     Attributes:
@@ -86,15 +86,15 @@ class Gangs:
         self,
         cluster: Cluster,
         cycle: Cycle,
-        queue: Queue,
+        queue: SchedulingQueue,
         waits: Callable[[PodView], bool],
         reserve: Callable[[PodView, NodeEntry], Any],
         unreserve: Callable[[Any], None],
-        options: Options,
+        options: GangOptions,
     ) -> None:
         self._cluster, self._cycle, self._queue, self._waits = cluster, cycle, queue, waits
         self._timeout = options.timeout
-        self._ground = Ground(cluster)
+        self._ground = GangGround(cluster)
         self._decider = Decider(cluster, cycle, self._ground, reserve, unreserve)
         self.room = GangRoom(
             cluster,
@@ -176,7 +176,7 @@ class Gangs:
             self._rouse(key)
         return self._tell_bound(count) if not isinstance(count, str) else []
 
-    def _tally(self, key: GangKey) -> Tally | str:
+    def _tally(self, key: GangKey) -> GangTally | str:
         return units.tally(self._cluster, key, self._waits_now)
 
     def _waits_now(self, pod: PodView) -> bool:
@@ -188,7 +188,7 @@ class Gangs:
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def urgent(self) -> Group | None:
+    def urgent(self) -> EquivalenceClass | None:
         """The group of a gang that is in part and can be tried: it comes before all others."""
         for key in self._in_part:
             for uid in self._cluster.gangs.pods.get(key, ()):
@@ -252,16 +252,16 @@ class Gangs:
     def _stands(self, answer: Answer, sequence: int) -> bool:
         """Whether the nodes of the places are as they were when that was asked."""
         entries = map(self._cluster.nodes.get, set(answer.places.values()))
-        return answer.verdict is not Verdict.FITS or all(
+        return answer.verdict is not GangVerdict.FITS or all(
             entry is not None and entry.changed <= sequence for entry in entries
         )
 
-    def _wanted(self, key: GangKey) -> list[units.Wanted]:
+    def _wanted(self, key: GangKey) -> list[units.WantedPods]:
         """What may be asked of the solver for the gang, the most first; nothing, for now."""
         tallies = self._tallies(units.unit_of(self._cluster, key))
         return [] if isinstance(tallies, str) else units.wanted(self._cluster, tallies)
 
-    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> Question | str:
+    def rehearse(self, ahead: Sequence[PodView], pods: Sequence[PodView]) -> GangQuestion | str:
         """What has to be found out about pods that do not exist yet, were they a gang, beside those
         that were let start ``ahead`` of them; a text where one of them can be placed nowhere.
         """
@@ -272,7 +272,7 @@ class Gangs:
                 return f"{pod.key} can be placed nowhere: {problem}"
         before = [pod for pod in ahead if not problems[id(pod.shape)]]
         everybody = (*before, *pods)
-        wanted = units.Wanted(pods=everybody, need=len(everybody))
+        wanted = units.WantedPods(pods=everybody, need=len(everybody))
         question = at_once(self._decider.question(wanted))
         return replace(question, ahead=len(before), steps=_STEPS)
 
@@ -303,7 +303,7 @@ class Gangs:
         key = self.room.due(now)
         return [] if key is None else (yield from self.room.reserve(key, now))
 
-    def _tallies(self, unit: Iterable[GangKey]) -> list[Tally] | str:
+    def _tallies(self, unit: Iterable[GangKey]) -> list[GangTally] | str:
         """How the gangs of a unit stand; a text where they cannot be placed yet."""
         found = []
         for key in unit:
@@ -408,7 +408,7 @@ class Gangs:
             return []
         return self._say(key, "False", "Unschedulable", text)
 
-    def _tell_bound(self, count: Tally) -> list[Effect]:
+    def _tell_bound(self, count: GangTally) -> list[Effect]:
         bound = [pod for pod in count.placed if pod.node]
         if not bound or count.need or len(bound) < (count.gang.min_count or 1):
             return []
@@ -458,7 +458,7 @@ class Gangs:
         self._explained = {key: at for key, at in self._explained.items() if key in self._attempts}
 
 
-def _release(count: Tally) -> list[Effect]:
+def _release(count: GangTally) -> list[Effect]:
     going = tuple(pod for pod in count.placed if pod.node and not pod.deleting and not pod.mirror)
     if not going:
         return []
@@ -469,5 +469,5 @@ def _release(count: Tally) -> list[Effect]:
     return [
         Measured("gang_releases"),
         Said("warning", f"{text}; its {len(going)} bound pods are released"),
-        Release(going, text),
+        ReleaseGang(going, text),
     ]

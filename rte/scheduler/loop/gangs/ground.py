@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rte.placement.joint.node import Member, Node
-from rte.scheduler.framework.plugin import Change
+from rte.placement.joint.node import JointNode, Member
+from rte.scheduler.framework.plugin import PodChange
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Cycle
 
 
-def snapshot(cluster: Cluster) -> tuple[list[Node], dict[str, str]]:
+def snapshot(cluster: Cluster) -> tuple[list[JointNode], dict[str, str]]:
     """The nodes whose zones are known exactly, and why the others are left out, by name.
 
     Pods in flight are on their node, in an order that nobody knows.
     """
-    nodes: list[Node] = []
+    nodes: list[JointNode] = []
     left_out: dict[str, str] = {}
     for name, entry in sorted(cluster.nodes.items()):
         if entry.info is None:
@@ -36,12 +36,12 @@ def snapshot(cluster: Cluster) -> tuple[list[Node], dict[str, str]]:
     return nodes, left_out
 
 
-def node_of(entry: NodeEntry) -> Node | None:
+def node_of(entry: NodeEntry) -> JointNode | None:
     """One node, None where its zones are not known exactly."""
     outlook = entry.outlook()
     if entry.info is None or outlook is None or entry.distrust():
         return None
-    return Node(
+    return JointNode(
         name=entry.name,
         state=outlook.base,
         allocatable=entry.info.allocatable,
@@ -51,7 +51,7 @@ def node_of(entry: NodeEntry) -> Node | None:
     )
 
 
-class Ground:
+class GangGround:
     """The nodes on which gangs may be placed, kept from one decision to the next.
 
     What runs there may end before the kubelet meets the pods, so places must stand whatever ends.
@@ -59,14 +59,14 @@ class Ground:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: dict[str, tuple[int, Node | None]] = {}
+        self._known: dict[str, tuple[int, JointNode | None]] = {}
 
     def node(
         self,
         entry: NodeEntry,
         pods: Sequence[PodView],
         ended: frozenset[str] = frozenset(),
-    ) -> Node | None:
+    ) -> JointNode | None:
         """One node, with what was promised there to others that are not less important; None: it is
         no place for them.
 
@@ -109,7 +109,7 @@ class Ground:
         self._known = {n: known for n, known in self._known.items() if n in self._cluster.nodes}
 
 
-def _with_endings(entry: NodeEntry) -> Node | None:
+def _with_endings(entry: NodeEntry) -> JointNode | None:
     node, outlook = node_of(entry), entry.outlook()
     if node is None or outlook is None or outlook.doubtful:
         return None
@@ -143,7 +143,7 @@ def allowance(cycle: Cycle, pod: PodView) -> Callable[[NodeEntry, Collection[Pod
     def allows(entry: NodeEntry, gone: Collection[PodView]) -> bool:
         there = around
         if gone:
-            there = profile.changed(around, [Change(each, each.node, -1) for each in gone])
+            there = profile.changed(around, [PodChange(each, each.node, -1) for each in gone])
             entry = entry.without(frozenset(each.uid for each in gone))
         refusal = profile.refused_around(there, pod, entry)
         return profile.allows(pod.shape, entry) and (not refusal.reason or refusal.second_best)

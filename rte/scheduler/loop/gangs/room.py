@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.placement.joint.gang import Verdict
+from rte.placement.joint.gang import GangVerdict
 from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import ask
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.gangs.decide import Asking, Decider
-    from rte.scheduler.loop.gangs.ground import Ground
-    from rte.scheduler.loop.gangs.unit import Wanted
+    from rte.scheduler.loop.gangs.ground import GangGround
+    from rte.scheduler.loop.gangs.unit import WantedPods
     from rte.scheduler.loop.messages import Effect, Evicted
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 
     #: UIDs of the pods of a node that may go.
@@ -73,7 +73,7 @@ class _Waits:
         preempt_after: until then nobody is evicted for it.
     """
 
-    wanted: Wanted
+    wanted: WantedPods
     since: float
     turns: int = 0
     preempt_after: float = 0.0
@@ -94,8 +94,8 @@ class GangRoom:
     def __init__(
         self,
         cluster: Cluster,
-        queue: Queue,
-        ground: Ground,
+        queue: SchedulingQueue,
+        ground: GangGround,
         decider: Decider,
         *,
         preempts: bool,
@@ -111,7 +111,7 @@ class GangRoom:
         self._waiting.pop(key, None)
         self._withdraw(key)
 
-    def refused(self, key: GangKey, wanted: Wanted, now: float) -> Asking[list[Effect]]:
+    def refused(self, key: GangKey, wanted: WantedPods, now: float) -> Asking[list[Effect]]:
         """Enough pods are there, and too few fit: whom to evict for them, if that helps."""
         waits = self._waiting.setdefault(key, _Waits(wanted, now))
         waits.wanted = wanted
@@ -128,11 +128,11 @@ class GangRoom:
             answer = (yield from ask(question)).answer
             if not all(pod.uid in self._queue for pod in wanted.pods):
                 return effects
-            if answer.verdict is Verdict.FITS:
+            if answer.verdict is GangVerdict.FITS:
                 return effects + self._evict(key, wanted, answer, going, now)
         return effects
 
-    def may_evict(self, wanted: Wanted) -> bool:
+    def may_evict(self, wanted: WantedPods) -> bool:
         """Whether there is anybody who may be evicted for these pods."""
         return (
             self._preempts
@@ -173,7 +173,7 @@ class GangRoom:
     def _evict(
         self,
         key: GangKey,
-        wanted: Wanted,
+        wanted: WantedPods,
         answer: Answer,
         going: _Going,
         now: float,
@@ -281,7 +281,7 @@ class GangRoom:
         answer = (yield from ask(question)).answer
         pods = [pod for pod in waits.wanted.pods if pod.uid in self._queue]
         stands = self._cluster.nodes.keys() >= set(answer.places.values())
-        if not pods or not stands or answer.verdict is not Verdict.FITS:
+        if not pods or not stands or answer.verdict is not GangVerdict.FITS:
             # Whoever gets nothing now comes again after those who have not had a look yet.
             waits.since, waits.turns = now, waits.turns + 1
             return []

@@ -45,7 +45,7 @@ def queue_key(gang: GangKey) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class GangTally:
     """How a gang stands.
 
     Attributes:
@@ -77,7 +77,7 @@ class Tally:
 
 def tally(
     cluster: Cluster, key: GangKey, waits: Callable[[PodView], bool] | None = None
-) -> Tally | str:
+) -> GangTally | str:
     """Count a gang's pods; a text where nothing is known of the gang.
 
     ``waits``: whether a pod that has no place may be given one now; None: nobody asks.
@@ -91,7 +91,7 @@ def tally(
     waiting = [pod for pod in pods if waits(pod)] if waits else []
     waiting.sort(key=lambda pod: (-pod.priority, pod.created, pod.name))
     ended = len(book.ended.get(key, ()))
-    return Tally(
+    return GangTally(
         gang=gang,
         waiting=tuple(waiting),
         placed=placed,
@@ -137,7 +137,7 @@ def has_run_whole(cluster: Cluster, key: GangKey) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class WantedPods:
     """Pods of which so many are to be placed at once.
 
     Attributes:
@@ -158,7 +158,7 @@ class Wanted:
         millis = sorted(pod.shape.totals.get("cpu", 0) for pod in self.pods)
         return millis[0], sum(millis[: self.need])
 
-    def is_like(self, other: Wanted) -> bool:
+    def is_like(self, other: WantedPods) -> bool:
         """Whether an answer about the one is an answer about the other."""
         return self._terms() == other._terms()
 
@@ -167,14 +167,14 @@ class Wanted:
         return pods, self.need, self.topology_key, self.value
 
 
-def wanted(cluster: Cluster, tallies: Sequence[Tally]) -> list[Wanted]:
+def wanted(cluster: Cluster, tallies: Sequence[GangTally]) -> list[WantedPods]:
     """What may be asked of the solver for these gangs, the most first."""
     if len(tallies) == 1:
         one = tallies[0]
         key = one.gang.topology_key
         values = [_label(cluster, pod, key) for pod in one.placed] if key else []
         return [
-            Wanted(
+            WantedPods(
                 pods=one.waiting,
                 need=max(1, one.need),
                 topology_key=key,
@@ -183,11 +183,11 @@ def wanted(cluster: Cluster, tallies: Sequence[Tally]) -> list[Wanted]:
         ]
     everybody = tuple(pod for each in tallies for pod in each.waiting)
     least = tuple(pod for each in tallies for pod in each.waiting[: each.need])
-    asked = [Wanted(pods=everybody, need=len(everybody))]
+    asked = [WantedPods(pods=everybody, need=len(everybody))]
     if least and len(least) < len(everybody):
-        asked.append(Wanted(pods=least, need=len(least)))
+        asked.append(WantedPods(pods=least, need=len(least)))
     elif not least:
-        asked = [Wanted(pods=everybody, need=1)]
+        asked = [WantedPods(pods=everybody, need=1)]
     return asked
 
 

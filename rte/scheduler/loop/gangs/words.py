@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.model.words import counted
-from rte.placement.joint.gang import Verdict
+from rte.placement.joint.gang import GangVerdict
 from rte.placement.joint.wording import missing_words
 from rte.scheduler.loop.verdicts import explain
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.gangs.decide import Attempt, Found
-    from rte.scheduler.loop.gangs.unit import Tally
+    from rte.scheduler.loop.gangs.unit import GangTally
 
 
 def names(unit: Iterable[GangKey]) -> str:
@@ -26,7 +26,7 @@ def names(unit: Iterable[GangKey]) -> str:
     return " and ".join(f"{key.namespace}/{key.name}" for key in unit)
 
 
-def lacking(count: Tally) -> str:
+def lacking(count: GangTally) -> str:
     """Pods of the gang are missing."""
     there = len(count.waiting) + len(count.placed) + count.ended
     return (
@@ -39,9 +39,9 @@ def unplaced(unit: Sequence[GangKey], attempt: Attempt, cluster: Cluster) -> str
     """Too few of the gang's pods find a place."""
     wanted, answer = attempt.wanted, attempt.answer
     head = f"{wanted.need} pods of gang {names(unit)} need a place at once"
-    if answer.verdict is Verdict.FITS:
+    if answer.verdict is GangVerdict.FITS:
         return f"{head}: rules between its pods leave fewer than that"
-    if answer.verdict is Verdict.CUT_OFF:
+    if answer.verdict is GangVerdict.CUT_OFF:
         text = f"{head}: {len(answer.places)} were found when the search was cut off"
     else:
         text = f"{head}, {len(answer.places)} find one; to blame: {answer.blame or 'not known'}"
@@ -56,12 +56,12 @@ def unrehearsed(found: Found, cycle: Cycle) -> str:
     pods, ahead, answer = found.question.wanted.pods, found.question.ahead, found.answer
     before = f", {ahead} of them let start before," if ahead else ""
     head = f"of {len(pods)} pods{before}"
-    if answer.verdict is Verdict.FITS:
+    if answer.verdict is GangVerdict.FITS:
         return f"{head} fewer find a place at once: rules between them, or their devices"
     text = f"{head} {len(answer.places)} find a place at once"
     placed = {id(pod.shape) for pod in pods if pod.uid in answer.places}
     nowhere = next((pod for pod in pods[ahead:] if id(pod.shape) not in placed), None)
-    if answer.verdict is Verdict.CUT_OFF:
+    if answer.verdict is GangVerdict.CUT_OFF:
         text += ", when the search was cut off"
     elif nowhere is not None:
         text += f"; {nowhere.key}: {explain(nowhere, cycle)[0].rstrip('.')}"

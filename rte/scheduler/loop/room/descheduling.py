@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rte.placement.joint.gang import Verdict
+from rte.placement.joint.gang import GangVerdict
 from rte.scheduler.loop.gangs.ground import member_of, snapshot
 from rte.scheduler.loop.gangs.unit import is_gang
-from rte.scheduler.loop.messages import Move, PlanMoves, Post
+from rte.scheduler.loop.messages import EvictPod, PlanMoves, Post
 from rte.scheduler.loop.room import moves
 from rte.telemetry.effects import Measured, Said
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.messages import Effect, Moved, Planned
     from rte.scheduler.loop.room.making_room import MakingRoom
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 
 #: Pods with this label, of the value ``true``, may be moved.
@@ -71,7 +71,7 @@ class Descheduling:
     """
 
     def __init__(
-        self, cluster: Cluster, cycle: Cycle, queue: Queue, room: MakingRoom, every: float
+        self, cluster: Cluster, cycle: Cycle, queue: SchedulingQueue, room: MakingRoom, every: float
     ) -> None:
         self._cluster, self._cycle, self._queue, self._room = cluster, cycle, queue, room
         self._every = every
@@ -160,7 +160,7 @@ class Descheduling:
         if record is None or self._queue.group_of(event.uid) is None:
             return effects
         left = self._left.setdefault(event.uid, len(plan.moves))
-        if plan.verdict is not Verdict.FITS or not plan.moves or not left:
+        if plan.verdict is not GangVerdict.FITS or not plan.moves or not left:
             self._rests[event.uid] = now + REST_S
             self._left.pop(event.uid, None)
             return effects
@@ -185,7 +185,7 @@ class Descheduling:
             *self._room.keep(record, place, victims, now + SETTLES_WITHIN_S),
             Said("info", f"{pod.key} is moved away from {first.source}: {note}"),
             Post(pod, "Normal", "Descheduled", note, "Descheduling"),
-            Move(event.uid, pod),
+            EvictPod(event.uid, pod),
         ]
 
     def moved(self, event: Moved, now: float) -> list[Effect]:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.gangs.decide import Asking
     from rte.scheduler.loop.messages import Effect, Evicted
-    from rte.scheduler.plugins.default_preemption import Plan
+    from rte.scheduler.plugins.default_preemption import EvictionPlan
     from rte.scheduler.queue.group import Order
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 
 #: Seconds beyond its grace period that a victim may take to end, until its node is taken for dead.
@@ -49,13 +49,13 @@ _MOST_LOOKED_AT = 4
 
 
 @dataclass(slots=True)
-class _Search:
+class _VictimSearch:
     """A search for victims that is under way."""
 
     record: Waiting
-    plans: Iterator[Plan | NodeEntry | None]
+    plans: Iterator[EvictionPlan | NodeEntry | None]
     sequence: int
-    best: Plan | None = None
+    best: EvictionPlan | None = None
 
 
 class MakingRoom:
@@ -74,7 +74,7 @@ class MakingRoom:
         self,
         cluster: Cluster,
         cycle: Cycle,
-        queue: Queue,
+        queue: SchedulingQueue,
         key: Callable[[PodView], bytes],
         *,
         preempts: bool,
@@ -86,7 +86,7 @@ class MakingRoom:
         self._reserve_after = reserve_after
         self._crowded_out: dict[str, None] = {}
         self._asking: list[tuple[Order, str]] = []
-        self._search: _Search | None = None
+        self._search: _VictimSearch | None = None
         self._unsettled: dict[str, set[str]] = {}
         self._openings = Openings(cluster, queue)
 
@@ -200,7 +200,7 @@ class MakingRoom:
             return []
         avoid = frozenset(name for name, until in record.avoid.items() if until > now)
         found = plans.plans(self._cycle, self._cluster, record.pod, avoid)
-        self._search = _Search(record, found, self._cluster.sequence)
+        self._search = _VictimSearch(record, found, self._cluster.sequence)
         return [Measured("preemption_attempts")]
 
     def _may(self, record: Waiting, now: float) -> bool:
@@ -216,7 +216,7 @@ class MakingRoom:
             and default_preemption.may_preempt(pod, self._cluster, nominated)
         )
 
-    def _finish(self, search: _Search, now: float) -> list[Effect]:
+    def _finish(self, search: _VictimSearch, now: float) -> list[Effect]:
         record, plan = search.record, search.best
         if plan is None or not self._may(record, now):
             return []
@@ -233,11 +233,11 @@ class MakingRoom:
                 return []
         return self._carry_out(record, plan, now)
 
-    def _plan_again(self, pod: PodView, entry: NodeEntry) -> Plan | None:
+    def _plan_again(self, pod: PodView, entry: NodeEntry) -> EvictionPlan | None:
         around = self._cycle.around(pod)
         return plans.plan_on(self._cycle, self._cluster, pod, entry, around=around)
 
-    def _carry_out(self, record: Waiting, plan: Plan, now: float) -> list[Effect]:
+    def _carry_out(self, record: Waiting, plan: EvictionPlan, now: float) -> list[Effect]:
         uids = frozenset(victim.uid for victim in plan.victims) | plan.leaving
         graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
         until = now + max(graces, default=0) + _LATE_S

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
-    from rte.scheduler.queue.queue import Queue
+    from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 
 _FREES = Kind.POD_GONE | Kind.POD_CHANGED | Kind.NODE_ALLOCATABLE | Kind.NOMINATION
@@ -44,7 +44,7 @@ class Openings:
         queue: who waits.
     """
 
-    def __init__(self, cluster: Cluster, queue: Queue) -> None:
+    def __init__(self, cluster: Cluster, queue: SchedulingQueue) -> None:
         self._cluster, self._queue = cluster, queue
         self._freed: dict[str, None] = {}
         self._pairs: deque[tuple[str, str]] = deque()

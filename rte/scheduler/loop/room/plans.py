@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.loop.cycle import Cycle
-    from rte.scheduler.plugins.default_preemption import Plan
+    from rte.scheduler.plugins.default_preemption import EvictionPlan
 
 
 def plans(
     cycle: Cycle, cluster: Cluster, pod: PodView, avoid: frozenset[str] = frozenset()
-) -> Iterator[Plan | NodeEntry | None]:
+) -> Iterator[EvictionPlan | NodeEntry | None]:
     """Whom to evict for the pod, node by node; the caller takes the cheapest.
 
     A generator, so that the caller may attend to other things between nodes; None is yielded
@@ -59,10 +59,10 @@ def plans(
 
 def _cheapest(
     cycle: Cycle, cluster: Cluster, pod: PodView, able: Iterable[NodeEntry]
-) -> Iterator[Plan | NodeEntry | None]:
+) -> Iterator[EvictionPlan | NodeEntry | None]:
     """Plans, node by node, until no other node could do with less and there is some choice."""
     sequence, around = -1, cycle.around(pod)
-    best: Plan | None = None
+    best: EvictionPlan | None = None
     found = 0
     for least, entry in default_preemption.cheapest_first(pod, able):
         enough = found >= default_preemption.ENOUGH
@@ -95,7 +95,7 @@ def plan_on(
     entry: NodeEntry,
     *,
     around: Around = (),
-) -> Plan | None:
+) -> EvictionPlan | None:
     """Whom to evict on one node for the pod; ``around``: what the cycle says of it."""
     budgets = list(cluster.budgets.values())
     companions = cluster.gangs.companions

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rte.placement.groups.inventory import GroupNodeFacts
     from rte.placement.groups.nhd.triad import Triad
     from rte.placement.groups.policies import Policies
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Shape
@@ -159,7 +159,7 @@ class Books:
         )
 
 
-def _request(text: str, shape: Shape) -> Request:
+def _request(text: str, shape: Shape) -> GroupsRequest:
     """The request, checked against the huge pages that the containers ask for.
 
     Raises:

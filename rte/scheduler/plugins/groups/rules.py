@@ -35,7 +35,7 @@ from rte.telemetry.effects import Measured
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rte.placement.groups.allocation import Allocation
+    from rte.placement.groups.allocation import GroupsAllocation
     from rte.placement.groups.nhd.triad import Triad
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _OF_ROOM = frozenset({*RESOURCES, ALIGNMENT})
 
 
-class GroupsRequest(PreFilter):
+class GroupsWellFormed(PreFilter):
     """A pod whose request is invalid waits until the annotation changes."""
 
     name = "ProcessingGroupsRequest"
@@ -286,7 +286,7 @@ def _refused(status: Status, reasons: Sequence[str]) -> Status:
     return replace(status, reason=f"processing groups: {', '.join(reasons)}")
 
 
-def _record(uid: str, node: NodeEntry, known: OnNode, given: Allocation) -> Record:
+def _record(uid: str, node: NodeEntry, known: OnNode, given: GroupsAllocation) -> Record:
     inventory = known.ground.inventory
     labels = node.info.labels if node.info else {}
     return Record(

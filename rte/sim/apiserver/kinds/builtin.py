@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rte.sim.apiserver.kinds import claims, core, events, inert, meta, pods, small, workloads
-from rte.sim.apiserver.kinds.resource import Resource, Rules, keep_spec, keep_status
+from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, keep_spec, keep_status
 
 #: Sub-resources of pods that their kubelet answers.
 SESSIONS = ("log", "exec", "attach", "portforward")
@@ -43,10 +43,10 @@ _EVENT_FIELDS = (
 )
 
 
-def builtin() -> list[Resource]:
+def builtin() -> list[ServedResource]:
     """The built-in resources."""
     return [
-        Resource(
+        ServedResource(
             group="",
             version="v1",
             plural="pods",
@@ -58,7 +58,7 @@ def builtin() -> list[Resource]:
             subresources=("status", "binding", "eviction", *SESSIONS),
             fields=_POD_FIELDS,
             returns_object=True,
-            rules=Rules(
+            rules=KindRules(
                 default=pods.set_defaults,
                 create=pods.prepare_create,
                 validate=pods.validate_create,
@@ -68,7 +68,7 @@ def builtin() -> list[Resource]:
                 validate_status=pods.validate_status,
             ),
         ),
-        Resource(
+        ServedResource(
             group="",
             version="v1",
             plural="nodes",
@@ -78,7 +78,7 @@ def builtin() -> list[Resource]:
             short_names=("no",),
             subresources=("status",),
             fields=("spec.unschedulable",),
-            rules=Rules(
+            rules=KindRules(
                 default=core.default_node,
                 validate=core.validate_node,
                 validate_update=core.validate_node_update,
@@ -86,7 +86,7 @@ def builtin() -> list[Resource]:
                 status=keep_spec,
             ),
         ),
-        Resource(
+        ServedResource(
             group="",
             version="v1",
             plural="namespaces",
@@ -98,7 +98,7 @@ def builtin() -> list[Resource]:
             fields=("status.phase",),
             check_name=meta.dns_label,
             returns_object=True,
-            rules=Rules(
+            rules=KindRules(
                 default=core.default_namespace,
                 create=core.create_namespace,
                 update=core.keep_namespace,
@@ -113,7 +113,7 @@ def builtin() -> list[Resource]:
             "Secret",
             "core/v1.Secret",
             fields=("type",),
-            rules=Rules(default=core.default_secret),
+            rules=KindRules(default=core.default_secret),
         ),
         _simple(
             "",
@@ -133,7 +133,7 @@ def builtin() -> list[Resource]:
             short_names=("pvc",),
             subresources=("status",),
             returns_object=True,
-            rules=Rules(
+            rules=KindRules(
                 default=core.default_volume_claim,
                 create=core.create_volume_claim,
                 update=keep_status,
@@ -150,7 +150,7 @@ def builtin() -> list[Resource]:
             short_names=("pv",),
             subresources=("status",),
             returns_object=True,
-            rules=Rules(
+            rules=KindRules(
                 default=core.default_volume,
                 create=core.create_volume,
                 update=keep_status,
@@ -165,7 +165,7 @@ def builtin() -> list[Resource]:
             "resource/v1.ResourceClaim",
             subresources=("status",),
             returns_object=True,
-            rules=Rules(
+            rules=KindRules(
                 default=claims.set_defaults,
                 create=claims.prepare_create,
                 update=claims.prepare_update,
@@ -181,7 +181,7 @@ def builtin() -> list[Resource]:
             "ResourceClaimTemplate",
             "resource/v1.ResourceClaimTemplate",
             returns_object=True,
-            rules=Rules(default=claims.set_template_defaults),
+            rules=KindRules(default=claims.set_template_defaults),
         ),
         _simple(
             "resource.k8s.io",
@@ -192,7 +192,7 @@ def builtin() -> list[Resource]:
             namespaced=False,
             fields=("spec.nodeName", "spec.driver"),
             returns_object=True,
-            rules=Rules(generation=("spec",)),
+            rules=KindRules(generation=("spec",)),
         ),
         _simple(
             "resource.k8s.io",
@@ -202,7 +202,7 @@ def builtin() -> list[Resource]:
             "resource/v1.DeviceClass",
             namespaced=False,
             returns_object=True,
-            rules=Rules(generation=("spec",)),
+            rules=KindRules(generation=("spec",)),
         ),
         _simple(
             "resource.k8s.io",
@@ -213,7 +213,7 @@ def builtin() -> list[Resource]:
             namespaced=False,
             subresources=("status",),
             returns_object=True,
-            rules=Rules(update=keep_status, status=keep_spec, generation=("spec",)),
+            rules=KindRules(update=keep_status, status=keep_spec, generation=("spec",)),
         ),
         _simple(
             "",
@@ -225,7 +225,7 @@ def builtin() -> list[Resource]:
             fields=_EVENT_FIELDS,
             check_name=meta.path_segment,
             create_on_update=True,
-            rules=Rules(validate=events.validate_event),
+            rules=KindRules(validate=events.validate_event),
         ),
         _simple(
             "events.k8s.io",
@@ -238,7 +238,7 @@ def builtin() -> list[Resource]:
             fields=_EVENT_FIELDS,
             check_name=meta.path_segment,
             create_on_update=True,
-            rules=Rules(validate=events.validate_new_event),
+            rules=KindRules(validate=events.validate_new_event),
         ),
         _simple(
             "coordination.k8s.io",
@@ -248,7 +248,7 @@ def builtin() -> list[Resource]:
             "coordination/v1.Lease",
             unconditional=False,
             create_on_update=True,
-            rules=Rules(validate=small.validate_lease),
+            rules=KindRules(validate=small.validate_lease),
         ),
         _simple(
             "policy",
@@ -259,7 +259,7 @@ def builtin() -> list[Resource]:
             short_names=("pdb",),
             subresources=("status",),
             unconditional=False,
-            rules=Rules(
+            rules=KindRules(
                 create=small.create_budget,
                 update=keep_status,
                 status=keep_spec,
@@ -274,7 +274,7 @@ def builtin() -> list[Resource]:
             "scheduling/v1.PriorityClass",
             namespaced=False,
             short_names=("pc",),
-            rules=Rules(
+            rules=KindRules(
                 default=small.default_priority_class,
                 validate=small.validate_priority_class,
                 generation=("value",),
@@ -289,7 +289,7 @@ def builtin() -> list[Resource]:
             namespaced=False,
             short_names=("sc",),
             returns_object=True,
-            rules=Rules(default=small.default_storage_class),
+            rules=KindRules(default=small.default_storage_class),
         ),
         _simple(
             "storage.k8s.io",
@@ -333,6 +333,10 @@ def builtin() -> list[Resource]:
     ]
 
 
-def _simple(group: str, version: str, plural: str, kind: str, struct: str, **more: Any) -> Resource:
+def _simple(
+    group: str, version: str, plural: str, kind: str, struct: str, **more: Any
+) -> ServedResource:
     more.setdefault("namespaced", True)
-    return Resource(group=group, version=version, plural=plural, kind=kind, struct=struct, **more)
+    return ServedResource(
+        group=group, version=version, plural=plural, kind=kind, struct=struct, **more
+    )

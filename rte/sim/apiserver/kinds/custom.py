@@ -11,7 +11,7 @@ from rte.sim.apiserver.schema.structural import Definition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.storage.store import Obj
 
@@ -102,7 +102,7 @@ def _keep_spec(new: Obj, old: Obj) -> None:
     new["spec"] = old["spec"]
 
 
-DEFINITIONS = resources.Resource(
+DEFINITIONS = resources.ServedResource(
     group="apiextensions.k8s.io",
     version="v1",
     plural="customresourcedefinitions",
@@ -112,7 +112,7 @@ DEFINITIONS = resources.Resource(
     short_names=("crd", "crds"),
     categories=("api-extensions",),
     subresources=("status",),
-    rules=resources.Rules(
+    rules=resources.KindRules(
         default=default_definition,
         create=create_definition,
         validate=validate_definition,
@@ -123,7 +123,7 @@ DEFINITIONS = resources.Resource(
 )
 
 
-def served(crd: Obj) -> Iterator[Resource]:
+def served(crd: Obj) -> Iterator[ServedResource]:
     """The resources that a definition serves, one for each served version."""
     spec = crd["spec"]
     names = spec["names"]
@@ -136,7 +136,7 @@ def served(crd: Obj) -> Iterator[Resource]:
             columns=tuple(version.get("additionalPrinterColumns") or ()),
             has_status=has_status,
         )
-        yield resources.Resource(
+        yield resources.ServedResource(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],
@@ -148,9 +148,9 @@ def served(crd: Obj) -> Iterator[Resource]:
             subresources=("status",) if has_status else (),
             unconditional=False,
             definition=definition,
-            rules=resources.Rules(
+            rules=resources.KindRules(
                 validate=definition.validate,
-                update=_keep_custom_status if has_status else resources.Rules().update,
+                update=_keep_custom_status if has_status else resources.KindRules().update,
                 status=_only_status,
             ),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rte.sim.apiserver.kinds import meta
-from rte.sim.apiserver.kinds.resource import Resource, Rules, keep_spec, keep_status
+from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, keep_spec, keep_status
 
 if TYPE_CHECKING:
     from rte.sim.apiserver.storage.store import Obj
@@ -50,66 +50,66 @@ def _allow(item: Obj) -> None:
     item["status"] = {"allowed": True}
 
 
-def inert() -> list[Resource]:
+def inert() -> list[ServedResource]:
     """The resources."""
     policies = "admissionregistration.k8s.io"
-    binding = Rules(default=_default_binding)
+    binding = KindRules(default=_default_binding)
     role: dict[str, Any] = {"group": _RBAC, "version": "v1", "check_name": meta.path_segment}
     admission: dict[str, Any] = {
         "group": policies, "version": "v1", "namespaced": False, "categories": ("api-extensions",),
     }  # fmt: skip
     return [
-        Resource(
+        ServedResource(
             group="", version="v1", plural="services", kind="Service", struct="core/v1.Service",
             namespaced=True, short_names=("svc",), categories=("all",), subresources=("status",),
-            returns_object=True, rules=Rules(default=_default_service, update=keep_status),
+            returns_object=True, rules=KindRules(default=_default_service, update=keep_status),
         ),
-        Resource(
+        ServedResource(
             group="", version="v1", plural="resourcequotas", kind="ResourceQuota",
             struct="core/v1.ResourceQuota", namespaced=True, short_names=("quota",),
-            subresources=("status",), returns_object=True, rules=Rules(update=keep_status),
+            subresources=("status",), returns_object=True, rules=KindRules(update=keep_status),
         ),
-        Resource(
+        ServedResource(
             group="scheduling.k8s.io", version="v1beta1", plural="podgroups", kind="PodGroup",
             struct="scheduling/v1beta1.PodGroup", namespaced=True, subresources=("status",),
-            rules=Rules(update=keep_status, status=keep_spec, generation=("spec",)),
+            rules=KindRules(update=keep_status, status=keep_spec, generation=("spec",)),
         ),
-        Resource(
+        ServedResource(
             group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews",
             kind="SelfSubjectAccessReview", struct="authorization/v1.SelfSubjectAccessReview",
-            namespaced=False, is_stored=False, rules=Rules(create=_allow),
+            namespaced=False, is_stored=False, rules=KindRules(create=_allow),
         ),
-        Resource(
+        ServedResource(
             group="networking.k8s.io", version="v1", plural="networkpolicies",
             kind="NetworkPolicy", struct="networking/v1.NetworkPolicy", namespaced=True,
             short_names=("netpol",),
-            rules=Rules(default=_default_policy, generation=("spec",)),
+            rules=KindRules(default=_default_policy, generation=("spec",)),
         ),
-        Resource(
+        ServedResource(
             **role, plural="roles", kind="Role", struct="rbac/v1.Role", namespaced=True,
         ),
-        Resource(
+        ServedResource(
             **role, plural="clusterroles", kind="ClusterRole", struct="rbac/v1.ClusterRole",
             namespaced=False,
         ),
-        Resource(
+        ServedResource(
             **role, plural="rolebindings", kind="RoleBinding", struct="rbac/v1.RoleBinding",
             namespaced=True, rules=binding,
         ),
-        Resource(
+        ServedResource(
             **role, plural="clusterrolebindings", kind="ClusterRoleBinding",
             struct="rbac/v1.ClusterRoleBinding", namespaced=False, rules=binding,
         ),
-        Resource(
+        ServedResource(
             **admission, plural="validatingadmissionpolicies", kind="ValidatingAdmissionPolicy",
             struct="admissionregistration/v1.ValidatingAdmissionPolicy",
             subresources=("status",),
-            rules=Rules(default=_default_admission, update=keep_status, generation=("spec",)),
+            rules=KindRules(default=_default_admission, update=keep_status, generation=("spec",)),
         ),
-        Resource(
+        ServedResource(
             **admission, plural="validatingadmissionpolicybindings",
             kind="ValidatingAdmissionPolicyBinding",
             struct="admissionregistration/v1.ValidatingAdmissionPolicyBinding",
-            rules=Rules(generation=("spec",)),
+            rules=KindRules(generation=("spec",)),
         ),
     ]  # fmt: skip

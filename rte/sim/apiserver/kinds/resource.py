@@ -24,7 +24,7 @@ def _accept(*_: Obj) -> list[Cause]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class KindRules:
     """Per-kind behaviour; every callback may change its first argument in place.
 
     ``update`` and ``status`` get (new, old). ``generation`` names the fields whose change counts.
@@ -41,7 +41,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resource:
+class ServedResource:
     """One resource in one version.
 
     Attributes:
@@ -72,7 +72,7 @@ class Resource:
     unconditional: bool = True
     create_on_update: bool = False
     is_stored: bool = True
-    rules: Rules = field(default_factory=Rules)
+    rules: KindRules = field(default_factory=KindRules)
     definition: Definition | None = None
 
     @property

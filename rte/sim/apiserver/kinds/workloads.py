@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
-from rte.sim.apiserver.kinds.resource import Resource, Rules, keep_spec, keep_status
+from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, keep_spec, keep_status
 from rte.sim.apiserver.storage import selectors
 
 if TYPE_CHECKING:
@@ -205,37 +205,37 @@ def _validate_job_update(new: Obj, old: Obj) -> list[Cause]:
     ]
 
 
-def workloads() -> list[Resource]:
+def workloads() -> list[ServedResource]:
     """The resources of the groups apps and batch."""
     common: dict[str, Any] = {"version": "v1", "namespaced": True, "categories": ("all",)}
     kept: dict[str, Any] = {"status": keep_spec, "generation": ("spec",)}
     return [
-        Resource(
+        ServedResource(
             group="apps", plural="deployments", kind="Deployment", struct="apps/v1.Deployment",
             short_names=("deploy",), subresources=("status", "scale"), **common,
-            rules=Rules(
+            rules=KindRules(
                 default=_default_deployment, create=_create, validate=_validate_selected,
                 update=_update_deployment, validate_update=_validate_selected_update,
                 status=_status_of_deployment, generation=("spec",),
             ),
         ),
-        Resource(
+        ServedResource(
             group="apps", plural="replicasets", kind="ReplicaSet", struct="apps/v1.ReplicaSet",
             short_names=("rs",), subresources=("status", "scale"), **common,
-            rules=Rules(
+            rules=KindRules(
                 default=_default_replica_set, create=_create, validate=_validate_selected,
                 update=keep_status, validate_update=_validate_selected_update, **kept,
             ),
         ),
-        Resource(
+        ServedResource(
             group="apps", plural="daemonsets", kind="DaemonSet", struct="apps/v1.DaemonSet",
             short_names=("ds",), subresources=("status",), **common,
-            rules=Rules(default=_default_daemon_set, update=keep_status, **kept),
+            rules=KindRules(default=_default_daemon_set, update=keep_status, **kept),
         ),
-        Resource(
+        ServedResource(
             group="batch", plural="jobs", kind="Job", struct="batch/v1.Job",
             subresources=("status",), **common, fields=("status.successful",),
-            rules=Rules(
+            rules=KindRules(
                 default=_default_job, create=_create_job, validate=_validate_job,
                 update=keep_status, validate_update=_validate_job_update, **kept,
             ),

@@ -14,7 +14,7 @@ from rte.sim.apiserver.storage import selectors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Obj
 
 
@@ -302,7 +302,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
-def columns(kind: Resource) -> tuple[Column, ...]:
+def columns(kind: ServedResource) -> tuple[Column, ...]:
     """The columns of a resource."""
     if kind.definition is None:
         return _COLUMNS.get(kind.table, (_NAME, _AGE))
@@ -381,7 +381,7 @@ def walk(value: Any, steps: Sequence[tuple[str, str, str]]) -> Iterable[Any]:
 
 
 def table(
-    kind: Resource,
+    kind: ServedResource,
     items: Sequence[Obj],
     metadata: Obj,
     *,

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.sim.apiserver import status
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.protocol.requests import Form
-    from rte.sim.apiserver.storage.query import Page
+    from rte.sim.apiserver.storage.query import StoredPage
     from rte.sim.apiserver.storage.store import Obj
 
 
 class Stream:
     """Writes watch events in the form the client accepts."""
 
-    def __init__(self, response: web.StreamResponse, kind: Resource, form: Form) -> None:
+    def __init__(self, response: web.StreamResponse, kind: ServedResource, form: Form) -> None:
         self._response, self._kind, self._form = response, kind, form
         self._header = True
 
@@ -102,7 +102,7 @@ def failure(error: status.StatusError) -> web.Response:
 
 
 def object_answer(
-    kind: Resource, obj: Obj, form: Form, *, code: int = 200, warnings: Sequence[str] = ()
+    kind: ServedResource, obj: Obj, form: Form, *, code: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
     """One object in the form that the client accepts."""
     if form.shape == "Table":
@@ -113,7 +113,7 @@ def object_answer(
     return json_answer(obj, code, warnings)
 
 
-def list_answer(kind: Resource, page: Page, form: Form) -> web.Response:
+def list_answer(kind: ServedResource, page: StoredPage, form: Form) -> web.Response:
     """A list in the form that the client accepts."""
     metadata: Obj = {"resourceVersion": page.version}
     if page.token or kind.definition is not None:

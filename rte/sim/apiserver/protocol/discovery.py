@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _SUB_VERBS = {
@@ -32,9 +32,9 @@ _SUB_KINDS = {
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-def by_group(served: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]:
+def by_group(served: Iterable[ServedResource]) -> dict[str, dict[str, list[ServedResource]]]:
     """Resources by group and version, the newest version first."""
-    groups: dict[str, dict[str, list[Resource]]] = {}
+    groups: dict[str, dict[str, list[ServedResource]]] = {}
     for item in sorted(served, key=lambda r: r.plural):
         groups.setdefault(item.group, {}).setdefault(item.version, []).append(item)
     return {
@@ -43,13 +43,13 @@ def by_group(served: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]
     }
 
 
-def _verbs(item: Resource) -> list[str]:
+def _verbs(item: ServedResource) -> list[str]:
     if not item.is_stored:
         return ["create"]
     return [v for v in _VERBS if not (item.table == "namespaces" and v == "deletecollection")]
 
 
-def resource_list(served: Iterable[Resource], group: str, version: str) -> dict[str, Any]:
+def resource_list(served: Iterable[ServedResource], group: str, version: str) -> dict[str, Any]:
     """``/api/v1`` or ``/apis/GROUP/VERSION``."""
     rows: list[dict[str, Any]] = []
     for item in by_group(served).get(group, {}).get(version, []):
@@ -84,7 +84,7 @@ def resource_list(served: Iterable[Resource], group: str, version: str) -> dict[
     }
 
 
-def group(served: Iterable[Resource], name: str) -> dict[str, Any] | None:
+def group(served: Iterable[ServedResource], name: str) -> dict[str, Any] | None:
     """``/apis/GROUP``."""
     versions = by_group(served).get(name)
     if versions is None:
@@ -99,7 +99,7 @@ def group(served: Iterable[Resource], name: str) -> dict[str, Any] | None:
     }
 
 
-def group_list(served: Iterable[Resource]) -> dict[str, Any]:
+def group_list(served: Iterable[ServedResource]) -> dict[str, Any]:
     """``/apis``."""
     served = list(served)
     groups = (group(served, name) for name in by_group(served) if name)
@@ -109,7 +109,7 @@ def group_list(served: Iterable[Resource]) -> dict[str, Any]:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": rows}
 
 
-def aggregated(served: Iterable[Resource], *, core: bool) -> dict[str, Any]:
+def aggregated(served: Iterable[ServedResource], *, core: bool) -> dict[str, Any]:
     """``/api`` and ``/apis`` as one document each (apidiscovery.k8s.io/v2)."""
     items = [
         {
@@ -134,7 +134,7 @@ def aggregated(served: Iterable[Resource], *, core: bool) -> dict[str, Any]:
     }
 
 
-def _aggregated_row(item: Resource) -> dict[str, Any]:
+def _aggregated_row(item: ServedResource) -> dict[str, Any]:
     subresources = []
     for sub in item.subresources:
         name, version, kind = _SUB_KINDS.get(sub, ("", "", item.kind))

@@ -1,6 +1,6 @@
 """Trouble on purpose, for tests: failing calls, stalls, broken watches, lost history.
 
-It sits before the protocol (a hook of :class:`rte.sim.apiserver.protocol.server.Server`), so the
+It sits before the protocol (a hook of :class:`rte.sim.apiserver.protocol.server.APIServer`), so the
 API itself has no behaviour of its own for tests.
 """
 

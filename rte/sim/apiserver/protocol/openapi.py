@@ -13,18 +13,20 @@ from rte.sim.apiserver.schema import openapi
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
 
 _META = "meta/v1.ObjectMeta"
 
 
-def index(served: Iterable[Resource]) -> dict[str, Any]:
+def index(served: Iterable[ServedResource]) -> dict[str, Any]:
     """``/openapi/v3``."""
     paths = {f"apis/{r.group_version}" if r.group else f"api/{r.version}" for r in served}
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in sorted(paths)}}
 
 
-def document(served: Iterable[Resource], group_name: str, version_name: str) -> dict[str, Any]:
+def document(
+    served: Iterable[ServedResource], group_name: str, version_name: str
+) -> dict[str, Any]:
     """``/openapi/v3/...``: what can be called, and the schemas of what is sent and answered."""
     paths: dict[str, Any] = {}
     rows = by_group(served).get(group_name, {}).get(version_name, [])
@@ -57,7 +59,7 @@ def document(served: Iterable[Resource], group_name: str, version_name: str) -> 
     }
 
 
-def _schemas(rows: Iterable[Resource]) -> dict[str, Any]:
+def _schemas(rows: Iterable[ServedResource]) -> dict[str, Any]:
     """The schemas of resources, and all that these refer to."""
     out: dict[str, Any] = {}
     left = [openapi.component(_META)]
@@ -77,7 +79,7 @@ def _schemas(rows: Iterable[Resource]) -> dict[str, Any]:
     return out
 
 
-def _custom(item: Resource) -> dict[str, Any]:
+def _custom(item: ServedResource) -> dict[str, Any]:
     """The schema of a custom resource as the API server publishes it."""
     schema = dict(item.definition.schema if item.definition else {})
     pod = openapi.components()[openapi.component("core/v1.Pod")]["properties"]

@@ -12,13 +12,13 @@ from rte.sim.apiserver.schema import protobuf, typed
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.storage.query import Query
 from rte.sim.apiserver.verbs import applying, changing
-from rte.sim.apiserver.verbs.bodies import Options
+from rte.sim.apiserver.verbs.bodies import WriteOptions
 from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
 
 
 _PATCHES = (
@@ -27,10 +27,10 @@ _PATCHES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """What a path names."""
 
-    kind: Resource
+    kind: ServedResource
     namespace: str
     name: str
     subresource: str
@@ -45,7 +45,7 @@ class Form:
     include: str = "Metadata"
 
 
-def query(request: web.Request, target: Target) -> Query:
+def query(request: web.Request, target: RequestTarget) -> Query:
     """What a list or watch selects.
 
     Raises:
@@ -149,7 +149,7 @@ def accepted_form(request: web.Request) -> Form:
     )
 
 
-async def read_body(request: web.Request, kind: Resource, struct: str = "") -> Any:
+async def read_body(request: web.Request, kind: ServedResource, struct: str = "") -> Any:
     """The object in a request's body; ``struct``: its type, if it is not that of the resource.
 
     Raises:
@@ -205,7 +205,7 @@ async def read_patch(request: web.Request) -> Any:
         raise status.bad_request("invalid JSON patch") from error
 
 
-def write_options(request: web.Request) -> Options:
+def write_options(request: web.Request) -> WriteOptions:
     """Options of a create, update or patch.
 
     Raises:
@@ -215,7 +215,7 @@ def write_options(request: web.Request) -> Options:
     if validation not in ("Ignore", "Warn", "Strict"):
         cause = status.unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn"))
         raise status.rejected("CreateOptions", "", [cause], "meta.k8s.io")
-    return Options(
+    return WriteOptions(
         dry_run="All" in request.query.getall("dryRun", []),
         validation=validation,
         manager=request.query.get("fieldManager", ""),

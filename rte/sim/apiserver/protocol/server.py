@@ -18,7 +18,7 @@ from rte.sim.apiserver import status
 from rte.sim.apiserver.api import API
 from rte.sim.apiserver.kinds.builtin import SESSIONS
 from rte.sim.apiserver.protocol import answers, discovery, faults, openapi, requests
-from rte.sim.apiserver.protocol.requests import Target
+from rte.sim.apiserver.protocol.requests import RequestTarget
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.verbs import applying, changing
 from rte.telemetry import doors
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rte.sim.apiserver.protocol.requests import Form
     from rte.sim.apiserver.storage.query import Query
     from rte.sim.apiserver.storage.store import Watch
-    from rte.sim.apiserver.verbs.bodies import Options
+    from rte.sim.apiserver.verbs.bodies import WriteOptions
 
 _WATCH_SECONDS = (1800, 3600)
 
@@ -41,7 +41,7 @@ _MISSING = "404 page not found\n"
 _NODE_PROXY = re.compile(r"/api/v1/nodes/([^/]+)/proxy(/.*)?")
 
 
-class Server:
+class APIServer:
     """The API on a TCP port: ``async with Server() as server: ... server.url``.
 
     Args:
@@ -233,7 +233,7 @@ class Server:
     def _has(self, group: str, version: str) -> bool:
         return any(r.group == group and r.version == version for r in self.api.served())
 
-    def _target(self, path: str) -> Target | None:
+    def _target(self, path: str) -> RequestTarget | None:
         parts = [part for part in path.split("/") if part]
         if parts[:1] == ["api"] and len(parts) > 2:
             group, version, rest = "", parts[1], parts[2:]
@@ -258,9 +258,9 @@ class Server:
             raise status.unknown_resource()
         if name and kind.namespaced and not namespace:
             raise status.unknown_resource()
-        return Target(kind, namespace, name, subresource, watch)
+        return RequestTarget(kind, namespace, name, subresource, watch)
 
-    async def _read(self, request: web.Request, target: Target) -> web.StreamResponse:
+    async def _read(self, request: web.Request, target: RequestTarget) -> web.StreamResponse:
         form = requests.accepted_form(request)
         kind = target.kind
         if target.subresource == "scale":
@@ -286,7 +286,7 @@ class Server:
         return answers.list_answer(kind, page, form)
 
     async def _watch(
-        self, request: web.Request, target: Target, query: Query, form: Form
+        self, request: web.Request, target: RequestTarget, query: Query, form: Form
     ) -> web.StreamResponse:
         initial = request.query.get("sendInitialEvents") in ("true", "1")
         if target.name:
@@ -344,7 +344,7 @@ class Server:
             wait = min(end, next_bookmark) if bookmarks else end
             await stream.events(await watch.batch(max(wait - now, 0.0)))
 
-    async def _write(self, request: web.Request, target: Target) -> web.StreamResponse:
+    async def _write(self, request: web.Request, target: RequestTarget) -> web.StreamResponse:
         kind = target.kind
         options = requests.write_options(request)
         match request.method, bool(target.name), target.subresource:
@@ -387,7 +387,7 @@ class Server:
                 raise status.method_not_allowed()
 
     async def _put(
-        self, request: web.Request, target: Target, options: Options, form: Form
+        self, request: web.Request, target: RequestTarget, options: WriteOptions, form: Form
     ) -> web.Response:
         body = await requests.read_body(request, target.kind)
         key = (target.namespace, target.name)
@@ -404,7 +404,7 @@ class Server:
         return answers.object_answer(target.kind, after, form, code=code, warnings=options.warnings)
 
     async def _patch(
-        self, request: web.Request, target: Target, options: Options, form: Form
+        self, request: web.Request, target: RequestTarget, options: WriteOptions, form: Form
     ) -> web.Response:
         if request.content_type == changing.STRATEGIC_PATCH and target.kind.definition is not None:
             raise status.StatusError(
@@ -442,7 +442,7 @@ class Server:
         return answers.object_answer(target.kind, after, form, warnings=options.warnings)
 
     async def _set_scale(
-        self, request: web.Request, target: Target, options: Options
+        self, request: web.Request, target: RequestTarget, options: WriteOptions
     ) -> web.Response:
         kind = target.kind
         if request.method == "PUT":
@@ -454,7 +454,7 @@ class Server:
         )
         return answers.json_answer(scale, warnings=options.warnings)
 
-    def _without_kubelet(self, target: Target) -> web.Response:
+    def _without_kubelet(self, target: RequestTarget) -> web.Response:
         """Logs and sessions, which a kubelet would answer: containers are simulated here."""
         pod = self.api.get(target.kind, target.name, target.namespace)
         if pod["spec"].get("nodeName"):
@@ -467,7 +467,7 @@ class Server:
             return web.Response(text="")
         raise status.bad_request(f"pod {target.name} does not have a host assigned")
 
-    async def _delete(self, request: web.Request, target: Target) -> web.Response:
+    async def _delete(self, request: web.Request, target: RequestTarget) -> web.Response:
         kind = target.kind
         given = await requests.read_delete_options(request)
         obj, gone = self.api.delete(kind, target.name, target.namespace, given)

@@ -188,7 +188,11 @@ def _merge_struct(
 
 
 def _merge_field(
-    out: dict[str, Any], key: str, value: Any, field: typed.Field | None, order: list[Any] | None
+    out: dict[str, Any],
+    key: str,
+    value: Any,
+    field: typed.SchemaField | None,
+    order: list[Any] | None,
 ) -> None:
     if value is None:
         out.pop(key, None)
@@ -216,7 +220,7 @@ def _merge_field(
 
 
 def _merge_keyed(
-    old: list[Any], patch: list[Any], field: typed.Field
+    old: list[Any], patch: list[Any], field: typed.SchemaField
 ) -> tuple[list[Any], list[Any]]:
     key, struct = field.merge_key, field.kind.removeprefix("[]")
     if not all(isinstance(item, dict) for item in patch):
@@ -238,7 +242,7 @@ def _merge_keyed(
 
 
 def _reorder(
-    items: list[Any], order: list[Any], server: list[Any], field: typed.Field | None
+    items: list[Any], order: list[Any], server: list[Any], field: typed.SchemaField | None
 ) -> list[Any]:
     """The real server's order: patch items in patch order, others woven in by live order."""
     key = field.merge_key if field else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Field(NamedTuple):
+class SchemaField(NamedTuple):
     """One field of a struct, in the notation of :mod:`rte.sim.apiserver.schema.generate_types`."""
 
     name: str
@@ -33,14 +33,16 @@ class Field(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def structs() -> dict[str, tuple[Field, ...]]:
+def structs() -> dict[str, tuple[SchemaField, ...]]:
     """All structs by name (``core/v1.Pod``)."""
     text = resources.files(__package__).joinpath("types.json").read_bytes()
-    return {name: tuple(Field(*row) for row in rows) for name, rows in orjson.loads(text).items()}
+    return {
+        name: tuple(SchemaField(*row) for row in rows) for name, rows in orjson.loads(text).items()
+    }
 
 
 @lru_cache(maxsize=4096)
-def struct_fields(name: str) -> dict[str, Field]:
+def struct_fields(name: str) -> dict[str, SchemaField]:
     """Fields of a struct by JSON name."""
     return {item.name: item for item in structs()[name]}
 
@@ -116,7 +118,7 @@ def _element(kind: str, value: object, path: str, work: _Decoding) -> Any:
 _OMIT = object()
 
 
-def _zero(item: Field) -> Any:
+def _zero(item: SchemaField) -> Any:
     if item.kind[0] == "*":
         return _OMIT if "o" in item.flags else None
     if "z" in item.flags:
@@ -152,7 +154,7 @@ def _empty_struct(kind: str) -> dict[str, Any]:
     return _struct(kind, {}, "", _Decoding())
 
 
-def _omitted(item: Field, value: object) -> bool:
+def _omitted(item: SchemaField, value: object) -> bool:
     if "o" not in item.flags or item.kind[0] == "*":
         return False
     if item.kind[0] in "[{" or item.kind in _PLAIN_ZERO or item.kind == "bytes":

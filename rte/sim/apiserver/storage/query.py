@@ -44,7 +44,7 @@ class Query:
 
     @property
     def index(self) -> tuple[str, str] | None:
-        """See :class:`rte.sim.apiserver.storage.store.Selection`."""
+        """See :class:`rte.sim.apiserver.storage.store.StoreSelection`."""
         for wanted in self.fields:
             if wanted.equal and wanted.field in ("metadata.name", "spec.nodeName"):
                 return wanted.field, wanted.value
@@ -61,7 +61,7 @@ def _selectable(obj: Obj, path: str) -> str:
 
 
 @dataclass(slots=True)
-class Page:
+class StoredPage:
     """The answer to a list: objects, the version they show and where the next page starts."""
 
     items: list[Obj]

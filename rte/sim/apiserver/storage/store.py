@@ -22,7 +22,7 @@ Obj: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
 
 
-class Change(NamedTuple):
+class StoreChange(NamedTuple):
     """One committed write. ``kind`` is ADDED, MODIFIED or DELETED; a deleted object is the last one
     with the revision of its deletion.
     """
@@ -35,7 +35,7 @@ class Change(NamedTuple):
     previous: Obj | None
 
 
-class Selection(Protocol):
+class StoreSelection(Protocol):
     """What a list or watch selects."""
 
     def matches(self, key: Key, obj: Obj) -> bool:
@@ -56,7 +56,7 @@ class Watch:
     #: A watcher that lags so many changes behind is cut off, as the real server does.
     LIMIT = 20_000
 
-    def __init__(self, store: Store, resource: str, selection: Selection) -> None:
+    def __init__(self, store: Store, resource: str, selection: StoreSelection) -> None:
         self._store = store
         self.resource = resource
         self.selection = selection
@@ -66,7 +66,7 @@ class Watch:
         self._wake = asyncio.Event()
         self._stopped = False
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: StoreChange) -> None:
         """Queue what a change means under this selection."""
         new = change.kind != "DELETED" and self.selection.matches(change.key, change.object)
         old = change.previous is not None and self.selection.matches(change.key, change.previous)
@@ -146,7 +146,7 @@ class Store:
     def __init__(self, history: int = 10_000) -> None:
         self.revision = 1
         self.compacted = 0
-        self._history: deque[Change] = deque()
+        self._history: deque[StoreChange] = deque()
         self._limit = history
         self._objects: dict[str, dict[Key, Obj]] = {}
         self._keys: dict[str, list[Key]] = {}
@@ -213,7 +213,7 @@ class Store:
         if previous is None:
             insort(self._keys.setdefault(resource, []), key, key=text_key)
         kind = "ADDED" if previous is None else "MODIFIED"
-        self._commit(Change(self.revision, kind, resource, key, obj, previous))
+        self._commit(StoreChange(self.revision, kind, resource, key, obj, previous))
         return obj
 
     def delete(self, resource: str, key: Key, last: Obj | None = None) -> Obj:
@@ -223,7 +223,7 @@ class Store:
         del keys[bisect_left(keys, text_key(key), key=text_key)]
         self.revision += 1
         obj = stamped(last or previous, self.revision)
-        self._commit(Change(self.revision, "DELETED", resource, key, obj, previous))
+        self._commit(StoreChange(self.revision, "DELETED", resource, key, obj, previous))
         return obj
 
     def compact(self, revision: int | None = None) -> None:
@@ -232,7 +232,7 @@ class Store:
         while self._history and self._history[0].revision <= self.compacted:
             self._history.popleft()
 
-    def watch(self, resource: str, selection: Selection, revision: int | None) -> Watch:
+    def watch(self, resource: str, selection: StoreSelection, revision: int | None) -> Watch:
         """Watch from just after ``revision`` (None: from now).
 
         Raises:
@@ -257,15 +257,15 @@ class Store:
         tables = self._watches.values() if resource is None else [self._watches.get(resource, {})]
         return [watch for table in tables for bucket in table.values() for watch in bucket]
 
-    def _since(self, revision: int) -> Iterable[Change]:
-        recent: list[Change] = []
+    def _since(self, revision: int) -> Iterable[StoreChange]:
+        recent: list[StoreChange] = []
         for change in reversed(self._history):
             if change.revision <= revision:
                 break
             recent.append(change)
         return reversed(recent)
 
-    def _commit(self, change: Change) -> None:
+    def _commit(self, change: StoreChange) -> None:
         self._history.append(change)
         while len(self._history) > self._limit:
             self.compacted = self._history.popleft().revision

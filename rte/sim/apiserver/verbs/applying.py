@@ -10,25 +10,25 @@ import orjson
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import typed
 from rte.sim.apiserver.verbs import bodies, changing, creating, ownership
-from rte.sim.apiserver.verbs.ownership import Writer
+from rte.sim.apiserver.verbs.ownership import FieldOwner
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Obj
-    from rte.sim.apiserver.verbs.bodies import Options
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.bodies import WriteOptions
+    from rte.sim.apiserver.verbs.state import VerbState
 
 APPLY = "application/apply-patch+yaml"
 
 
 def apply(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     name: str,
     body: Any,
     namespace: str,
     *,
-    options: Options,
+    options: WriteOptions,
     force: bool = False,
     subresource: str = "",
 ) -> Obj:
@@ -42,7 +42,7 @@ def apply(
         cause = status.required("fieldManager", "is required for apply patch")
         raise status.rejected("PatchOptions", "", [cause], "meta.k8s.io")
     config = _checked(kind, name, namespace, body)
-    writer = Writer(options.manager, "Apply", subresource)
+    writer = FieldOwner(options.manager, "Apply", subresource)
     lenient = replace(options, validation="Ignore")
     key = (namespace if kind.namespaced else "", name)
     old = state.store.get(kind.table, key)
@@ -65,7 +65,7 @@ def apply(
     )
 
 
-def _checked(kind: Resource, name: str, namespace: str, body: Any) -> Obj:
+def _checked(kind: ServedResource, name: str, namespace: str, body: Any) -> Obj:
     """The applied object.
 
     Raises:

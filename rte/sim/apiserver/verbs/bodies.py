@@ -15,13 +15,13 @@ from rte.sim.apiserver.schema import typed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Key, Obj
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.state import VerbState
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WriteOptions:
     """Options of a write. ``warnings`` receives texts for the Warning header. ``manager`` is who is
     to own the fields that change, ``agent`` who does if the request names no manager and the
     object's fields have owners; ``scale``: it is written through that sub-resource.
@@ -35,7 +35,9 @@ class Options:
     warnings: list[str] = field(default_factory=list)
 
 
-def decode(state: State, kind: Resource, body: Any, options: Options, *, raw: bool = False) -> Obj:
+def decode(
+    state: VerbState, kind: ServedResource, body: Any, options: WriteOptions, *, raw: bool = False
+) -> Obj:
     """Type, prune and default a body. ``raw`` lets decoding errors through as they are."""
     if not isinstance(body, dict):
         raise status.bad_request(
@@ -70,7 +72,7 @@ def decode(state: State, kind: Resource, body: Any, options: Options, *, raw: bo
     return {"kind": kind.kind, "apiVersion": state.storage_version(kind), **new}
 
 
-def shown(kind: Resource, obj: Obj) -> Obj:
+def shown(kind: ServedResource, obj: Obj) -> Obj:
     """A stored object in the version asked for."""
     if obj["apiVersion"] == kind.group_version:
         return obj
@@ -81,13 +83,13 @@ def shown(kind: Resource, obj: Obj) -> Obj:
     return {**obj, "apiVersion": kind.group_version}
 
 
-def rejected(kind: Resource, name: str, causes: Sequence[status.Cause]) -> status.StatusError:
+def rejected(kind: ServedResource, name: str, causes: Sequence[status.Cause]) -> status.StatusError:
     """422 for what the rules of a kind found."""
     group = "" if kind.table == "events" else kind.group  # both versions are checked as core's
     return status.rejected(kind.kind, name, list(dict.fromkeys(causes)), group)
 
 
-def uid_conflict(kind: Resource, key: Key, wanted: str, found: str) -> status.StatusError:
+def uid_conflict(kind: ServedResource, key: Key, wanted: str, found: str) -> status.StatusError:
     """409: the object has another UID than the one asked for."""
     path = "/".join(part for part in (_registry(kind), *key) if part)
     why = (
@@ -98,7 +100,7 @@ def uid_conflict(kind: Resource, key: Key, wanted: str, found: str) -> status.St
     return status.conflict(kind.plural, key[1], why, kind.group)
 
 
-def _registry(kind: Resource) -> str:
+def _registry(kind: ServedResource) -> str:
     if kind.table == "nodes":
         return "minions"
     return f"{kind.group}/{kind.plural}" if kind.definition else kind.plural
@@ -113,7 +115,7 @@ def ordered(metadata: Obj) -> Obj:
     return dict(sorted(kept.items(), key=lambda item: _META_ORDER[item[0]]))
 
 
-def check_type(kind: Resource, body: Obj) -> Obj:
+def check_type(kind: ServedResource, body: Obj) -> Obj:
     """The body, if it is of the resource's type.
 
     Raises:

@@ -10,14 +10,14 @@ from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
 from rte.sim.apiserver.schema import patch as patches
 from rte.sim.apiserver.verbs import bodies, ownership
-from rte.sim.apiserver.verbs.bodies import Options
+from rte.sim.apiserver.verbs.bodies import WriteOptions
 from rte.sim.apiserver.verbs.creating import create, settle_namespace
 from rte.sim.apiserver.verbs.deleting import is_finished
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Key, Obj
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.state import VerbState
 
 
 JSON_PATCH = "application/json-patch+json"
@@ -30,21 +30,21 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 def update(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     obj: Obj,
     namespace: str = "",
     *,
     name: str = "",
     subresource: str = "",
-    options: Options | None = None,
+    options: WriteOptions | None = None,
 ) -> Obj:
     """Replace an object, or its status.
 
     Raises:
         status.StatusError: 400, 404, 409 (stale version, other UID), 422.
     """
-    options = options or Options()
+    options = options or WriteOptions()
     new = bodies.decode(state, kind, obj, options)
     metadata = new["metadata"]
     given = metadata.get("name", "")
@@ -72,22 +72,22 @@ def update(
 
 
 def patch(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     name: str,
     body: Any,
     namespace: str = "",
     *,
     content_type: str = MERGE_PATCH,
     subresource: str = "",
-    options: Options | None = None,
+    options: WriteOptions | None = None,
 ) -> Obj:
     """Patch an object, or its status.
 
     Raises:
         status.StatusError: 400 (not a patch), 404, 409, 415 (format), 422 (does not apply).
     """
-    options = options or Options()
+    options = options or WriteOptions()
     key = (namespace if kind.namespaced else "", name)
     old = state.stored(kind, key)
     before = orjson.loads(orjson.dumps(bodies.shown(kind, old)))
@@ -129,13 +129,13 @@ def patched(before: Obj, body: Any, content_type: str, struct: str) -> Any:
 
 
 def replace_stored(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     key: Key,
     old: Obj,
     new: Obj,
     subresource: str,
-    options: Options,
+    options: WriteOptions,
     *,
     entries: list[Obj] | None = None,
 ) -> Obj:
@@ -172,7 +172,7 @@ def replace_stored(
         entries = (before.get("managedFields") or []) if given is None else given
         name = options.manager or (options.agent if entries else "")
         if name:
-            writer = ownership.Writer(name, "Update", "scale" if options.scale else subresource)
+            writer = ownership.FieldOwner(name, "Update", "scale" if options.scale else subresource)
             entries = ownership.after_update(kind, entries, old, new, writer, state.now())
     metadata["managedFields"] = entries
     new["metadata"] = bodies.ordered(metadata)
@@ -189,7 +189,7 @@ def replace_stored(
     return bodies.shown(kind, stored)
 
 
-def _check_version(kind: Resource, old: Obj, new: Obj, subresource: str) -> None:
+def _check_version(kind: ServedResource, old: Obj, new: Obj, subresource: str) -> None:
     """Optimistic concurrency: the version that the change is based on must be the present."""
     name = old["metadata"]["name"]
     version = new["metadata"].get("resourceVersion", "")
@@ -206,7 +206,7 @@ def _check_version(kind: Resource, old: Obj, new: Obj, subresource: str) -> None
         raise status.conflict(kind.plural, name, group=kind.group)
 
 
-def _count_generation(kind: Resource, new: Obj, old: Obj, subresource: str) -> None:
+def _count_generation(kind: ServedResource, new: Obj, old: Obj, subresource: str) -> None:
     if subresource:
         return
     if kind.definition is not None:
@@ -222,7 +222,7 @@ def _count_generation(kind: Resource, new: Obj, old: Obj, subresource: str) -> N
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _validate_update(kind: Resource, new: Obj, old: Obj, subresource: str) -> None:
+def _validate_update(kind: ServedResource, new: Obj, old: Obj, subresource: str) -> None:
     causes = meta.validate(
         new["metadata"], namespaced=kind.namespaced, check_name=meta.path_segment
     )

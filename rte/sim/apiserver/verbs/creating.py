@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
 from rte.sim.apiserver.verbs import bodies, ownership
-from rte.sim.apiserver.verbs.bodies import Options
+from rte.sim.apiserver.verbs.bodies import WriteOptions
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Obj
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.state import VerbState
 
 
 #: Metadata that no client chooses on create.
@@ -25,11 +25,11 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def create(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     obj: Obj,
     namespace: str = "",
-    options: Options | None = None,
+    options: WriteOptions | None = None,
     *,
     entries: list[Obj] | None = None,
 ) -> Obj:
@@ -38,7 +38,7 @@ def create(
     Raises:
         status.StatusError: 400, 403, 404 (namespace), 409, 422.
     """
-    options = options or Options()
+    options = options or WriteOptions()
     new = bodies.decode(state, kind, obj, options)
     metadata = new["metadata"]
     if metadata.get("resourceVersion"):
@@ -69,7 +69,7 @@ def create(
         ending = bool(present["metadata"].get("deletionTimestamp"))
         raise status.already_exists(kind.plural, key[1], kind.group, ending=ending)
     if entries is None and options.manager:
-        writer = ownership.Writer(options.manager)
+        writer = ownership.FieldOwner(options.manager)
         entries = ownership.after_update(kind, [], None, new, writer, state.now())
     if entries:
         metadata["managedFields"] = entries
@@ -81,7 +81,7 @@ def create(
     return bodies.shown(kind, stored)
 
 
-def settle_namespace(kind: Resource, new: Obj, namespace: str) -> None:
+def settle_namespace(kind: ServedResource, new: Obj, namespace: str) -> None:
     """The namespace of the request counts for a namespaced object.
 
     Raises:
@@ -103,7 +103,7 @@ def settle_namespace(kind: Resource, new: Obj, namespace: str) -> None:
         metadata["namespace"] = namespace or metadata["namespace"]
 
 
-def _admit_create(state: State, kind: Resource, new: Obj) -> None:
+def _admit_create(state: VerbState, kind: ServedResource, new: Obj) -> None:
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"].get("name", "")
     if kind.namespaced and namespace:
         home = state.store.get("namespaces", ("", namespace))
@@ -136,5 +136,5 @@ def _admit_create(state: State, kind: Resource, new: Obj) -> None:
         pods.add_tolerations(new)
 
 
-def _all(state: State, table: str) -> list[Obj]:
+def _all(state: VerbState, table: str) -> list[Obj]:
     return [obj for _, obj in state.store.items(table)]

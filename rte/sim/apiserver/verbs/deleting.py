@@ -11,10 +11,10 @@ from rte.sim.apiserver.verbs import bodies, reading
 from rte.sim.apiserver.verbs.state import rfc3339
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.kinds.resource import Resource
-    from rte.sim.apiserver.storage.query import Page, Query
+    from rte.sim.apiserver.kinds.resource import ServedResource
+    from rte.sim.apiserver.storage.query import Query, StoredPage
     from rte.sim.apiserver.storage.store import Key, Obj
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.state import VerbState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class DeleteOptions:
 
 
 def delete(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     name: str,
     namespace: str = "",
     options: DeleteOptions | None = None,
@@ -76,7 +76,7 @@ def delete(
 
 
 def _commit_delete(
-    state: State, kind: Resource, key: Key, old: Obj, new: Obj, options: DeleteOptions
+    state: VerbState, kind: ServedResource, key: Key, old: Obj, new: Obj, options: DeleteOptions
 ) -> tuple[Obj, bool]:
     new["metadata"] = bodies.ordered(new["metadata"])
     if new != old and not options.dry_run:
@@ -85,7 +85,7 @@ def _commit_delete(
 
 
 def _begin_grace(
-    state: State, kind: Resource, new: Obj, options: DeleteOptions
+    state: VerbState, kind: ServedResource, new: Obj, options: DeleteOptions
 ) -> tuple[bool, int]:
     """Graceful deletion, which only pods have: (nothing to do but wait, seconds of grace).
 
@@ -130,7 +130,7 @@ def _deletion_finalizers(metadata: Obj, options: DeleteOptions) -> list[str]:
     return kept + extra.get(options.propagation, [])
 
 
-def check_preconditions(kind: Resource, key: Key, old: Obj, options: DeleteOptions) -> None:
+def check_preconditions(kind: ServedResource, key: Key, old: Obj, options: DeleteOptions) -> None:
     """What a caller says of the object that it means to delete must be true.
 
     Raises:
@@ -152,11 +152,11 @@ def check_preconditions(kind: Resource, key: Key, old: Obj, options: DeleteOptio
 
 
 def delete_collection(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     query: Query | None = None,
     options: DeleteOptions | None = None,
-) -> Page:
+) -> StoredPage:
     """Delete all that the query selects; returns what was selected."""
     page = reading.list_page(state, kind, query)
     for obj in page.items:
@@ -165,7 +165,7 @@ def delete_collection(
     return page
 
 
-def is_finished(kind: Resource, obj: Obj) -> bool:
+def is_finished(kind: ServedResource, obj: Obj) -> bool:
     """Whether an object that is being deleted has nothing left to wait for."""
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):

@@ -19,7 +19,7 @@ from rte.sim.apiserver.schema import fieldsets, openapi, typed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.schema.fieldsets import Path, Paths
     from rte.sim.apiserver.storage.store import Obj
 
@@ -36,7 +36,7 @@ _UNOWNED = frozenset(
 )
 
 
-class Writer(NamedTuple):
+class FieldOwner(NamedTuple):
     """Who writes: a name, ``Update`` or ``Apply``, and the sub-resource written."""
 
     name: str
@@ -44,7 +44,7 @@ class Writer(NamedTuple):
     subresource: str = ""
 
 
-def schema_of(kind: Resource) -> Mapping[str, Any]:
+def schema_of(kind: ServedResource) -> Mapping[str, Any]:
     """The schema by which objects of a resource merge."""
     if kind.definition is None:
         return openapi.components()[openapi.component(kind.struct)]
@@ -54,7 +54,12 @@ def schema_of(kind: Resource) -> Mapping[str, Any]:
 
 
 def after_update(
-    kind: Resource, entries: Sequence[Obj], old: Obj | None, new: Obj, writer: Writer, now: str
+    kind: ServedResource,
+    entries: Sequence[Obj],
+    old: Obj | None,
+    new: Obj,
+    writer: FieldOwner,
+    now: str,
 ) -> list[Obj]:
     """Entries after a create (``old`` None), update or patch: who changes a field owns it."""
     zero: Obj = typed.decode(kind.struct, {})[0] if kind.struct else {}
@@ -68,7 +73,7 @@ def after_update(
 
 
 def apply(
-    kind: Resource, live: Obj, config: Obj, writer: Writer, now: str, *, force: bool
+    kind: ServedResource, live: Obj, config: Obj, writer: FieldOwner, now: str, *, force: bool
 ) -> tuple[Obj, list[Obj]]:
     """A live object with what is applied, and the entries then.
 
@@ -93,7 +98,7 @@ def apply(
     return merged, _with(out, entries, writer, kind, mine, now)
 
 
-def _last_applied(kind: Resource, live: Obj) -> Paths:
+def _last_applied(kind: ServedResource, live: Obj) -> Paths:
     """Fields that ``kubectl apply`` has set from its own side and that are as it set them: to take
     them over is no conflict (apimachinery ``managedfields/internal/lastappliedmanager.go``).
     """
@@ -109,18 +114,18 @@ def _last_applied(kind: Resource, live: Obj) -> Paths:
     return frozenset(fieldsets.fields_of(config, schema)) - difference.changed - difference.removed
 
 
-def applied_fields(kind: Resource, config: Obj, writer: Writer) -> Paths:
+def applied_fields(kind: ServedResource, config: Obj, writer: FieldOwner) -> Paths:
     """The fields that an applied object sets."""
     found = frozenset(fieldsets.fields_of(config, schema_of(kind)))
     return _within(found - _UNOWNED, kind, writer)
 
 
-def with_entry(kind: Resource, fields: Paths, writer: Writer, now: str) -> list[Obj]:
+def with_entry(kind: ServedResource, fields: Paths, writer: FieldOwner, now: str) -> list[Obj]:
     """The entries of an object that one writer has made."""
     return _with([], [], writer, kind, fields, now)
 
 
-def _within(paths: Paths, kind: Resource, writer: Writer) -> Paths:
+def _within(paths: Paths, kind: ServedResource, writer: FieldOwner) -> Paths:
     """A write of the status owns nothing else, any other write nothing of the status."""
     if not kind.has_status:
         return paths
@@ -136,7 +141,7 @@ def _holds_any(path: Path, others: Paths) -> bool:
     return any(other[: len(path)] == path for other in others)
 
 
-def _is(entry: Obj, writer: Writer) -> bool:
+def _is(entry: Obj, writer: FieldOwner) -> bool:
     return (entry["manager"], entry["operation"], entry.get("subresource", "")) == writer
 
 
@@ -144,11 +149,11 @@ def _fields(entry: Obj) -> Paths:
     return frozenset(fieldsets.from_fields(entry.get("fieldsV1") or {}))
 
 
-def _owned(entries: Sequence[Obj], writer: Writer) -> Paths:
+def _owned(entries: Sequence[Obj], writer: FieldOwner) -> Paths:
     return next((_fields(one) for one in entries if _is(one, writer)), frozenset())
 
 
-def _taken(entries: Sequence[Obj], paths: Paths, writer: Writer) -> list[Obj]:
+def _taken(entries: Sequence[Obj], paths: Paths, writer: FieldOwner) -> list[Obj]:
     """Entries of the others without fields that somebody else has set."""
     out = []
     for one in entries:
@@ -166,8 +171,8 @@ def _taken(entries: Sequence[Obj], paths: Paths, writer: Writer) -> list[Obj]:
 def _with(
     others: Sequence[Obj],
     entries: Sequence[Obj],
-    writer: Writer,
-    kind: Resource,
+    writer: FieldOwner,
+    kind: ServedResource,
     fields: Paths,
     now: str,
 ) -> list[Obj]:
@@ -190,7 +195,7 @@ def _with(
     return sorted(out, key=lambda one: (one["operation"], one.get("time") or "", one["manager"]))
 
 
-def _refuse_conflicts(entries: Sequence[Obj], changed: Paths, writer: Writer) -> None:
+def _refuse_conflicts(entries: Sequence[Obj], changed: Paths, writer: FieldOwner) -> None:
     found: dict[str, list[Path]] = {}
     for one in entries:
         paths = [] if _is(one, writer) else sorted(_fields(one) & changed)

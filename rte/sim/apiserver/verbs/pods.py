@@ -14,12 +14,12 @@ from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
 if TYPE_CHECKING:
     from rte.sim.apiserver.storage.store import Obj
-    from rte.sim.apiserver.verbs.bodies import Options
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.bodies import WriteOptions
+    from rte.sim.apiserver.verbs.state import VerbState
 
 
 def bind(
-    state: State, name: str, namespace: str, binding: Obj, options: Options | None = None
+    state: VerbState, name: str, namespace: str, binding: Obj, options: WriteOptions | None = None
 ) -> None:
     """``pods/binding``: give a pod its node.
 
@@ -51,7 +51,9 @@ def bind(
         state.store.put("pods", key, bound)
 
 
-def evict(state: State, name: str, namespace: str, options: DeleteOptions | None = None) -> None:
+def evict(
+    state: VerbState, name: str, namespace: str, options: DeleteOptions | None = None
+) -> None:
     """``pods/eviction``: delete a pod if its disruption budget allows it.
 
     Raises:
@@ -70,7 +72,7 @@ def evict(state: State, name: str, namespace: str, options: DeleteOptions | None
     deleting.delete(state, kind, name, namespace, replace(options, version=None))
 
 
-def _take_from_budget(state: State, pod: Obj, options: DeleteOptions) -> None:
+def _take_from_budget(state: VerbState, pod: Obj, options: DeleteOptions) -> None:
     table, namespace = "poddisruptionbudgets.policy", pod["metadata"]["namespace"]
     budgets = [
         (key, budget)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.storage import query as queries
-from rte.sim.apiserver.storage.query import Page, Query
+from rte.sim.apiserver.storage.query import Query, StoredPage
 from rte.sim.apiserver.storage.store import text_key
 from rte.sim.apiserver.verbs import bodies
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Key, Obj, Watch
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.state import VerbState
 
 
-def get(state: State, kind: Resource, name: str, namespace: str = "") -> Obj:
+def get(state: VerbState, kind: ServedResource, name: str, namespace: str = "") -> Obj:
     """Read one object.
 
     Raises:
@@ -25,7 +25,7 @@ def get(state: State, kind: Resource, name: str, namespace: str = "") -> Obj:
     return bodies.shown(kind, state.stored(kind, (namespace, name)))
 
 
-def list_page(state: State, kind: Resource, query: Query | None = None) -> Page:
+def list_page(state: VerbState, kind: ServedResource, query: Query | None = None) -> StoredPage:
     """List; consistent also across pages.
 
     Raises:
@@ -50,10 +50,10 @@ def list_page(state: State, kind: Resource, query: Query | None = None) -> Page:
             break
         found.append(bodies.shown(kind, obj))
         last = key
-    return Page(found, str(shown), token, remaining)
+    return StoredPage(found, str(shown), token, remaining)
 
 
-def _list_position(state: State, query: Query) -> tuple[int | None, str]:
+def _list_position(state: VerbState, query: Query) -> tuple[int | None, str]:
     if query.token:
         return queries.read_token(query.token)
     if query.version in ("", "0"):
@@ -69,7 +69,7 @@ def _list_position(state: State, query: Query) -> tuple[int | None, str]:
 
 
 def watch(
-    state: State, kind: Resource, query: Query | None = None, *, initial: bool = False
+    state: VerbState, kind: ServedResource, query: Query | None = None, *, initial: bool = False
 ) -> Watch:
     """Watch from ``query.version``: "" and "0" (or ``initial``) begin with all that exists.
 

@@ -15,17 +15,17 @@ from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import typed
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.verbs import changing
-from rte.sim.apiserver.verbs.bodies import Options
+from rte.sim.apiserver.verbs.bodies import WriteOptions
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Obj
-    from rte.sim.apiserver.verbs.state import State
+    from rte.sim.apiserver.verbs.state import VerbState
 
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def get(state: State, kind: Resource, name: str, namespace: str) -> Obj:
+def get(state: VerbState, kind: ServedResource, name: str, namespace: str) -> Obj:
     """The scale of a workload.
 
     Raises:
@@ -47,13 +47,13 @@ def _scale(obj: Obj) -> Obj:
 
 
 def update(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     body: Obj,
     namespace: str,
     *,
     name: str,
-    options: Options | None = None,
+    options: WriteOptions | None = None,
 ) -> Obj:
     """Set the number of pods.
 
@@ -69,19 +69,19 @@ def update(
     new = copy.deepcopy(old)
     new["spec"]["replicas"] = replicas
     new["metadata"]["resourceVersion"] = scale["metadata"].get("resourceVersion", "")
-    options = replace(options or Options(), scale=True)
+    options = replace(options or WriteOptions(), scale=True)
     return _scale(changing.update(state, kind, new, namespace, name=name, options=options))
 
 
 def patch(
-    state: State,
-    kind: Resource,
+    state: VerbState,
+    kind: ServedResource,
     name: str,
     body: Any,
     namespace: str,
     *,
     content_type: str,
-    options: Options | None = None,
+    options: WriteOptions | None = None,
 ) -> Obj:
     """Patch the scale.
 

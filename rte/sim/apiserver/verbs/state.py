@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from rte.sim.apiserver.kinds.resource import Resource
+    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Key, Obj
 
 
-class State:
+class VerbState:
     """See the module.
 
     Args:
@@ -27,15 +27,17 @@ class State:
     def __init__(self, history: int, clock: Callable[[], datetime]) -> None:
         self.store = Store(history)
         self.clock = clock
-        self._resources: dict[tuple[str, str, str], Resource] = {}
+        self._resources: dict[tuple[str, str, str], ServedResource] = {}
         for item in (*builtin.builtin(), custom.DEFINITIONS):
             self._resources[item.group, item.version, item.plural] = item
 
-    def served(self) -> Iterable[Resource]:
+    def served(self) -> Iterable[ServedResource]:
         """All resources, built-in and custom."""
         return self._resources.values()
 
-    def resource(self, name: str, group: str | None = None, version: str | None = None) -> Resource:
+    def resource(
+        self, name: str, group: str | None = None, version: str | None = None
+    ) -> ServedResource:
         """Find a resource by plural (``pods``, ``leases.coordination.k8s.io``), group, version.
 
         Raises:
@@ -53,7 +55,7 @@ class State:
                 return item
         raise status.unknown_resource()
 
-    def _is_storage(self, item: Resource) -> bool:
+    def _is_storage(self, item: ServedResource) -> bool:
         """Whether a custom resource's version is the stored one (built-in ones have only one)."""
         if item.definition is None:
             return True
@@ -62,7 +64,7 @@ class State:
             v["storage"] and v["name"] == item.version for v in crd["spec"]["versions"]
         )
 
-    def storage_version(self, kind: Resource) -> str:
+    def storage_version(self, kind: ServedResource) -> str:
         """The ``apiVersion`` in which objects of a resource are stored."""
         if kind.table == "events":
             return "v1"
@@ -72,7 +74,7 @@ class State:
         version = next(v["name"] for v in crd["spec"]["versions"] if v["storage"])
         return f"{kind.group}/{version}"
 
-    def stored(self, kind: Resource, key: Key) -> Obj:
+    def stored(self, kind: ServedResource, key: Key) -> Obj:
         """The object as it is stored.
 
         Raises:
@@ -83,7 +85,7 @@ class State:
             raise status.not_found(kind.plural, key[1], kind.group)
         return obj
 
-    def wrote(self, kind: Resource, obj: Obj) -> None:
+    def wrote(self, kind: ServedResource, obj: Obj) -> None:
         """A definition that was written is served as it says."""
         if kind is not custom.DEFINITIONS:
             return
@@ -91,7 +93,7 @@ class State:
         for item in custom.served(obj):
             self._resources[item.group, item.version, item.plural] = item
 
-    def removed(self, kind: Resource, obj: Obj) -> None:
+    def removed(self, kind: ServedResource, obj: Obj) -> None:
         """A definition that is gone takes its objects and watches with it."""
         if kind is not custom.DEFINITIONS:
             return

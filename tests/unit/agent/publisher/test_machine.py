@@ -10,8 +10,8 @@ from rte import errors
 from rte.agent.observer.messages import Observation
 from rte.agent.publisher import messages
 from rte.agent.publisher.machine import Publisher
-from rte.agent.publisher.messages import Offered, Refused, Stored, Tick, Watched, Write
-from rte.telemetry.effects import Condition
+from rte.agent.publisher.messages import Offered, Stored, Tick, Watched, WriteRefused, WriteReport
+from rte.telemetry.effects import SetReadiness
 
 
 def report(number: int) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def test_states_that_follow_each_other_count_from_the_first_that_was_not_stored(
     publisher = Publisher()
     offer(publisher, 1, 10.0)
     for now in range(11, 60):
-        publisher.handle(Refused(errors.KubeError("no", status=403)), float(now))
+        publisher.handle(WriteRefused(errors.KubeError("no", status=403)), float(now))
         offer(publisher, now, float(now))
         assert publisher.behind_since() == 10.0
 
@@ -41,7 +41,7 @@ def test_a_write_that_is_stored_counts_from_what_was_offered_after_it_was_sent()
     publisher = Publisher()
     offer(publisher, 1, 10.0)
     (request,) = publisher.handle(stored(0), 11.0)
-    assert isinstance(request, Write)
+    assert isinstance(request, WriteReport)
     offer(publisher, 2, 12.0)
     offer(publisher, 3, 13.0)
     publisher.handle(stored(1), 14.0)
@@ -58,8 +58,8 @@ def test_a_state_that_returns_to_what_is_stored_lacks_nothing() -> None:
     publisher.handle(stored(1), 11.0)
     assert publisher.behind_since() is None
     effects = offer(publisher, 2, 12.0)
-    assert any(isinstance(effect, messages.Write) for effect in effects)
-    publisher.handle(Refused(errors.KubeError("no", status=403)), 12.5)
+    assert any(isinstance(effect, messages.WriteReport) for effect in effects)
+    publisher.handle(WriteRefused(errors.KubeError("no", status=403)), 12.5)
     assert publisher.behind_since() == 12.0
     offer(publisher, 1, 13.0)
     publisher.handle(messages.Tick(), 30.0)
@@ -74,10 +74,10 @@ def test_a_write_whose_answer_was_lost_may_be_stored_so_the_object_is_read_again
     offer(publisher, 1, 10.0)
     publisher.handle(stored(1), 11.0)
     offer(publisher, 2, 12.0)
-    publisher.handle(Refused(errors.KubeError("lost", status=status)), 12.5)
+    publisher.handle(WriteRefused(errors.KubeError("lost", status=status)), 12.5)
     assert offer(publisher, 1, 13.0) == [messages.Get()]
     effects = publisher.handle(stored(2), 31.0)
-    assert any(isinstance(effect, Write) for effect in effects)
+    assert any(isinstance(effect, WriteReport) for effect in effects)
     publisher.handle(stored(1), 32.0)
     assert publisher.behind_since() is None
 
@@ -108,19 +108,19 @@ class Shelf:
                     self.renewals += 1
                     self.tell(messages.Renewed())
                 case messages.Get() if self.object is None:
-                    self.tell(Refused(errors.KubeError("none", status=404)))
+                    self.tell(WriteRefused(errors.KubeError("none", status=404)))
                 case messages.Get():
                     self.tell(Stored(self.object))
                 case messages.AskOwner():
                     self.tell(messages.OwnerKnown(""))
-                case Write() if self.refuses:
-                    self.tell(Refused(errors.KubeError("no", status=self.refuses)))
-                case Write():
+                case WriteReport() if self.refuses:
+                    self.tell(WriteRefused(errors.KubeError("no", status=self.refuses)))
+                case WriteReport():
                     self.writes += 1
                     self.version += 1
                     self.object = self.versioned(effect.body)
                     self.tell(Stored(self.object))
-                case Condition():
+                case SetReadiness():
                     self.not_ready.pop(effect.name, None)
                     if effect.reason:
                         self.not_ready[effect.name] = effect.reason

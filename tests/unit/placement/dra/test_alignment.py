@@ -8,7 +8,7 @@ import pytest
 
 from rte.model.machine import PCIZones
 from rte.placement import admit
-from rte.placement.dra import Alignment, Reason, Wish, align, decode, truth
+from rte.placement.dra import Alignment, AlignmentWish, Reason, align, decode, truth
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
 from tests.unit.placement import build as nodes
@@ -70,7 +70,9 @@ def test_what_is_not_known_is_said() -> None:
     )
 
 
-def aligned(expected: ExpectedZones, wish: Wish, count: int = 2, *held: str, slices=(EIGHT,)):
+def aligned(
+    expected: ExpectedZones, wish: AlignmentWish, count: int = 2, *held: str, slices=(EIGHT,)
+):
     other = claim_of(name="other", status=allocation(*held))
     return align(
         NODE,
@@ -83,7 +85,7 @@ def aligned(expected: ExpectedZones, wish: Wish, count: int = 2, *held: str, sli
 
 
 def test_devices_of_the_zone_come_first() -> None:
-    answer = aligned(ZONE_1, Wish.PREFERRED)
+    answer = aligned(ZONE_1, AlignmentWish.PREFERRED)
 
     assert devices_of(answer.verdict) == ["gpu-4", "gpu-5"]
     assert answer.alignment is Alignment.ALIGNED
@@ -92,8 +94,8 @@ def test_devices_of_the_zone_come_first() -> None:
 
 def test_preferred_takes_what_there_is_and_required_does_not() -> None:
     taken = ("gpu-4", "gpu-5", "gpu-6")
-    some = aligned(ZONE_1, Wish.PREFERRED, 2, *taken)
-    none = aligned(ZONE_1, Wish.REQUIRED, 2, *taken)
+    some = aligned(ZONE_1, AlignmentWish.PREFERRED, 2, *taken)
+    none = aligned(ZONE_1, AlignmentWish.REQUIRED, 2, *taken)
 
     assert devices_of(some.verdict) == ["gpu-7", "gpu-0"]
     assert some.alignment is Alignment.ACROSS
@@ -104,28 +106,28 @@ def test_preferred_takes_what_there_is_and_required_does_not() -> None:
 
 
 def test_required_waits_for_certainty() -> None:
-    answer = aligned(replace(ZONE_1, certain=False), Wish.REQUIRED)
+    answer = aligned(replace(ZONE_1, certain=False), AlignmentWish.REQUIRED)
 
     assert answer.verdict.reason is Reason.NOT_ALIGNED
     assert "not certain yet" in answer.reason
-    alone = aligned(ExpectedZones(0, certain=True), Wish.REQUIRED)
+    alone = aligned(ExpectedZones(0, certain=True), AlignmentWish.REQUIRED)
     assert "no CPUs or memory of its own" in alone.reason
 
 
 def test_an_unknown_zone_is_not_in_the_zone() -> None:
     mystery = slice_of([gpu("mystery")], name="x", pool="x")
 
-    refused = aligned(ZONE_1, Wish.REQUIRED, 1, slices=(mystery,))
+    refused = aligned(ZONE_1, AlignmentWish.REQUIRED, 1, slices=(mystery,))
     assert refused.verdict.reason is Reason.NOT_ALIGNED
     assert f"is not known: the driver publishes no {NUMA}" in refused.reason
-    answer = aligned(ZONE_1, Wish.PREFERRED, 5, slices=(EIGHT, mystery))
+    answer = aligned(ZONE_1, AlignmentWish.PREFERRED, 5, slices=(EIGHT, mystery))
     assert devices_of(answer.verdict)[4] == "mystery"
     assert answer.alignment is Alignment.UNKNOWN
     assert "mystery" in answer.reason
 
 
 def test_without_a_wish_the_devices_are_those_of_kubernetes() -> None:
-    answer = aligned(ZONE_1, Wish.NONE)
+    answer = aligned(ZONE_1, AlignmentWish.NONE)
 
     assert devices_of(answer.verdict) == ["gpu-0", "gpu-1"]
     assert answer.alignment is Alignment.ACROSS
@@ -136,16 +138,16 @@ def test_a_claim_that_was_allocated_before_counts() -> None:
     supply = supply_of(EIGHT, held=(before,))
     claims = [before, claim_of(request())]
 
-    answer = align(NODE, claims, supply, ZONE_1, PLACES, Wish.PREFERRED)
+    answer = align(NODE, claims, supply, ZONE_1, PLACES, AlignmentWish.PREFERRED)
     assert answer.alignment is Alignment.ACROSS
-    answer = align(NODE, claims, supply, ZONE_1, PLACES, Wish.REQUIRED)
+    answer = align(NODE, claims, supply, ZONE_1, PLACES, AlignmentWish.REQUIRED)
     assert answer.verdict.reason is Reason.NOT_ALIGNED
 
 
 def test_devices_that_are_only_watched_may_be_anywhere() -> None:
     watch = claim_of(request("watch", allocationMode="All", adminAccess=True), request("use"))
 
-    answer = align(NODE, [watch], supply_of(EIGHT), ZONE_1, PLACES, Wish.REQUIRED)
+    answer = align(NODE, [watch], supply_of(EIGHT), ZONE_1, PLACES, AlignmentWish.REQUIRED)
 
     assert len(devices_of(answer.verdict)) == 9
     assert answer.alignment is Alignment.ALIGNED

@@ -13,7 +13,7 @@ from rte import placement
 from rte.model import bits
 from rte.model.node import Holding
 from rte.placement import drift
-from rte.placement.drift import Meanwhile, Outcome, Part, Result, wording
+from rte.placement.drift import AdmissionOutcome, Meanwhile, Part, Result, wording
 from rte.placement.kubelet.admission import takes_devices_at_start
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -35,7 +35,7 @@ def confirmed(
 ) -> drift.Case:
     return drift.judge(
         drift.predict(before, each),
-        Outcome(parts=drift.parts_of(after, each.uid)),
+        AdmissionOutcome(parts=drift.parts_of(after, each.uid)),
         lambda: drift.meanwhile(before, after, each.uid, pods or {}, ended),
     )
 
@@ -194,7 +194,7 @@ def test_a_difference_is_found_beside_a_pod_that_may_have_come_first():
 def test_a_refusal_against_all_that_was_possible_is_found():
     before, each = node(), simple("p", 2)
     case = drift.judge(
-        drift.predict(before, each), Outcome(reason="TopologyAffinityError"), Meanwhile
+        drift.predict(before, each), AdmissionOutcome(reason="TopologyAffinityError"), Meanwhile
     )
     assert case.result is Result.REFUSED
     assert "was refused for TopologyAffinityError, predicted its admission" in wording.headline(
@@ -206,10 +206,10 @@ def test_an_admission_against_all_that_was_possible_is_found():
     before = filled(node(), simple("a", 6), simple("b", 7))
     each = simple("p", 4)
     assert not placement.admit(before, each).admitted
-    got = Outcome(parts={Part("main", "cpus"): 0b10})
+    got = AdmissionOutcome(parts={Part("main", "cpus"): 0b10})
     case = drift.judge(drift.predict(before, each), got, Meanwhile)
     assert case.result is Result.ADMITTED
-    refused = Outcome(reason="TopologyAffinityError")
+    refused = AdmissionOutcome(reason="TopologyAffinityError")
     assert drift.judge(drift.predict(before, each), refused, Meanwhile).result is Result.EXACT
 
 
@@ -231,7 +231,7 @@ def test_a_kubelet_that_became_another_makes_all_uncertain(change):
 
 def test_what_cannot_be_predicted_is_uncertain_whatever_comes():
     before, each = replace(node(), kubelet_version="v1.99.0"), simple("p", 2)
-    case = drift.judge(drift.predict(before, each), Outcome(), Meanwhile)
+    case = drift.judge(drift.predict(before, each), AdmissionOutcome(), Meanwhile)
     assert case.result is Result.UNCERTAIN
     assert not drift.is_explained(case)
 

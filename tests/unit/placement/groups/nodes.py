@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rte.placement.groups.inventory import GPU, NIC, Core, Inventory
+from rte.placement.groups.inventory import GPU, NIC, Core, GroupInventory
 from rte.placement.groups.parsing import parse_request
 
 if TYPE_CHECKING:
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
 
 
-def request(*groups: dict[str, Any], **pod: Any) -> Request:
+def request(*groups: dict[str, Any], **pod: Any) -> GroupsRequest:
     """Groups are named g0, g1 … where they have no name."""
     named = [{"name": f"g{i}", **group} for i, group in enumerate(groups)]
     return parse_request(json.dumps({"version": 1, "groups": named, **pod}))
@@ -24,10 +24,10 @@ def two_sockets(
     gpus: tuple[str, ...] = ("17", "3a", "ae", "d7"),
     model: str = "Tesla V100-SXM2-16GB",
     mbps: int = 100_000,
-) -> Inventory:
+) -> GroupInventory:
     """NHD's example: 2 sockets of 8 cores with two threads, of which 2-7 and 10-15 are free; a NIC
     a socket on switches 17 and ae, GPUs on 17, 3a, ae and d7, 16 pages of 1 GiB each."""
-    return Inventory(
+    return GroupInventory(
         pages={0: {"1Gi": 16}, 1: {"1Gi": 16}},
         cores=tuple(Core((i, i + 16), i // 8) for i in range(16)),
         gpus=tuple(

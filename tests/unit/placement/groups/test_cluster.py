@@ -19,7 +19,7 @@ from tests.depth import scaled
 from tests.unit.placement.groups.nodes import request, two_sockets
 
 if TYPE_CHECKING:
-    from rte.placement.groups.request import Request
+    from rte.placement.groups.request import GroupsRequest
 
 SMALL = request({"queues": [{"rx": 20, "tx": 20}], "workers": 1}, hugepages={"1Gi": 2})
 WITH_GPU = request({"gpus": [{"feeders": 1}]})
@@ -32,7 +32,7 @@ def a_cluster(*names: str, **fields: object) -> GroupNodes:
     return cluster
 
 
-def bind(cluster: GroupNodes, wish: Request, uid: str, now: float = 0.0) -> str | None:
+def bind(cluster: GroupNodes, wish: GroupsRequest, uid: str, now: float = 0.0) -> str | None:
     choice = cluster.choose(wish, now)
     if choice.node is None or choice.decision is None or choice.decision.allocation is None:
         return None
@@ -187,7 +187,7 @@ class PodsComeAndGo(RuleBasedStateMachine):
         super().__init__()
         self.cluster = a_cluster(*self.NODES)
         self.present = set(self.NODES)
-        self.records: dict[str, tuple[Request, Record]] = {}
+        self.records: dict[str, tuple[GroupsRequest, Record]] = {}
         self.born = 0
 
     @rule(
@@ -196,7 +196,7 @@ class PodsComeAndGo(RuleBasedStateMachine):
         ),
         fails=st.booleans(),
     )
-    def a_pod_comes(self, wish: Request, fails: bool) -> None:
+    def a_pod_comes(self, wish: GroupsRequest, fails: bool) -> None:
         choice = self.cluster.choose(wish, 0.0)
         if choice.node is None or choice.decision is None or choice.decision.allocation is None:
             assert set(choice.refusals) == self.present

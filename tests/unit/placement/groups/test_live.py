@@ -15,11 +15,11 @@ from rte.model.bits import parse_list
 from rte.placement.groups import networks
 from rte.placement.groups.allocation import (
     ANNOTATION,
-    Allocation,
     GivenCPUs,
     GivenNIC,
     GroupAllocation,
     GroupCPUs,
+    GroupsAllocation,
     QueueCPUs,
 )
 from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
@@ -36,7 +36,7 @@ from tests.unit.placement.groups.test_replay import NODE, placed
 RECORD = Record(
     pod="u",
     node="n",
-    allocation=Allocation(
+    allocation=GroupsAllocation(
         groups=(
             GroupAllocation(
                 name="g",

@@ -13,8 +13,8 @@ from rte.placement.groups.inventory import (
     GPU,
     NIC,
     Core,
+    GroupInventory,
     GroupNodeFacts,
-    Inventory,
     NICUse,
     Policy,
     Used,
@@ -164,7 +164,7 @@ def test_the_model_of_a_gpu_counts(model: object, fits: bool) -> None:
 def test_a_vf_is_held_to_its_port() -> None:
     pf = NIC(address="0000:20:00.0", zone=0, mbps=100_000, link="up")
     vfs = tuple(NIC(address=f"0000:20:01.{i}", zone=0, pf=pf.address) for i in range(4))
-    node = Inventory(pages={0: {}}, cores=(Core((0,), 0), Core((1,), 0)), nics=(pf, *vfs))
+    node = GroupInventory(pages={0: {}}, cores=(Core((0,), 0), Core((1,), 0)), nics=(pf, *vfs))
     wish = {"nics": [{"gbps": {"rx": 50, "tx": 0}, "kind": "vf"}]}
 
     assert place(request(wish), node).allocation is not None
@@ -226,7 +226,7 @@ def test_only_pods_with_gpus_wait_for_a_node_to_settle() -> None:
 
 def test_cores_of_different_thread_counts_are_shared_out_exactly() -> None:
     cores = (Core((0, 1), 0), Core((2, 3), 0), Core((4,), 0))
-    node = Inventory(pages={0: {}}, cores=cores)
+    node = GroupInventory(pages={0: {}}, cores=cores)
     wish = request({"workers": 1, "smt": "isolate"}, {"workers": 4})
     got = place(wish, node).allocation
 
@@ -259,7 +259,7 @@ def test_a_search_that_is_cut_off_says_so() -> None:
 
 def test_more_groups_than_places_is_proven_at_once() -> None:
     cores = tuple(Core((i,), i // 9) for i in range(72))
-    node = Inventory(pages={zone: {} for zone in range(8)}, cores=cores)
+    node = GroupInventory(pages={zone: {} for zone in range(8)}, cores=cores)
     wish = request({"workers": 5, "count": 9})
 
     assert place(wish, node, policy=Policy(max_steps=20)).reasons == ("alignment",)

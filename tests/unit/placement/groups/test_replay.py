@@ -23,7 +23,7 @@ from tests.unit.placement.groups.test_nhd import FILE, LABELS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.inventory import GroupInventory
 
 NODE = replace(
     two_sockets(),
@@ -33,7 +33,7 @@ NODE = replace(
 )
 
 
-def placed(inventory: Inventory = NODE, file: str = FILE) -> str:
+def placed(inventory: GroupInventory = NODE, file: str = FILE) -> str:
     """The file as NHD would write it for the place that is found on an empty node."""
     imported = triad.read(file)
     allocation = place(parse_request(json.dumps(imported.document)), inventory).allocation
@@ -48,7 +48,9 @@ def placed(inventory: Inventory = NODE, file: str = FILE) -> str:
     return write_back(imported, record)
 
 
-def compare(file: str, *, groups: tuple[str, ...] = ("default",), **nodes: Inventory) -> Compared:
+def compare(
+    file: str, *, groups: tuple[str, ...] = ("default",), **nodes: GroupInventory
+) -> Compared:
     labelled = {
         name: LabelledNode(inventory=it, facts=GroupNodeFacts()) for name, it in nodes.items()
     }

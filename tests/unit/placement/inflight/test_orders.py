@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import placement
-from rte.placement.inflight.orders import Budget, CutOff, Orders, free_key, plus, without
+from rte.placement.inflight.orders import CutOff, Orders, StepBudget, free_key, plus, without
 from rte.placement.kubelet.outcome import Verdict
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -16,7 +16,7 @@ from tests.unit.placement.build import GPU, container, pod, pool, simple
 
 
 def orders(state, *kinds, steps=10_000):
-    return Orders([state], kinds, Budget(steps))
+    return Orders([state], kinds, StepBudget(steps))
 
 
 def played(state, pods):
@@ -48,7 +48,7 @@ def test_states_are_those_of_all_orders_and_refused_is_what_one_order_refuses(us
 
 
 def test_pods_of_one_kind_are_counted():
-    budget = Budget(8)
+    budget = StepBudget(8)
     walked = Orders([build.node()], [simple("a", cpus=1)], budget)
     assert walked.refusal((0,) * 8) is None
     assert budget.spent == 8

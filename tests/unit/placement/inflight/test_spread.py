@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from rte import placement
-from rte.placement.inflight.orders import Budget, Orders
+from rte.placement.inflight.orders import Orders, StepBudget
 from rte.placement.inflight.spread import spread_of
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -65,7 +65,7 @@ def test_amounts_say_what_all_orders_say(state, pods):
     assume(None not in units)
     told = spread.admits(units)
     if told is not None:
-        orders = Orders([state], pods, Budget(20_000))
+        orders = Orders([state], pods, StepBudget(20_000))
         assert told == (orders.refusal(tuple(range(len(pods)))) is None)
 
 

@@ -6,7 +6,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rte.placement.inflight.orders import Budget, Orders
+from rte.placement.inflight.orders import Orders, StepBudget
 from rte.placement.inflight.zones import ZoneWalk, is_ample
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -14,7 +14,7 @@ from tests.unit.placement.build import GPU, pool, simple
 
 
 def walk_of(state, pods, steps=1_000):
-    return ZoneWalk(state, pods, Budget(steps))
+    return ZoneWalk(state, pods, StepBudget(steps))
 
 
 @settings(max_examples=scaled(120), deadline=None)
@@ -22,7 +22,7 @@ def walk_of(state, pods, steps=1_000):
 def test_a_walk_says_what_all_orders_say(used, pods):
     state, _ = used
     pods = [dataclasses.replace(each, uid=str(number)) for number, each in enumerate(pods)]
-    orders = Orders([state], pods, Budget(20_000))
+    orders = Orders([state], pods, StepBudget(20_000))
     if any(orders.refusal((kind,)) for kind in range(len(pods))):
         return
     bundle = tuple(range(len(pods)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rte import placement
 from rte.placement.joint.defrag import Disruptions, Movable, plan_moves
-from rte.placement.joint.gang import Verdict
+from rte.placement.joint.gang import GangVerdict
 from rte.placement.joint.node import Member
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -82,7 +82,7 @@ def test_no_plan_is_smaller(data):
     target = simple("t", data.draw(st.sampled_from([5, 6, 7, 8])), data.draw(st.integers(1, 9)))
     plan = plan_moves(nodes, [Member(pod=target)], movable, most_moves=2)
     best = smallest(nodes, movable, target)
-    if plan.verdict is Verdict.FITS:
+    if plan.verdict is GangVerdict.FITS:
         assert plan.minimal
         assert (len(plan.moves), plan.priority) == best
         assert played(nodes, movable, plan, target)
@@ -95,7 +95,7 @@ def test_the_pod_of_the_lowest_priority_moves():
     b, second = running(build.node(), "b", simple("z", 4), simple("w", 5), priorities=(1, 3))
     plan = plan_moves([a, b], members(simple("t", 8)), [*first, *second])
     assert [move.pod for move in plan.moves] == []  # w and y are in zone 1, 8 are free nowhere
-    assert plan.verdict is Verdict.DOES_NOT_FIT
+    assert plan.verdict is GangVerdict.DOES_NOT_FIT
 
 
 def test_a_pod_may_move_inside_its_node():
@@ -112,7 +112,7 @@ def test_a_gang_gets_its_places():
     a, first = running(build.node(), "a", simple("x", 4), simple("y", 4))
     b, second = running(build.node(), "b", simple("z", 1))
     plan = plan_moves([a, b], members(simple("t", 8), simple("u", 8)), [*first, *second])
-    assert plan.verdict is Verdict.FITS
+    assert plan.verdict is GangVerdict.FITS
     assert [move.pod for move in plan.moves] == ["y"]
     assert sorted(plan.places.values()) == ["a", "b"]
 
@@ -123,7 +123,7 @@ def test_budgets_of_disruption_are_kept():
     nodes, target = [a, b, node("c", build.filled(build.node(), simple("w", 8)))], simple("t", 8)
     assert plan_moves(nodes, members(target), first).moves
     none = Disruptions(pods=frozenset({"y"}), allowed=0)
-    assert plan_moves(nodes, members(target), first, budgets=[none]).verdict is not Verdict.FITS
+    assert plan_moves(nodes, members(target), first, budgets=[none]).verdict is not GangVerdict.FITS
 
 
 def test_a_move_goes_where_the_pod_may_go():
@@ -131,8 +131,8 @@ def test_a_move_goes_where_the_pod_may_go():
     b = node("b", build.node())
     there = [Movable(pod=each.pod, node="a", nodes=frozenset({"a"})) for each in first]
     target = Member(pod=simple("t", 8), nodes=frozenset({"a"}))
-    assert plan_moves([a, b], [target], there).verdict is Verdict.DOES_NOT_FIT
-    assert plan_moves([a, b], [target], first).verdict is Verdict.FITS
+    assert plan_moves([a, b], [target], there).verdict is GangVerdict.DOES_NOT_FIT
+    assert plan_moves([a, b], [target], first).verdict is GangVerdict.FITS
 
 
 def test_moves_whose_outcome_a_pick_decides_are_followed_in_every_way():
@@ -148,7 +148,7 @@ def test_moves_whose_outcome_a_pick_decides_are_followed_in_every_way():
 def test_a_search_that_is_cut_off_says_so():
     a, first = running(build.node(), "a", simple("x", 4), simple("y", 4))
     plan = plan_moves([a], members(simple("t", 8)), first, steps=1)
-    assert plan.verdict is Verdict.CUT_OFF
+    assert plan.verdict is GangVerdict.CUT_OFF
     assert not plan.minimal
     limited = plan_moves([a], members(simple("t", 9)), first, most_moves=1)
-    assert limited.verdict is Verdict.CUT_OFF
+    assert limited.verdict is GangVerdict.CUT_OFF

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte.placement.joint import gang
-from rte.placement.joint.gang import Blame, Verdict, place_together
+from rte.placement.joint.gang import Blame, GangVerdict, place_together
 from rte.placement.joint.node import Member
 from tests.depth import scaled
 from tests.unit.placement import build
@@ -33,10 +33,10 @@ def test_the_largest_placement_is_found_and_valid(nodes, data):
     answer = place_together(
         nodes, [Member(pod=each) for each in pods], topology_key=key, maximize=True
     )
-    if answer.verdict is Verdict.CUT_OFF:
+    if answer.verdict is GangVerdict.CUT_OFF:
         return
     assert answer.most == most(nodes, pods, key) == len(answer.places)
-    assert (answer.verdict is Verdict.FITS) == (answer.most == len(pods))
+    assert (answer.verdict is GangVerdict.FITS) == (answer.most == len(pods))
     for each in nodes:
         assert takes(each, [one for one in pods if answer.places.get(one.uid) == each.name])
 
@@ -47,7 +47,7 @@ def test_a_place_that_only_one_pod_can_use_is_left_to_it():
     wide = simple("w", cpus=7)
     with_gpu = simple("g", cpus=7, gpus=1)
     answer = place_together(nodes, members(wide, wide, with_gpu))
-    assert answer.verdict is Verdict.FITS
+    assert answer.verdict is GangVerdict.FITS
     assert answer.places == {"w-0": "c", "w-1": "c", "g-2": "b"}
 
 
@@ -59,7 +59,7 @@ def test_every_order_of_arrival_must_do():
     # The 5 comes to zone 0 behind the 4 no more, so it takes the zone of the 8.
     three = members(simple("a", 4), simple("b", 5), simple("c", 4))
     answer = place_together([node("n", state)], three, maximize=True)
-    assert (answer.verdict, answer.blame) == (Verdict.DOES_NOT_FIT, Blame.ZONES)
+    assert (answer.verdict, answer.blame) == (GangVerdict.DOES_NOT_FIT, Blame.ZONES)
     assert answer.most == 2
 
 
@@ -69,7 +69,7 @@ def test_blame_names_what_would_have_to_be_otherwise():
         node("b", build.node(), labels={"rack": "2"}),
     ]
     large = members(simple("a", 8), simple("b", 8))
-    assert place_together(nodes, large).verdict is Verdict.FITS
+    assert place_together(nodes, large).verdict is GangVerdict.FITS
     assert place_together(nodes, large, topology_key="rack").blame is Blame.TOPOLOGY_KEY
     assert place_together(nodes, members(simple("a", 9))).blame is Blame.ZONES
     tight = [node("a", build.node(), room={"cpu": 7000})]
@@ -77,7 +77,7 @@ def test_blame_names_what_would_have_to_be_otherwise():
     assert answer.blame is Blame.TOTALS
     assert answer.shortages[0].places == 0
     unexplained = place_together(tight, large, explains=False)
-    assert (unexplained.verdict, unexplained.blame) == (Verdict.DOES_NOT_FIT, None)
+    assert (unexplained.verdict, unexplained.blame) == (GangVerdict.DOES_NOT_FIT, None)
 
 
 def test_a_node_without_the_label_takes_no_pod():
@@ -89,16 +89,16 @@ def test_a_node_without_the_label_takes_no_pod():
 def test_at_least_so_many_is_enough():
     nodes = [node("a", build.node())]
     five = members(*[simple("a", 5)] * 5)
-    assert place_together(nodes, five).verdict is Verdict.DOES_NOT_FIT
+    assert place_together(nodes, five).verdict is GangVerdict.DOES_NOT_FIT
     answer = place_together(nodes, five, min_count=2)
-    assert (answer.verdict, len(answer.places)) == (Verdict.FITS, 2)
+    assert (answer.verdict, len(answer.places)) == (GangVerdict.FITS, 2)
 
 
 def test_pods_in_flight_are_on_their_node_in_any_order():
     flying = simple("flying", 8)
     nodes = [node("a", build.node(), arriving=(flying,), used={"pods": 1})]
-    assert place_together(nodes, members(simple("a", 7))).verdict is Verdict.FITS
-    assert place_together(nodes, members(simple("a", 8))).verdict is Verdict.DOES_NOT_FIT
+    assert place_together(nodes, members(simple("a", 7))).verdict is GangVerdict.FITS
+    assert place_together(nodes, members(simple("a", 8))).verdict is GangVerdict.DOES_NOT_FIT
 
 
 def test_members_go_where_other_rules_allow():
@@ -106,14 +106,14 @@ def test_members_go_where_other_rules_allow():
     only_b = Member(pod=simple("x", 8), nodes=frozenset({"b"}))
     assert place_together(nodes, [only_b]).places == {"x": "b"}
     nowhere = dataclasses.replace(only_b, nodes=frozenset())
-    assert place_together(nodes, [nowhere]).verdict is Verdict.DOES_NOT_FIT
+    assert place_together(nodes, [nowhere]).verdict is GangVerdict.DOES_NOT_FIT
 
 
 def test_what_is_cut_off_does_not_say_that_it_does_not_fit():
     spanning = build.node(devices={GPU: pool((0, 1))})
     nodes = [node(f"n{n}", spanning) for n in range(3)]
     answer = place_together(nodes, members(*[simple("a", 3)] * 4), steps=2)
-    assert answer.verdict is Verdict.CUT_OFF
+    assert answer.verdict is GangVerdict.CUT_OFF
     assert answer.most is None
     assert answer.blame is None
 
@@ -122,13 +122,13 @@ def test_identical_pods_and_nodes_cost_no_more_than_one():
     nodes = [node(f"n{n}", build.node()) for n in range(200)]
     pods = members(*[pod("a", container(cpus=3, memory=1))] * 400)
     answer = place_together(nodes, pods)
-    assert answer.verdict is Verdict.FITS
+    assert answer.verdict is GangVerdict.FITS
     assert answer.steps < 400  # fewer than pods, let alone pods on nodes
 
 
 def test_no_pod_fits_everywhere_and_nothing_fits_nowhere():
-    assert place_together([], []).verdict is Verdict.FITS
-    assert place_together([], members(simple("a"))).verdict is Verdict.DOES_NOT_FIT
+    assert place_together([], []).verdict is GangVerdict.FITS
+    assert place_together([], members(simple("a"))).verdict is GangVerdict.DOES_NOT_FIT
 
 
 def test_the_default_budget_is_about_a_second():
@@ -142,5 +142,5 @@ def test_a_pod_pushes_others_to_where_they_can_go():
     bound = Member(pod=simple("y", 7), nodes=frozenset({"b"}))
     other = Member(pod=simple("z", 8), nodes=frozenset({"b", "c"}))
     answer = place_together(nodes, [*anywhere, bound, other])
-    assert answer.verdict is Verdict.FITS
+    assert answer.verdict is GangVerdict.FITS
     assert answer.places["y"] == "b"

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from rte import placement
 from rte.model.totals import totals_of
-from rte.placement.joint.node import Member, Node
+from rte.placement.joint.node import JointNode, Member
 
 ROOM = {"cpu": 10**6, "memory": 1 << 50, "hugepages-2Mi": 1 << 40, "pods": 20}
 
 
 def node(name, state, room=None, used=None, **more):
     devices = dict.fromkeys(state.devices, 1000)
-    return Node(
+    return JointNode(
         name=name,
         state=state,
         allocatable={**ROOM, **devices, **(room or {})},

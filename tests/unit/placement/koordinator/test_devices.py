@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rte.placement.koordinator.devices.allocate import allocate_devices
 from rte.placement.koordinator.devices.node import SharedDevices, read_node_devices
-from rte.placement.koordinator.devices.outcome import DeviceAllocation, DeviceRefusal
+from rte.placement.koordinator.devices.outcome import DeviceRefusal, KoordinatorDevices
 from rte.placement.koordinator.devices.request import (
     ALLOCATE_HINT,
     GPU_PARTITION_SPEC,
@@ -45,7 +45,7 @@ def ask(where: SharedDevices, gpus: int, percent: int, joint: str = SAME_PCIE, *
     return allocate_devices(request, where)
 
 
-def minors(outcome: DeviceAllocation) -> dict[str, list[int]]:
+def minors(outcome: KoordinatorDevices) -> dict[str, list[int]]:
     return {kind: [it.minor for it in given_] for kind, given_ in outcome.devices.items()}
 
 
@@ -61,7 +61,7 @@ def test_a_place_that_the_greedy_search_misses_is_found() -> None:
 
     got = ask(where, 1, 100)
 
-    assert isinstance(got, DeviceAllocation)
+    assert isinstance(got, KoordinatorDevices)
     assert got.beyond_koordinator
     assert minors(got) == {"gpu": [1], "rdma": [1]}
 
@@ -79,7 +79,7 @@ def test_other_restrictions_keep_koordinators_answer() -> None:
         device("gpu", 0, "a", labels={"m": "x"}), device("gpu", 1, "b"), device("rdma", 1, "b")
     )
 
-    assert isinstance(ask(where, 1, 100), DeviceAllocation)
+    assert isinstance(ask(where, 1, 100), KoordinatorDevices)
     assert isinstance(ask(where, 1, 100, gpu={}), DeviceRefusal)
 
 
@@ -90,7 +90,7 @@ def test_a_vf_is_given_by_bus_id() -> None:
     got = ask(where, 1, 1, rdma={"vfSelector": {"matchExpressions": [
         {"key": "k", "operator": "In", "values": ["v"]}]}})  # fmt: skip
 
-    assert isinstance(got, DeviceAllocation)
+    assert isinstance(got, KoordinatorDevices)
     assert got.document()["rdma"] == [
         {
             "minor": 0,
@@ -106,7 +106,7 @@ def test_memory_is_written_as_kubernetes_does() -> None:
     assert request is not None
     got = allocate_devices(request, node(device("gpu", 0, "a", resources=total)))
 
-    assert isinstance(got, DeviceAllocation)
+    assert isinstance(got, KoordinatorDevices)
     assert got.document()["gpu"][0]["resources"] == {"koordinator.sh/gpu-memory": "8Gi"}
 
 
@@ -153,7 +153,7 @@ def test_whole_gpus_on_the_switches_of_their_nics_are_found_wherever_they_are(
 
     got = ask(node(*devices), gpus, 100 * nics)
 
-    assert isinstance(got, DeviceAllocation) == possible
-    if isinstance(got, DeviceAllocation):
+    assert isinstance(got, KoordinatorDevices) == possible
+    if isinstance(got, KoordinatorDevices):
         switches = [{minor // 10 for minor in of_kind} for of_kind in minors(got).values()]
         assert switches[0] == switches[1]

@@ -345,7 +345,7 @@ def test_without_zones_nothing_can_be_split():
 
 
 def hint(zones, preferred, **more):
-    return kp.Hint(zones, preferred, **more)
+    return kp.TopologyHint(zones, preferred, **more)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_uncore_ends_once_whole_caches_were_enough():
 
 @pytest.mark.parametrize("picker", [packed, distributed])
 def test_too_few_cpus_are_refused_in_the_kubelets_words(picker):
-    with pytest.raises(outcome.Refused) as refusal:
+    with pytest.raises(outcome.AllocationRefused) as refusal:
         picker(PLAIN, "0-3", 5)
     assert refusal.value.reason == "UnexpectedAdmissionError"
     assert refusal.value.message == (
@@ -131,7 +131,9 @@ def test_halves_of_cores_make_the_kubelet_deal_for_ever():
 def test_slice_sharing_can_lead_to_zones_that_lack_the_cpus():
     machine = layout.of(build.topology(sockets=3, zones=4, cores=2))
     free = bits.parse_list("1-2,7,9,12,20-21,25,27,29-32,34-36,38-40,42-45,47")
-    with pytest.raises(outcome.Refused, match="accounting error, not enough CPUs allocated"):
+    with pytest.raises(
+        outcome.AllocationRefused, match="accounting error, not enough CPUs allocated"
+    ):
         pickers.take_distributed(machine, free, 18, 2)
 
 

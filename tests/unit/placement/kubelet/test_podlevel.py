@@ -149,7 +149,7 @@ def test_a_pod_without_whole_cpus_or_not_guaranteed_gets_none():
 
 def test_a_part_that_cannot_be_picked_keeps_the_pods_cpus_for_ever(monkeypatch):
     def fails(*_):
-        raise outcome.Refused.unexpected("accounting error")
+        raise outcome.AllocationRefused.unexpected("accounting error")
 
     monkeypatch.setattr(podlevel, "split_cpus", fails)
     answer = placement.admit(node(), whole("a", OWN, SHARING))

@@ -11,7 +11,7 @@ from rte.model import bits
 from rte.model.node import CPUInfo, Topology
 from rte.model.pod import QOS
 from rte.placement.kubelet import cpus, layout, outcome, releases
-from rte.placement.kubelet.releases import Change, Release
+from rte.placement.kubelet.releases import Release, ReleaseChange
 from rte.placement.kubelet.rules import build_rules, qos_class, rules_of
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod
@@ -77,7 +77,7 @@ def test_a_new_release_is_one_entry_and_its_changes(monkeypatch):
 
 
 def test_a_change_is_in_all_later_releases_and_in_its_backports():
-    change = Change(
+    change = ReleaseChange(
         name="", since=Release(36, 2), backports=(Release(34, 8),), what="", before="", source=""
     )
     having = [(34, 8), (34, 9), (36, 2), (36, 3), (37, 0)]
@@ -203,7 +203,7 @@ def test_share_lowered():
     machine = layout.of(Topology(cpus=of_five, zones=(), sockets=2))
     free = bits.of(cpu for cpu in range(60) if cpu < 20 or cpu % 5 < 3)
 
-    with pytest.raises(outcome.Refused, match="accounting error, not enough CPUs"):
+    with pytest.raises(outcome.AllocationRefused, match="accounting error, not enough CPUs"):
         cpus.take(machine, distributing("v1.36.4"), free, 18)
     assert bits.format_list(cpus.take(machine, distributing("v1.37.0"), free, 18)) == (
         "0-13,15,55-57"

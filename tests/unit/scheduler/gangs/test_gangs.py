@@ -170,9 +170,9 @@ def test_a_gang_that_cannot_be_completed_is_released_after_a_time() -> None:
     assert desk.where(other)
     again = desk.members("g", ["8"])
     desk.pass_time(20.0)
-    assert not list(desk.told(messages.Release))
+    assert not list(desk.told(messages.ReleaseGang))
     desk.pass_time(20.0)
-    (released,) = desk.told(messages.Release)
+    (released,) = desk.told(messages.ReleaseGang)
     assert [pod.uid for pod in released.pods] == [uids[0]]
     assert desk.placed(again) == 0
 
@@ -187,7 +187,7 @@ def test_a_pod_that_a_kubelet_refused_is_replaced_by_its_successor() -> None:
     desk.delete("pods", uids[1])
     desk.pass_time(5.0)
     assert desk.placed(again) == 1
-    assert not list(desk.told(messages.Release))
+    assert not list(desk.told(messages.ReleaseGang))
 
 
 def test_a_gang_whose_pods_end_one_by_one_is_left_alone() -> None:
@@ -199,7 +199,7 @@ def test_a_gang_whose_pods_end_one_by_one_is_left_alone() -> None:
     desk.pass_time(60.0)
     desk.delete("pods", uids[0])
     desk.pass_time(60.0)
-    assert not list(desk.told(messages.Release))
+    assert not list(desk.told(messages.ReleaseGang))
 
 
 def test_after_a_restart_in_the_middle_of_binds_the_gang_is_made_whole_first() -> None:

@@ -15,7 +15,7 @@ from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk, report_of
 
 if TYPE_CHECKING:
-    from rte.placement.groups.inventory import Inventory
+    from rte.placement.groups.inventory import GroupInventory
 
 
 def asking(*groups: dict[str, Any], **pod: Any) -> str:
@@ -28,10 +28,10 @@ class Rack(Desk):
     """Every node is :func:`two_sockets` with a kubelet that assigns no CPUs itself."""
 
     def __init__(self, **options: Any) -> None:
-        self.inventories: dict[str, Inventory] = {}
+        self.inventories: dict[str, GroupInventory] = {}
         super().__init__(**options)
 
-    def server(self, name: str, inventory: Inventory | None = None, **options: Any) -> None:
+    def server(self, name: str, inventory: GroupInventory | None = None, **options: Any) -> None:
         self.inventories[name] = inventory or two_sockets()
         amounts = {"cpu": "32", "memory": "31Gi", "hugepages-1Gi": "32Gi"}
         none = {"cpu_policy": "none", "memory_policy": "None", "reserved_memory": {}}
@@ -43,7 +43,7 @@ class Rack(Desk):
     def report(self, name: str) -> None:
         report = report_of(name, self.kubelets[name])
         if name in self.inventories:
-            published = group_inventory.Published(
+            published = group_inventory.PublishedInventory(
                 inventory=self.inventories[name], cpu_arch="skylake"
             )
             text = group_inventory.encode(published)

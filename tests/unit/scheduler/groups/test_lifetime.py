@@ -25,7 +25,7 @@ from rte.placement.groups.record import parse_record
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.groups.rules import GroupsNode, ProcessingGroups
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from tests.depth import scaled
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.scheduler.groups.rack import Rack, asking
@@ -70,7 +70,7 @@ class Lifetime(RuleBasedStateMachine):
         self.late: list[messages.Bind] = []
 
     def a_scheduler(self) -> Rack:
-        rack = Rack(options=Options(policies=POLICY), reserve_after=15.0)
+        rack = Rack(options=RuleOptions(policies=POLICY), reserve_after=15.0)
         rack.answers = False
         return rack
 

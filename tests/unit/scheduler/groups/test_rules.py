@@ -19,7 +19,7 @@ from rte.placement.groups.policies import read_policies
 from rte.scheduler.front import usage
 from rte.scheduler.front.groups import books_of
 from rte.scheduler.loop import messages
-from rte.scheduler.plugins.registry import Options
+from rte.scheduler.plugins.registry import RuleOptions
 from rte.telemetry.effects import Measured
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.placement.groups.test_nhd import FILE as NHD_FILE
@@ -33,7 +33,7 @@ WITH_GPU = asking({"gpus": [{"feeders": 1}], "queues": [{"rx": 10, "tx": 10}]})
 
 
 def a_rack(*names: str, policy: dict[str, object] | None = None) -> Rack:
-    rack = Rack(options=Options(policies=read_policies(policy)))
+    rack = Rack(options=RuleOptions(policies=read_policies(policy)))
     for name in names:
         rack.server(name)
     return rack

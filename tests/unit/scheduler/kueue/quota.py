@@ -15,8 +15,8 @@ from rte.scheduler.kueue.messages import (
     Activate,
     Happened,
     Judge,
-    Solve,
-    Solved,
+    SolveWorkload,
+    WorkloadSolved,
     Written,
 )
 from rte.scheduler.loop import messages
@@ -61,7 +61,7 @@ class Quota:
         self.checks: dict[str, dict[str, Any]] = {}
         self.flavors: dict[str, dict[str, Any]] = {}
         self.pending: list[Judge] = []
-        self.asked: list[Solve] = []
+        self.asked: list[SolveWorkload] = []
         self.answers = True
         self.loses_checks = False
         self.templates: dict[str, dict[str, Any]] = {}
@@ -277,7 +277,7 @@ class Quota:
         for effect in effects:
             if isinstance(effect, Judge):
                 self.pending.append(effect)
-            elif isinstance(effect, Solve):
+            elif isinstance(effect, SolveWorkload):
                 self.asked.append(effect)
             elif isinstance(effect, Activate) and not self.loses_checks:
                 condition = dict(effect.condition)
@@ -292,7 +292,7 @@ class Quota:
         """Answer what the machine has asked."""
         while self.asked:
             asked = self.asked.pop(0)
-            self.handle(Solved(asked.key, asked.question.find_out()))
+            self.handle(WorkloadSolved(asked.key, asked.question.find_out()))
 
     def write(self) -> None:
         """Carry out what waits; a Workload that has changed is not written."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, APIServer
 from rte.sim.demo.cluster import crd
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def server(api: API) -> AsyncIterator[Server]:
+async def server(api: API) -> AsyncIterator[APIServer]:
     api.create("customresourcedefinitions", crd())
-    async with Server(api, bookmark_seconds=0.05) as running:
+    async with APIServer(api, bookmark_seconds=0.05) as running:
         yield running
 
 
 @pytest.fixture
-async def http(server: Server) -> AsyncIterator[aiohttp.ClientSession]:
+async def http(server: APIServer) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(server.url) as session:
         yield session

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rte.sim.apiserver import API, DeleteOptions, Options, Query, StatusError
+from rte.sim.apiserver import API, DeleteOptions, Query, StatusError, WriteOptions
 from rte.sim.apiserver.verbs.changing import JSON_PATCH, STRATEGIC_PATCH
 from rte.sim.demo.cluster import crd
 
@@ -131,7 +131,7 @@ def test_status_has_its_own_door(api: API) -> None:
 
 def test_dry_run_changes_nothing(api: API) -> None:
     before = api.store.revision
-    api.create("pods", pod(), "default", Options(dry_run=True))
+    api.create("pods", pod(), "default", WriteOptions(dry_run=True))
     assert api.store.revision == before
 
 
@@ -187,7 +187,7 @@ class TestCustomResources:
         assert refusal(api.get, "unheardofs", "x") == (404, "NotFound")
 
     def test_unknown_fields_are_pruned_with_a_warning(self, api: API) -> None:
-        options = Options()
+        options = WriteOptions()
         made = api.create(NRTS, {**nrt(), "extra": 1}, options=options)
         assert "extra" not in made
         assert options.warnings == ['unknown field "extra"']

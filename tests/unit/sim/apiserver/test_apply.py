@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rte.sim.apiserver import API, Options, StatusError
+from rte.sim.apiserver import API, StatusError, WriteOptions
 from rte.sim.apiserver.schema import fieldsets
 from rte.sim.apiserver.verbs.ownership import schema_of
 from rte.sim.demo.cluster import crd
@@ -47,7 +47,7 @@ DEPLOYMENT: dict[str, Any] = {
 def apply(api: API, body: dict[str, Any], manager: str = "kubectl", **more: Any) -> dict[str, Any]:
     resource = {"ConfigMap": "configmaps", "Deployment": "deployments"}[body["kind"]]
     name = body["metadata"]["name"]
-    return api.apply(resource, name, body, "default", options=Options(manager=manager), **more)
+    return api.apply(resource, name, body, "default", options=WriteOptions(manager=manager), **more)
 
 
 def test_it_creates_and_then_changes_nothing(api: API) -> None:
@@ -83,7 +83,7 @@ def test_a_field_of_another_conflicts_and_can_be_taken(api: API) -> None:
 def test_an_update_takes_the_fields_that_it_changes(api: API) -> None:
     apply(api, DEPLOYMENT)
     body = {"spec": {"replicas": 5}}
-    api.patch("deployments", "web", body, "default", options=Options(manager="someone"))
+    api.patch("deployments", "web", body, "default", options=WriteOptions(manager="someone"))
     with pytest.raises(
         StatusError, match=r'conflict with "someone" using apps/v1: \.spec\.replicas'
     ):
@@ -93,10 +93,12 @@ def test_an_update_takes_the_fields_that_it_changes(api: API) -> None:
 def test_a_program_without_a_name_counts_by_its_user_agent_where_fields_have_owners(
     api: API,
 ) -> None:
-    api.create("configmaps", {"metadata": {"name": "c"}}, "default", Options(agent="tool"))
+    api.create("configmaps", {"metadata": {"name": "c"}}, "default", WriteOptions(agent="tool"))
     assert "managedFields" not in api.get("configmaps", "c", "default")["metadata"]
     apply(api, CONFIG)
-    api.patch("configmaps", "c", {"data": {"a": "7"}}, "default", options=Options(agent="tool"))
+    api.patch(
+        "configmaps", "c", {"data": {"a": "7"}}, "default", options=WriteOptions(agent="tool")
+    )
     entries = api.get("configmaps", "c", "default")["metadata"]["managedFields"]
     assert {entry["manager"] for entry in entries} == {"kubectl", "tool"}
 
@@ -134,7 +136,7 @@ def test_an_applier_must_have_a_name(api: API) -> None:
 
 
 def test_a_dry_run_changes_nothing(api: API) -> None:
-    options = Options(manager="kubectl", dry_run=True)
+    options = WriteOptions(manager="kubectl", dry_run=True)
     shown = api.apply("configmaps", "c", CONFIG, "default", options=options)
     assert shown["data"] == CONFIG["data"]
     assert api.list("configmaps").items == []
@@ -150,7 +152,7 @@ def test_custom_resources_merge_by_their_own_schema(api: API) -> None:
     }
     for manager, options in (("a", {}), ("b", {"force": True})):
         after = api.apply(
-            "noderesourcetopologies", "n", nrt, options=Options(manager=manager), **options
+            "noderesourcetopologies", "n", nrt, options=WriteOptions(manager=manager), **options
         )
     assert after["zones"] == nrt["zones"]
 

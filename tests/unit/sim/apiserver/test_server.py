@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rte import errors
-from rte.sim.apiserver import API, Server
+from rte.sim.apiserver import API, APIServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ async def next_event(answer: aiohttp.ClientResponse) -> dict[str, Any]:
 
 
 async def test_a_page_of_another_site_reads_and_writes_nothing(
-    server: Server, http: aiohttp.ClientSession
+    server: APIServer, http: aiohttp.ClientSession
 ) -> None:
     for name, value in (("Origin", "http://evil.example"), ("Host", "evil.example")):
         posting = http.post("/api/v1/nodes", data=json.dumps(node("n1")), headers={name: value})
@@ -45,7 +45,7 @@ async def test_a_page_of_another_site_reads_and_writes_nothing(
 
 
 async def test_a_watch_tells_what_happens_after_a_list(
-    server: Server, http: aiohttp.ClientSession
+    server: APIServer, http: aiohttp.ClientSession
 ) -> None:
     _, listed = await read(http, "/api/v1/nodes")
     server.api.create("nodes", node("n1"))
@@ -58,7 +58,7 @@ async def test_a_watch_tells_what_happens_after_a_list(
 
 
 async def test_bookmarks_carry_the_version_reached(
-    server: Server, http: aiohttp.ClientSession
+    server: APIServer, http: aiohttp.ClientSession
 ) -> None:
     query = {
         "watch": "1", "allowWatchBookmarks": "true", "sendInitialEvents": "true",
@@ -76,7 +76,7 @@ async def test_bookmarks_carry_the_version_reached(
 
 
 async def test_a_version_that_was_compacted_is_gone(
-    server: Server, http: aiohttp.ClientSession
+    server: APIServer, http: aiohttp.ClientSession
 ) -> None:
     server.api.create("nodes", node("n1"))
     server.faults.compact()
@@ -93,7 +93,7 @@ async def test_a_watch_ends_when_its_time_is_over(http: aiohttp.ClientSession) -
 
 
 async def test_tables_have_the_columns_of_the_definition(
-    server: Server, http: aiohttp.ClientSession
+    server: APIServer, http: aiohttp.ClientSession
 ) -> None:
     body = {
         "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology",
@@ -124,7 +124,7 @@ async def test_discovery_in_both_forms(http: aiohttp.ClientSession) -> None:
 
 
 async def test_tokens(api: API, tmp_path: Path) -> None:
-    async with Server(api, tokens=["secret"]) as server:
+    async with APIServer(api, tokens=["secret"]) as server:
         server.write_kubeconfig(tmp_path / "kubeconfig")
         config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
         assert config["users"][0]["user"] == {"token": "secret"}
@@ -135,35 +135,35 @@ async def test_tokens(api: API, tmp_path: Path) -> None:
             assert (await read(http, "/api/v1/nodes"))[0] == 200
 
 
-async def test_a_taken_port_is_told_in_one_line(server: Server) -> None:
+async def test_a_taken_port_is_told_in_one_line(server: APIServer) -> None:
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(errors.KubeError, match=f"cannot listen on 127.0.0.1:{port}"):
-        await Server(API(), port=port).start()
+        await APIServer(API(), port=port).start()
 
 
 class TestFaults:
     async def test_calls_fail_as_often_as_asked(
-        self, server: Server, http: aiohttp.ClientSession
+        self, server: APIServer, http: aiohttp.ClientSession
     ) -> None:
         server.faults.fail_next(2, 503, method="GET", path="/nodes")
         seen = [(await read(http, "/api/v1/nodes"))[0] for _ in range(3)]
         assert seen == [503, 503, 200]
 
     async def test_an_answer_can_be_lost_after_the_call_took_effect(
-        self, server: Server, http: aiohttp.ClientSession
+        self, server: APIServer, http: aiohttp.ClientSession
     ) -> None:
         server.faults.drop_next(method="POST", after=True)
         with pytest.raises(aiohttp.ClientError):
             await http.post("/api/v1/nodes", json=node("n1"))
         assert server.api.get("nodes", "n1")
 
-    async def test_watches_can_be_cut(self, server: Server, http: aiohttp.ClientSession) -> None:
+    async def test_watches_can_be_cut(self, server: APIServer, http: aiohttp.ClientSession) -> None:
         async with http.get("/api/v1/nodes", params={"watch": "1"}) as answer:
             assert server.faults.drop_watches("nodes") == 1
             assert await answer.read() == b""
 
     async def test_a_paused_server_answers_later(
-        self, server: Server, http: aiohttp.ClientSession
+        self, server: APIServer, http: aiohttp.ClientSession
     ) -> None:
         server.faults.pause()
         call = asyncio.create_task(read(http, "/api/v1/nodes"))
