@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +19,7 @@ from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.report import shapes
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.telemetry import health
-from tests.unit.scheduler.build import World, pod_object, state
+from tests.unit.scheduler.build import World, pod_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,17 +84,6 @@ async def test_nodes_that_others_have_filled_beyond_64_bits_are_answered_about(c
     response = health.json_response(explained)
     assert response.status == 200
     assert explained["nodes"][0]["totals"]["cpu"][1] == -quantity.MOST
-
-
-async def test_a_report_without_memory_of_a_zone_concerns_its_node_alone() -> None:
-    made = world(2)
-    known = state()
-    made.node("n0", replace(known, memory={0: known.memory[0]}))
-    status, told = await ask(made, pod_object(cpu="4"))
-    assert status == 200
-    assert told["nodes"]["n1"] == 3
-    status, told = await ask(made, {"pods": [pod_object(cpu="4")], "count": 9})
-    assert status == 200
 
 
 async def test_nodes_without_an_exact_report_are_told() -> None:
