@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import evictions, inputs, live, machines, manifests
+from rte.cli import evictions, inputs, live, machines
 from rte.cli.fit import add_sources
 from rte.cli.simulate import draw
+from rte.library import files, manifests
 from rte.model.words import counted
 from rte.placement import execute, remove, start
 from rte.placement.joint import defrag, gang
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.apply:
         return asyncio.run(_apply(args))
     named = machines.read(args)
-    items = inputs.load_objects(args.sources) if offline else asyncio.run(live.read_cluster(args))
+    items = files.load_objects(args.sources) if offline else asyncio.run(live.read_cluster(args))
     situation = Situation.of(items, args, named)
     plan = situation.plan()
     if args.output == "json":

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rte import config, errors
-from rte.cli import alignment, grouping, inputs, live, manifests, replays, restarts
+from rte.cli import alignment, grouping, inputs, live, replays, restarts
 from rte.cli.fit import add_sources, read_sources
 from rte.kube import credentials
 from rte.kube.client import Client
+from rte.library import files, manifests
 from rte.model import bits, words
 from rte.model.quantity import format_bytes
 from rte.model.words import counted
@@ -115,7 +116,7 @@ def _objects(
     args: argparse.Namespace, collections: Iterable[str] = inputs.KINDS
 ) -> list[dict[str, Any]]:
     if args.sources:
-        return inputs.load_objects(args.sources)
+        return files.load_objects(args.sources)
     return asyncio.run(live.read_cluster(args, collections))
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs, live, machines, manifests
+from rte.cli import inputs, live, machines
+from rte.library import files, manifests
 from rte.model.words import counted
 from rte.placement.joint import fit, gang
 from rte.placement.joint.node import Classes, kinds_of
@@ -71,17 +72,17 @@ def read_sources(args: argparse.Namespace, *, images: bool = False) -> tuple[Clu
     """The cluster that the arguments name, and one line for each object that is malformed."""
     wanted = machines.read(args)
     if args.sources:
-        items = inputs.load_objects(args.sources)
+        items = files.load_objects(args.sources)
     else:
         items = [] if wanted else asyncio.run(live.read_cluster(args))
     cluster, problems = inputs.build_cluster(items, time.monotonic(), images=images)
     for each in wanted:
         each.add_to(cluster)
     if args.sources and not any(entry.info for entry in cluster.nodes.values()):
-        files = ", ".join(map(str, args.sources))
+        given = ", ".join(map(str, args.sources))
         more = "; a report alone is a --machine" if cluster.nodes else ""
         raise errors.UsageError(
-            f"{files}: no Node in it (kubectl get nodes,noderesourcetopologies,pods -A -o yaml "
+            f"{given}: no Node in it (kubectl get nodes,noderesourcetopologies,pods -A -o yaml "
             f"prints what is needed{more})"
         )
     return cluster, problems

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli.texts import read_text
+from rte.library.files import read_text
 from rte.placement.groups import explain
 from rte.placement.groups.nhd import labels, replay, triad, triadset
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
@@ -97,7 +97,7 @@ def _triad(file: Path, *, fields: bool) -> int:
 
 
 def _objects(files: list[Path], *kinds: str) -> list[dict[str, Any]]:
-    from rte.cli.inputs import load_objects  # here: it brings the scheduler with it
+    from rte.library.files import load_objects  # here: it brings the scheduler with it
 
     return [found for found in load_objects(files) if found["kind"] in kinds]
 

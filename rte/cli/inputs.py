@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rte import errors
-from rte.cli.texts import read_text
-from rte.reader import budget, yamltext
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import Intake
@@ -14,8 +11,7 @@ from rte.scheduler.framework import objects
 from rte.scheduler.shell.feeds import COLLECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable
 
 #: Collection that decisions follow from -> kind of its objects, in the order in which they are
 #: taken in. Agents' Leases are none of them: what is read once tells nothing of who is silent.
@@ -44,55 +40,6 @@ KINDS: Final = {
 #: Groups are told apart by the version of their API, everything else by its kind.
 _BY_KIND: Final = {kind: name for name, kind in KINDS.items() if name not in GANGS}
 _BY_VERSION: Final = {(COLLECTIONS[name].api_version, KINDS[name]): name for name in GANGS}
-
-
-def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """All objects of the files, lists unfolded; ``-`` is standard input.
-
-    Raises:
-        errors.UsageError: a file cannot be read, or is not YAML of Kubernetes objects.
-    """
-    out: list[dict[str, Any]] = []
-    for file in files:
-        text = read_text(file)
-        try:
-            documents = yamltext.load_all(text, "manifest", budget.OWN)
-        except errors.MalformedError as error:
-            why = error.why.removeprefix("not YAML: ")
-            raise errors.UsageError(f"{file} is not YAML: {why}") from error
-        for document in documents:
-            out.extend(_unfold(document, file))
-    return out
-
-
-def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
-    if document is None:
-        return
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise errors.UsageError(f"{file} holds something that is no Kubernetes object (no kind)")
-    items = document.get("items")
-    if isinstance(items, list):
-        kind = document["kind"].removesuffix("List")
-        for item in items:
-            if not isinstance(item, dict):
-                raise errors.UsageError(f"{file}: an item of the list is not an object")
-            yield from _unfold({"kind": kind, **item}, file)
-        return
-    _check(document, file)
-    yield document
-
-
-def _check(document: dict[str, Any], file: Path) -> None:
-    """What every object is made of, before anybody looks into it."""
-    metadata = document.get("metadata") or {}
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    title = f"{file}: {document['kind']} {name if isinstance(name, str) else '?'}"
-    for key in ("metadata", "spec", "status"):
-        if not isinstance(document.get(key), dict | None):
-            raise errors.UsageError(f"{title}: {key} is no object")
-    for key in ("name", "namespace", "uid"):
-        if not isinstance(metadata.get(key), str | None):
-            raise errors.UsageError(f"{title}: metadata.{key} is no text")
 
 
 def build_cluster(

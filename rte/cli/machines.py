@@ -1,36 +1,45 @@
-"""Nodes that exist nowhere: machines by name, with the kubelets found there, or as configured."""
+"""Nodes that exist nowhere: machines by name, with the kubelets found there, or as configured.
+
+Beside what the library names (:mod:`rte.library.machines`) a node of the cluster is a machine here.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rte import accounting, errors, placement
-from rte.cli import naming
+from rte import errors
+from rte.cli import live
 from rte.cli.parsing import MACHINE
-from rte.kubelet import config as kubelet_config
-from rte.model import bits
-from rte.model.node import DevicePool, NodeState
+from rte.kube import resources
+from rte.library import kubelets, machines
+from rte.library.kubelets import POLICY, SCOPE, KubeletChoice
+from rte.model.node import PodRef
 from rte.placement.kubelet import releases
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
 from rte.scheduler.framework.objects import NodeInfo
-from rte.sim.kubelet_document import kubelet_document
-from rte.view.drawing.words import format_page
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from rte.cli.naming import Named
-    from rte.model.machine import Machine
-    from rte.model.node import KubeletConfig
+    from rte.library.machines import NamedMachine
+    from rte.model.kubelet import NodePod
+    from rte.model.node import NodeState
     from rte.scheduler.cache.cluster import Cluster
 
-_EXAMPLE = "e.g. example.com/gpu=0/0/1/0+1/none"
-_POLICY, _SCOPE = "single-numa-node", "container"
+#: What parts of a kubelet are called on the command line.
+_FLAGS = {
+    "policy": "--policy",
+    "scope": "--scope",
+    "devices": "--device",
+    "configuration": "--kubelet-config-file",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,8 @@ class Machines:
                 "nodeName": node,
                 "containers": [
                     {"name": container, "resources": {"limits": amounts, "requests": amounts}}
-                    for container, amounts in _amounts(self.state, uid).items()
+                    for container, least in kubelets.asked_by(self.state, uid).items()
+                    for amounts in [{name: str(amount) for name, amount in least.items()}]
                 ],
             },
             "status": {"phase": "Running"},
@@ -104,12 +114,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="P",
         choices=("none", "best-effort", "restricted", "single-numa-node"),
-        help=f"topology-manager policy of these nodes, without a file (default: {_POLICY})",
+        help=f"topology-manager policy of these nodes, without a file (default: {POLICY})",
     )
     add(
         "--scope",
         choices=("container", "pod"),
-        help=f"topology-manager scope, without a file (default: {_SCOPE})",
+        help=f"topology-manager scope, without a file (default: {SCOPE})",
     )
     add("--kubelet-version", metavar="V", help=f"of these nodes (default: {releases.NEWEST})")
 
@@ -120,9 +130,16 @@ def read(args: argparse.Namespace) -> list[Machines]:
     Raises:
         errors.RteError: one of the machines does not exist, or its kubelet would not start.
     """
-    devices = dict(_parse_devices(text) for text in args.device)
+    chosen = KubeletChoice(
+        policy=args.policy or "",
+        scope=args.scope or "",
+        configuration=args.kubelet_config_file,
+        version=args.kubelet_version or "",
+        devices=dict(kubelets.parse_devices(text, "--device") for text in args.device),
+        names=_FLAGS,
+    )
     wanted = [
-        (each, _state(each, args, devices), count)
+        (each, chosen.state(each), count)
         for text in args.machine
         for found, count in [_find(text, args)]
         for each in found
@@ -142,99 +159,60 @@ def read(args: argparse.Namespace) -> list[Machines]:
     return out
 
 
-def _find(text: str, args: argparse.Namespace) -> tuple[list[Named], int]:
+def _find(text: str, args: argparse.Namespace) -> tuple[list[NamedMachine], int]:
     where, star, count = text.rpartition("*")
     if not star:
-        return naming.find(text, args), 1
+        return find(text, args), 1
     if not (count.isascii() and count.isdigit() and 0 < int(count[:9]) < 100_000):
         raise errors.UsageError(f"--machine {text}: what follows * is no number of nodes")
-    return naming.find(where, args), int(count)
+    return find(where, args), int(count)
 
 
-def _parse_devices(text: str) -> tuple[str, DevicePool]:
-    resource, _, zones = text.partition("=")
-    if "/" not in resource or not zones:
-        raise errors.UsageError(f"--device {text}: expected RESOURCE=ZONES, {_EXAMPLE}")
-    sets = tuple(_parse_zones(part, text) for part in zones.split("/"))
-    width = len(str(len(sets)))
-    return resource, DevicePool(
-        ids=tuple(f"dev{number:0{width}}" for number in range(len(sets))),
-        zones=sets,
-        healthy=(1 << len(sets)) - 1,
-    )
+def find(text: str, args: argparse.Namespace) -> list[NamedMachine]:
+    """The machine of that name, here or on a node of the cluster; several where a file holds
+    several NodeResourceTopologies.
+
+    Raises:
+        errors.RteError: there is none of that name, or what there is cannot be read.
+    """
+    found = machines.find(text)
+    if found:
+        return found
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text):
+        raise errors.UsageError(f"{text!r} names no machine; a machine is {MACHINE}")
+    return [asyncio.run(_from_cluster(text, args))]
 
 
-def _parse_zones(part: str, text: str) -> int | None:
-    if part == "none":
-        return None
-    numbers = part.split("+")
-    if not all(n.isascii() and n.isdigit() and len(n) <= 4 for n in numbers):
-        raise errors.UsageError(f"--device {text}: {part!r} is no set of zones, {_EXAMPLE}")
-    return bits.of(int(n) for n in numbers)
+async def _from_cluster(name: str, args: argparse.Namespace) -> NamedMachine:
+    from rte.accounting import liveness
 
-
-def _state(named: Named, args: argparse.Namespace, devices: Mapping[str, DevicePool]) -> NodeState:
-    """Of the kubelet that was found with the machine, else of an idle one as configured."""
-    state = named.reading.state
-    if state is None:
-        version = args.kubelet_version or releases.NEWEST
-        topology = accounting.kubelet_topology(named.reading.machine)
-        zones = bits.of(zone.id for zone in topology.zones)
-        for resource, pool in devices.items():
-            for wanted in pool.by_zones:
-                if (wanted or 0) & ~zones:
-                    missing = bits.format_list((wanted or 0) & ~zones)
-                    raise errors.UsageError(
-                        f"--device {resource}: {named.name} has no zone {missing}"
-                    )
-        config = _config(named.reading.machine, topology.cpus[0].cpu, args)
-        return placement.initial_state(topology, config, devices, version)
-    given = {"--policy": args.policy, "--scope": args.scope, "--device": args.device}
-    given["--kubelet-config-file"] = args.kubelet_config_file
-    for flag, value in given.items():
-        if value:
-            raise errors.UsageError(f"{named.name} has a kubelet of its own: leave {flag} out")
-    version = args.kubelet_version or state.kubelet_version or releases.NEWEST
-    return replace(state, kubelet_version=version)
-
-
-def _config(machine: Machine, first_cpu: int, args: argparse.Namespace) -> KubeletConfig:
-    if args.kubelet_config_file is not None:
-        return kubelet_config.from_files(
-            args.kubelet_config_file, memory_bytes=machine.memory_bytes
-        )
-    document = kubelet_document(
-        machine,
-        policy=args.policy or _POLICY,
-        scope=args.scope or _SCOPE,
-        reserved_cpus=str(first_cpu),
-    )
-    return kubelet_config.effective(document, memory_bytes=machine.memory_bytes, where="--machine")
+    try:
+        async with live.connect(args) as client:
+            obj = await client.get(resources.NRTS.path(name))
+            try:
+                selector = {"fieldSelector": f"spec.nodeName={name}"}
+                items = (await client.get(resources.PODS.path(), **selector)).get("items") or ()
+            except errors.KubeError as error:
+                if error.status != 403:  # the report names those that hold CPUs
+                    raise
+                items = ()
+    except errors.KubeError as error:
+        raise errors.UsageError(
+            f"{name} is no fixture, folder or file, and as a node of the cluster: {error}"
+        ) from error
+    there: list[NodePod] = [liveness.node_pod(item) for item in items]
+    return machines.from_report(obj, [PodRef(pod.uid, pod.namespace, pod.name) for pod in there])
 
 
 def _node(name: str, state: NodeState) -> NodeInfo:
-    """The Node as the kubelet would register it: totals over all zones, less what is reserved."""
-    total: Counter[str] = Counter()
-    for zone in state.topology.zones:
-        total["memory"] += zone.memory_bytes
-        for size, count in zone.hugepages.items():
-            total[f"hugepages-{format_page(size)}"] += size * count
-            total["memory"] -= size * count
-    total["cpu"] = 1000 * len(state.topology.cpus) - state.config.cpu_reservation_milli
-    for resource, amount in state.config.node_reserved.items():
-        if resource != "cpu":
-            total[resource] -= amount
-    for resource, pool in state.devices.items():
-        total[resource] = pool.healthy.bit_count()
-    total["pods"] = state.config.max_pods
-    total["ephemeral-storage"] = 1 << 40
+    """The Node as the kubelet would register it."""
     return NodeInfo(
         name=name,
         uid="",
         labels={"kubernetes.io/hostname": name},
         taints=(),
         unschedulable=False,
-        allocatable=dict(total),
+        allocatable=kubelets.allocatable(state),
     )
 
 
@@ -248,20 +226,3 @@ def _with_uids(state: NodeState, prefix: str) -> NodeState:
         holdings={prefix + uid: held for uid, held in state.holdings.items()},
         pod_holdings={prefix + uid: held for uid, held in state.pod_holdings.items()},
     )
-
-
-def _amounts(state: NodeState, uid: str) -> dict[str, dict[str, str]]:
-    out = {}
-    for container, holding in state.holdings[uid].items():
-        total: Counter[str] = Counter()
-        if holding.cpus:
-            total["cpu"] = holding.cpus.bit_count()
-            if state.config.memory_policy == "None":
-                # Who has CPUs of its own limits memory too; only how much is not known.
-                total["memory"] = 1
-        for block in holding.memory:
-            total[block.resource] += block.size
-        for resource, mask in holding.devices.items():
-            total[resource] = mask.bit_count()
-        out[container] = {name: str(amount) for name, amount in total.items()}
-    return out

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rte import errors
+from rte.model import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What names a machine, in every command that takes one (:mod:`rte.cli.naming`).
-MACHINE = (
-    "a shape (2x32), a fixture, a folder with sys/ and proc/, an archive of rte snapshot, a file "
-    "of NodeResourceTopologies, or a node of the cluster"
-)
+#: What names a machine, in every command that takes one.
+MACHINE = f"{words.MACHINE}, or a node of the cluster"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.cli.texts import read_text
+from rte.library.files import read_text
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.record import parse_record

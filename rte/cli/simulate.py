@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import config, errors
-from rte.cli import inputs, machines, manifests
+from rte.cli import inputs, machines
+from rte.library import files, manifests
 from rte.model import bits, words
 from rte.model.quantity import format_bytes
 from rte.model.words import counted
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate; 0 when every pod found a place under the chosen (or each exact) way, else 1."""
     if not args.files and not args.machine:
         raise errors.UsageError("give nodes and pods with -f, or machines with --machine")
-    items = [(file, item) for file in args.files for item in inputs.load_objects([file])]
+    items = [(file, item) for file in args.files for item in files.load_objects([file])]
     strategies = offline.STRATEGIES if args.compare else (args.score,)
     wanted = machines.read(args)
     worlds = [_prepare(items, wanted) for _ in strategies]

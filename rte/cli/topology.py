@@ -82,11 +82,10 @@ def read(args: argparse.Namespace) -> NodeReading:
                 f"{args.machine} is a machine of its own: leave --sysfs-root, --procfs-root, "
                 "--kubelet-state-dir and --podresources-socket out (RTE_... variables too)"
             )
-        from rte.cli import (
-            naming,
-        )  # it knows clusters and files; this host's hardware needs neither
+        from rte.cli import machines  # it knows clusters; this host's hardware needs none
+        from rte.library.machines import only
 
-        found = naming.find_one(args.machine, args)
+        found = only(machines.find(args.machine, args), args.machine)
         return replace(found.reading, node_name=found.reading.node_name or found.name)
     machine = read_machine(agent.sysfs, agent.procfs)
     if (agent.sysfs_root is None) != (agent.procfs_root is None):

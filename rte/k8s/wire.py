@@ -309,7 +309,7 @@ class NodeStatus(Wire, frozen=True, kw_only=True):
     declared_features: tuple[str, ...] | None = None
 
 
-class Node(Wire, frozen=True, kw_only=True):
+class NodeObject(Wire, frozen=True, kw_only=True):
     """A Node."""
 
     metadata: Metadata

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
     from rte.model.node import ClaimedDevice, Holding
 
+#: What names a machine (:mod:`rte.library.machines`); a command takes a node of the cluster too.
+MACHINE = (
+    "a shape (2x32), a fixture, a folder with sys/ and proc/, an archive of rte snapshot, a file "
+    "of NodeResourceTopologies"
+)
+
 
 def zones(members: int | None) -> str:
     """A set of NUMA zones: ``zone 1``, ``zones 0-1,3``; nothing known or empty: ``no zone``.

@@ -1,15 +1,20 @@
-"""The public names of the library, as docs/library.md uses them."""
+"""The library as Python people expect it, and as docs/library.md shows it."""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import gzip
+import json
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rte
-from rte import accounting, errors, library
+from rte import accounting, errors, library, nrt
 from rte.library import Verdict, admit
 from rte.model.pod import QOS
 from tests.unit.cli.objects import node_objects, pod_yaml
@@ -76,3 +81,142 @@ def test_the_documented_recipes_run(monkeypatch) -> None:
     )
     assert attempted > 15
     assert not failed
+
+
+def node(**given) -> library.Node:
+    return library.node("2x8", **given)
+
+
+def test_a_pod_is_a_dict_a_file_or_a_pod(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(pod_yaml("p", 2)))
+    read = library.pod(pod_yaml("p", 2))
+    assert library.pod(file) == library.pod(str(file)) == library.pod(read) == read
+
+
+def test_a_named_machine_becomes_a_node_with_the_kubelet_that_is_asked_for() -> None:
+    made = node(policy="restricted", scope="pod", version="v1.35.4", name="n")
+    assert (made.name, made.state.kubelet_version) == ("n", "v1.35.4")
+    assert (made.state.config.topology_policy, made.state.config.topology_scope) == (
+        "restricted",
+        "pod",
+    )
+    assert str(made.cpus) == "0-15"
+    assert str(made.free) == "1-15"
+
+
+def test_a_kubelets_file_and_its_document_make_the_same_node(tmp_path: Path) -> None:
+    document = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-1"}
+    file = tmp_path / "kubelet.yaml"
+    head = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
+    file.write_text(yaml.safe_dump(head | document))
+    assert str(node(kubelet=document).free) == str(node(kubelet=file).free) == "2-15"
+
+
+def test_pods_follow_each_other_and_count_for_totals() -> None:
+    answer = library.admit(node(), pod_yaml("a", 4))
+    assert answer.admitted
+    assert answer.cpus == set(answer.rows()[0]["cpus"]) == library.CPUSet(answer.cpus)
+    assert answer.cpus.isdisjoint(answer.node.free)
+    assert library.fit(node(), pod_yaml("p", 4)).total == 3
+    assert library.fit(answer.node, pod_yaml("p", 4)).total == 2
+    assert not library.admit(answer.node, pod_yaml("b", 8)).cpus - answer.node.free
+
+
+def test_a_report_brings_its_kubelet_and_what_its_pods_hold() -> None:
+    answer = library.admit(node(), pod_yaml("a", 4))
+    again = library.node(nrt.encode(answer.node.reading))
+    assert again.free == answer.node.free
+    assert (
+        library.fit(again, pod_yaml("p", 4)).rows()
+        == library.fit(answer.node, pod_yaml("p", 4)).rows()
+    )
+    with pytest.raises(errors.UsageError, match="kubelet of its own: leave policy out"):
+        library.node(nrt.encode(answer.node.reading), policy="none")
+
+
+def test_rows_are_flat_and_pictures_are_svg() -> None:
+    answer = library.admit(node(devices={"e.com/gpu": "0/1"}), pod_yaml("a", 4))
+    for shown in (library.machine("2x8"), answer.node, answer, library.fit(node(), answer.pod)):
+        keys = [set(row) for row in shown.rows()]
+        assert keys
+        assert all(keys[0] == more for more in keys)
+        assert not any(
+            isinstance(value, dict | list) for row in shown.rows() for value in row.values()
+        )
+    for shown in (library.machine("2x8"), answer.node, answer):
+        assert shown._repr_svg_().startswith("<svg ")
+
+
+GPU = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "resources": {"limit": {}}}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda: library.machine("no-such"), "machine: 'no-such' names none"),
+        (lambda: library.machine(7), "machine: expected a name, not int"),
+        (lambda: node(policy="single"), "policy: 'single' is none of none, best-effort"),
+        (lambda: node(scope="pods"), "scope: 'pods' is none of container, pod"),
+        (lambda: node(kubelet={"cpuManagerPolcy": "none"}), "kubelet: .*mean cpuManagerPolicy"),
+        (lambda: node(kubelet={"cpuManagerPolicy": "sttic"}), "kubelet: cpuManagerPolicy: 'sttic'"),
+        (lambda: node(devices={"e.com/gpu": "x"}), "devices: e.com/gpu: 'x' is no set of zones"),
+        (lambda: node(devices={"e.com/gpu": "7"}), "devices e.com/gpu: 2x8 has no zone 7"),
+        (lambda: library.admit("2x8", pod_yaml("p", 1)), "node: expected what node"),
+        (lambda: library.admit(node(), 7), "pod: expected a dict, the path"),
+        (lambda: library.admit(node(), "/nowhere/pod.yaml"), "pod: cannot read /nowhere/pod.yaml"),
+        (lambda: library.admit(node(), GPU), "pod: .*limit: the API knows no such field"),
+        (lambda: library.admit(node(), {"metadata": {"uid": "u"}}), "pod: bad Pod: .*containers"),
+        (lambda: library.fit(7, pod_yaml("p", 1)), "nodes: expected nodes, not int"),
+        (lambda: library.fit([node(), node()], pod_yaml("p", 1)), "nodes: 2 have the name 2x8"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_names_the_argument(ask, told: str) -> None:
+    with pytest.raises(errors.RteError, match=f"^{told}") as caught:
+        ask()
+    assert "\n" not in str(caught.value)
+
+
+@given(st.frozensets(st.integers(0, 300)), st.frozensets(st.integers(0, 300)))
+def test_a_set_of_cpus_is_a_set(some: frozenset[int], more: frozenset[int]) -> None:
+    one, other = library.CPUSet(some), library.CPUSet(more)
+    assert list(one) == sorted(some)
+    assert one == some
+    assert library.CPUSet(str(one)) == one
+    assert hash(one) == hash(library.CPUSet(some))
+    assert (one & other, one | other, one - other, one ^ other) == (
+        some & more,
+        some | more,
+        some - more,
+        some ^ more,
+    )
+    assert isinstance(one & other, library.CPUSet)
+    assert ((one <= other), len(one), 5 in one) == ((some <= more), len(some), 5 in some)
+
+
+@pytest.mark.parametrize("wrong", ["0-", "3-1", "x", [-1], [1 << 20]])
+def test_what_is_no_set_of_cpus_is_refused(wrong) -> None:
+    with pytest.raises(errors.ParseError):
+        library.CPUSet(wrong)
+
+
+def test_the_notebook_runs_and_draws(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    cells = json.loads((ROOT / "docs/examples/library.ipynb").read_text())["cells"]
+    known: dict[str, object] = {}
+    shown = []
+    for cell in cells:
+        if cell["cell_type"] != "code":
+            continue
+        body = ast.parse("".join(cell["source"]))
+        last = body.body.pop()
+        exec(compile(body, "notebook", "exec"), known)
+        assert isinstance(last, ast.Expr)
+        shown.append(eval(compile(ast.Expression(last.value), "notebook", "eval"), known))
+    pictures = [each._repr_svg_() for each in shown if hasattr(each, "_repr_svg_")]
+    assert len(pictures) == 2
+    assert "training" in pictures[1]
+    assert shown[-1][0] == 3

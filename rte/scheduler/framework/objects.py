@@ -323,7 +323,7 @@ def read_node(obj: Mapping[str, Any], *, images: bool = False) -> NodeInfo:
         errors.ParseError: the object is malformed.
     """
     try:
-        node = wire.read(obj, wire.Node, "node")
+        node = wire.read(obj, wire.NodeObject, "node")
         return NodeInfo(
             name=obj["metadata"]["name"],
             uid=node.metadata.uid or "",

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rte import cli, errors
-from rte.cli import machines, naming
+from rte.cli import machines
+from rte.library.machines import only
 from rte.model import bits
 from tests.unit.cli.objects import GIB, node_objects, pod_yaml
 
@@ -53,41 +54,41 @@ def checked(folder: Path) -> None:
 
 
 def test_a_shape_names_a_machine() -> None:
-    (found,) = naming.find("2x8,memory=4Gi", args())
+    (found,) = machines.find("2x8,memory=4Gi", args())
     assert [zone.memory_bytes for zone in found.reading.machine.zones] == [4 * GIB, 4 * GIB]
 
 
 @pytest.mark.parametrize("where", ["16-2s-hugepages", str(FIXTURE)])
 def test_a_fixture_and_its_folder_are_the_same_machine(where: str, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
-    (found,) = naming.find(where, args())
+    (found,) = machines.find(where, args())
     assert found.name == "16-2s-hugepages"
     assert len(found.reading.machine.cpus) == 16
 
 
 def test_a_file_of_reports_names_each_of_its_nodes(write) -> None:
     file = write("nrts.yaml", [*node_objects("a", (3,)), *node_objects("b")])
-    found = naming.find(file, args())
+    found = machines.find(file, args())
     assert [each.name for each in found] == ["a", "b"]
     state = found[0].reading.state
     assert state is not None
     assert {pod.name for pod in found[0].reading.pods} == {"a-0"}
     assert bits.format_list(state.held_cpus("default/a-0"))
     with pytest.raises(errors.UsageError, match="holds 2 machines"):
-        naming.find_one(file, args())
+        only(found, file)
 
 
 def test_a_report_that_tells_no_cpus_is_refused(write) -> None:
     report = node_objects("a")[1]
     report["metadata"]["annotations"] = {}
     with pytest.raises(errors.ParseError, match="another exporter's"):
-        naming.find(write("nrt.yaml", [report]), args())
+        machines.find(write("nrt.yaml", [report]), args())
 
 
 @pytest.mark.parametrize("text", ["", "..//", "2x", "No_Such", "/nowhere", "a b"])
 def test_what_names_nothing_is_told_with_the_grammar(text: str) -> None:
     with pytest.raises(errors.RteError, match=r"a shape|no fixture, folder or file"):
-        naming.find(text, args())
+        machines.find(text, args())
 
 
 def test_machines_named_twice_become_nodes_of_their_own() -> None:
@@ -137,7 +138,7 @@ def test_a_snapshot_is_replayed_with_its_kubelet_and_holders(
     roots = ["--sysfs-root", str(FIXTURE / "sys"), "--procfs-root", str(FIXTURE / "proc")]
     words = ["snapshot", str(archive), *roots, "--kubelet-state-dir", str(state)]
     assert cli.main(words) == 0
-    (found,) = naming.find(str(archive), args())
+    (found,) = machines.find(str(archive), args())
     assert found.name in ("node", "node-tgz")
     assert found.reading.state is not None
     assert found.reading.state.config.topology_policy == "restricted"
@@ -159,5 +160,5 @@ def test_an_archive_that_leads_outside_is_refused(tmp_path: Path) -> None:
         info.size = 1
         archive.addfile(info, io.BytesIO(b"x"))
     with pytest.raises(errors.UsageError, match="no archive of rte snapshot"):
-        naming.find(str(path), args())
+        machines.find(str(path), args())
     assert not (tmp_path.parent / "evil").exists()

@@ -6,8 +6,8 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.cli import inputs
 from rte.k8s import workload
+from rte.library import files
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
 from rte.sim.apiserver.schema import quantities, typed
@@ -30,7 +30,7 @@ def read(file: Path) -> list[dict[str, Any]]:
         errors.UsageError: the file cannot be read, holds no pod, or one that the API server would
             refuse; the message names file, pod and field.
     """
-    found = pods_of(inputs.load_objects([file]), file)
+    found = pods_of(files.load_objects([file]), file)
     if not found:
         raise errors.UsageError(f"{file} holds no pod")
     return [checked(item, file) for item in found]
@@ -54,8 +54,8 @@ def pods_of(items: Iterable[dict[str, Any]], file: Path) -> list[dict[str, Any]]
     return out
 
 
-def checked(item: dict[str, Any], file: Path) -> dict[str, Any]:
-    """One pod as the API server would store it.
+def checked(item: dict[str, Any], file: object) -> dict[str, Any]:
+    """One pod as the API server would store it; ``file`` is where it is from.
 
     Raises:
         errors.UsageError: it would refuse the pod.

@@ -1,7 +1,7 @@
-"""Machines by name: one grammar for every command that takes a machine.
+"""Machines by name: one grammar for the library and every command that takes a machine.
 
 A name is, in this order: a shape (``2x32``), a folder with ``sys/`` and ``proc/``, an archive of
-``rte snapshot``, a file of NodeResourceTopologies, a fixture, or a node of the cluster.
+``rte snapshot``, a file of NodeResourceTopologies, or a fixture.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import asyncio
 import re
 import tarfile
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import accounting, errors, nrt
-from rte.cli import inputs, live
-from rte.cli.parsing import MACHINE
-from rte.kube import resources
 from rte.kubelet import recorded
+from rte.library import files
+from rte.library.cpusets import CPUSet
 from rte.model.node import NodeReading, PodRef
+from rte.model.quantity import hugepage_resource
+from rte.model.words import MACHINE
 from rte.nrt import koordinator
 from rte.sim import machines as shapes
 from rte.sysfs import read_machine
+from rte.view import drawing
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
-    from rte.model.kubelet import NodePod
+    from collections.abc import Coroutine, Mapping, Sequence
 
 _SHAPE = re.compile(r"\d+x\d+(,.*)?")
 #: Where fixtures lie: in the working directory, or beside the package in a clone.
@@ -36,8 +36,8 @@ _FIXTURES = (Path("fixtures/sysfs"), Path(__file__).parents[2] / "fixtures/sysfs
 
 
 @dataclass(frozen=True)
-class Named:
-    """What a name stands for.
+class NamedMachine:
+    """A machine, and the kubelet that was found with it; a notebook shows it as a picture.
 
     Attributes:
         name: for nodes that are made of it.
@@ -47,12 +47,34 @@ class Named:
     name: str
     reading: NodeReading
 
+    @property
+    def cpus(self) -> CPUSet:
+        """All CPUs that are on-line."""
+        return CPUSet(cpu.id for cpu in self.reading.machine.cpus if cpu.online)
 
-def find(text: str, args: argparse.Namespace) -> list[Named]:
-    """The machine of that name; several where a file holds several NodeResourceTopologies.
+    def rows(self) -> list[dict[str, object]]:
+        """One flat row for each zone: id, CPUs, bytes of memory, pages of each size."""
+        return [
+            {
+                "machine": self.name,
+                "zone": zone.id,
+                "cpus": CPUSet.of_mask(zone.cpus),
+                "memory": zone.memory_bytes,
+                **{hugepage_resource(size): count for size, count in zone.hugepages.items()},
+            }
+            for zone in self.reading.machine.zones
+        ]
+
+    def _repr_svg_(self) -> str:
+        return drawing.draw(self.reading.machine, self.reading)
+
+
+def find(text: str) -> list[NamedMachine]:
+    """The machine of that name; several where a file holds several NodeResourceTopologies; none
+    where nothing here has the name.
 
     Raises:
-        errors.RteError: there is none of that name, or what there is cannot be read.
+        errors.RteError: what there is cannot be read.
     """
     path = Path(text)
     if _SHAPE.fullmatch(text):
@@ -64,25 +86,22 @@ def find(text: str, args: argparse.Namespace) -> list[Named]:
     for fixtures in _FIXTURES:
         if text and (fixtures / text / "sys").is_dir():
             return [_from_folder(fixtures / text, _plain(path.name))]
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text):
-        raise errors.UsageError(f"{text!r} names no machine; a machine is {MACHINE}")
-    return [asyncio.run(_from_cluster(text, args))]
+    return []
 
 
-def find_one(text: str, args: argparse.Namespace) -> Named:
-    """As :func:`find`, for commands that show one machine.
+def only(found: Sequence[NamedMachine], text: str) -> NamedMachine:
+    """The one machine of that name.
 
     Raises:
-        errors.RteError: likewise, or the name stands for several.
+        errors.UsageError: the name stands for several.
     """
-    found = find(text, args)
     if len(found) > 1:
         names = ", ".join(each.name for each in found[:5])
         raise errors.UsageError(f"{text} holds {len(found)} machines ({names} ...): give one")
     return found[0]
 
 
-def from_report(obj: Mapping[str, Any], pods: Sequence[PodRef] = ()) -> Named:
+def from_report(obj: Mapping[str, Any], pods: Sequence[PodRef] = ()) -> NamedMachine:
     """The machine that a NodeResourceTopology of rte's agent describes.
 
     Raises:
@@ -94,7 +113,7 @@ def from_report(obj: Mapping[str, Any], pods: Sequence[PodRef] = ()) -> Named:
         raise errors.ParseError("NodeResourceTopology", report.name, why)
     annotations = obj["metadata"].get("annotations") or {}
     known = {pod.uid: pod for pod in (*koordinator.holders(annotations), *pods)}
-    return Named(
+    return NamedMachine(
         report.name,
         NodeReading(
             node_name=report.name,
@@ -105,19 +124,19 @@ def from_report(obj: Mapping[str, Any], pods: Sequence[PodRef] = ()) -> Named:
     )
 
 
-def _from_shape(text: str) -> Named:
+def _from_shape(text: str) -> NamedMachine:
     with tempfile.TemporaryDirectory(prefix="rte-shape-") as folder:
         machine = shapes.make(text, Path(folder) / "machine")
-    return Named(_plain(text), NodeReading(node_name="", machine=machine))
+    return NamedMachine(_plain(text), NodeReading(node_name="", machine=machine))
 
 
-def _from_folder(folder: Path, name: str) -> Named:
+def _from_folder(folder: Path, name: str) -> NamedMachine:
     if not (folder / "sys").is_dir():
         raise errors.UsageError(f"{folder} has no sys/ folder; a machine is {MACHINE}")
     machine = read_machine(folder / "sys", folder / "proc")
     state_dir = folder / "kubelet"
     if not state_dir.is_dir():
-        return Named(name, NodeReading(node_name="", machine=machine))
+        return NamedMachine(name, NodeReading(node_name="", machine=machine))
     from rte.agent import oneshot
     from rte.agent.settings import AgentSettings
 
@@ -131,7 +150,7 @@ def _from_folder(folder: Path, name: str) -> Named:
         oneshot_timeout=1.0,
     )
     recording = recorded.Recording.parse(answers.read_text()) if answers.is_file() else None
-    return Named(name, asyncio.run(oneshot.read_node(settings, machine, recording)))
+    return NamedMachine(name, _run(oneshot.read_node(settings, machine, recording)))
 
 
 def _is_archive(path: Path) -> bool:
@@ -141,7 +160,7 @@ def _is_archive(path: Path) -> bool:
         raise errors.UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _from_archive(path: Path) -> Named:
+def _from_archive(path: Path) -> NamedMachine:
     with tempfile.TemporaryDirectory(prefix="rte-snapshot-") as folder:
         try:
             with tarfile.open(path) as archive:
@@ -158,34 +177,19 @@ def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
     return tarfile.data_filter(member, folder)
 
 
-def _from_reports(path: Path) -> list[Named]:
+def _from_reports(path: Path) -> list[NamedMachine]:
     reports = [
-        item for item in inputs.load_objects([path]) if item["kind"] == "NodeResourceTopology"
+        item for item in files.load_objects([path]) if item["kind"] == "NodeResourceTopology"
     ]
     if not reports:
         raise errors.UsageError(f"{path} holds no NodeResourceTopology; a machine is {MACHINE}")
     return [from_report(item) for item in reports]
 
 
-async def _from_cluster(name: str, args: argparse.Namespace) -> Named:
-    from rte.accounting import liveness
-
-    try:
-        async with live.connect(args) as client:
-            obj = await client.get(resources.NRTS.path(name))
-            try:
-                selector = {"fieldSelector": f"spec.nodeName={name}"}
-                items = (await client.get(resources.PODS.path(), **selector)).get("items") or ()
-            except errors.KubeError as error:
-                if error.status != 403:  # the report names those that hold CPUs
-                    raise
-                items = ()
-    except errors.KubeError as error:
-        raise errors.UsageError(
-            f"{name} is no fixture, folder or file, and as a node of the cluster: {error}"
-        ) from error
-    there: list[NodePod] = [liveness.node_pod(item) for item in items]
-    return from_report(obj, [PodRef(pod.uid, pod.namespace, pod.name) for pod in there])
+def _run(reading: Coroutine[None, None, NodeReading]) -> NodeReading:
+    """In a thread of its own: a notebook's has an event loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, reading).result()
 
 
 def _plain(name: str) -> str:
