@@ -25,6 +25,7 @@ from rte.model.node import ConfigSource, KubeletConfig
 from rte.nrt import decode
 from rte.sysfs import read_machine
 from rte.telemetry.effects import Said
+from tests.fuzz import memory
 from tests.fuzz.scheduler import CPU_S, Finding
 from tests.fuzz.values import ODD, TEXTS, damaged, document, keys, varied
 from tests.unit.agent.kubelets import FIXTURES, FakeKubelet
@@ -138,7 +139,8 @@ def _batch(root: Path, seed: int, first: int, count: int) -> list[Finding]:
         rng = random.Random(seed * 1_000_003 + case)
         subject = _disturb(agent, root, sound, rng)
         began = time.process_time()
-        agent.look()
+        with memory.bounded():
+            agent.look()
         cpu = (time.process_time() - began) / 12
         if agent.faults or cpu > CPU_S:
             return [

@@ -21,7 +21,7 @@ from rte.scheduler.front import explain, fit, usage
 from rte.scheduler.front.extender import Extender
 from rte.view import routes as page
 from rte.view.source import ViewSource
-from tests.fuzz import objects, scheduler
+from tests.fuzz import memory, objects, scheduler
 from tests.fuzz.scheduler import Finding
 from tests.fuzz.values import DEEP, ODD, TEXTS, damaged
 
@@ -74,7 +74,8 @@ async def _batch(seed: int, first: int, count: int) -> list[Finding]:
         subject = path, _query(rng, desk), _body(rng, path, desk)
         began = time.process_time()
         try:
-            status = await _ask(handlers[path], *subject)
+            with memory.bounded():
+                status = await _ask(handlers[path], *subject)
         except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
             return [Finding(seed, case, repr(error), subject)]
         cpu = time.process_time() - began

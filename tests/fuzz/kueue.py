@@ -9,7 +9,7 @@ from typing import Any
 from rte.scheduler.kueue.messages import CHECKS, FLAVORS, TEMPLATES, WORKLOADS
 from rte.scheduler.loop import messages
 from rte.telemetry.effects import Said
-from tests.fuzz import objects
+from tests.fuzz import memory, objects
 from tests.fuzz.scheduler import CPU_S, Finding
 from tests.fuzz.values import varied
 from tests.unit.scheduler.kueue.quota import CHECK, CONTROLLER, Quota, pod_set
@@ -35,7 +35,8 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
     for case in range(first, first + count):
         rng = random.Random(seed * 1_000_003 + case)
         subject = _draw(rng, quota, case)
-        cpu = _play(quota, *subject)
+        with memory.bounded():
+            cpu = _play(quota, *subject)
         most = CPU_S * max(1, _pods(subject[2]) / 10)
         if cpu > most:  # once more, so that neither a collection nor a first time counts
             cpu = min(cpu, _play(quota, *subject))
@@ -58,7 +59,8 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
 
 def _pods(workload: dict[str, Any]) -> int:
     """How many pods a Workload stands for; ten of them may cost what one object may."""
-    sets = (workload.get("spec") or {}).get("podSets")
+    spec = workload.get("spec")
+    sets = spec.get("podSets") if isinstance(spec, dict) else None
     counts = [each.get("count") for each in sets or () if isinstance(each, dict)]
     return sum(count for count in counts if isinstance(count, int) and 0 < count <= 100)
 

@@ -141,10 +141,16 @@ def pod(rng: random.Random, number: int) -> dict[str, Any]:
     """A pod that waits, runs, or is somebody else's."""
     obj = rich_pod()
     metadata, spec = obj["metadata"], obj["spec"]
-    metadata |= {"name": f"odd-{number}", "uid": f"uid-odd-{number}"}
+    # Its own moment, so that a case is the same whatever was made before.
+    metadata |= {
+        "name": f"odd-{number}",
+        "uid": f"uid-odd-{number}",
+        "creationTimestamp": moment(number),
+        "resourceVersion": str(number),
+    }
     if rng.random() < 0.5:  # else hardly any pod would come as far as zones and devices
         kept = {"containers", "schedulerName", *rng.sample(sorted(spec), k=rng.choice((0, 0, 1)))}
-        spec = obj["spec"] = {name: spec[name] for name in kept}
+        spec = obj["spec"] = {name: spec[name] for name in sorted(kept)}
     for name in rng.sample(sorted(spec), k=rng.randrange(len(spec))):
         if name not in ("containers", "schedulerName"):
             spec[name] = varied(rng, {"v": spec[name]}).get("v", spec[name])

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import json
 import random
-import resource
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +17,12 @@ from rte.scheduler.front import answers
 from rte.scheduler.plugins.registry import RuleOptions
 from rte.telemetry import health
 from rte.telemetry.effects import Measured, Said
-from tests.fuzz import objects
+from tests.fuzz import memory, objects
 from tests.unit.scheduler.build import machine, pod_object, state
 from tests.unit.scheduler.desk import Desk, report_of
 
-#: Of one object, in seconds of CPU, and of memory.
-CPU_S, MEMORY_KIB = 0.05, 64 << 10
+#: Of one object, in seconds of CPU.
+CPU_S = 0.05
 
 #: After so many objects an ordinary pod must find its place, and a new cluster begins.
 BATCH = 20
@@ -86,9 +85,10 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
         rng = random.Random(seed * 1_000_003 + case)
         subject = draw(rng, case)
         played.append(subject)
-        said, before = len(desk.effects), _memory()
+        said = len(desk.effects)
         try:
-            cpu = _play(desk, *subject)
+            with memory.bounded():
+                cpu = _play(desk, *subject)
         except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
             return [Finding(seed, case, repr(error), subject)]
         if cpu > CPU_S:
@@ -99,11 +99,9 @@ def _batch(seed: int, first: int, count: int) -> list[Finding]:
             gc.collect()
             cpu = _play(again, *subject)
         faults = _faults(desk, said)
-        grown = _memory() - before
         for what in (
             faults[0] if faults else "",
             f"{cpu * 1000:.0f} ms of CPU" if cpu > CPU_S else "",
-            f"{grown >> 10} MiB" if grown > MEMORY_KIB else "",
         ):
             if what:
                 return [Finding(seed, case, what, subject)]
@@ -143,7 +141,3 @@ def _play(desk: Desk, collection: str, key: str, obj: dict[str, Any]) -> float:
             health.json_response(answers.explain_pod(cluster, cycle, view).as_json())
     desk.pass_time(0.5)
     return cpu
-
-
-def _memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
