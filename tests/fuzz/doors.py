@@ -19,6 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 from rte import errors
 from rte.scheduler.front import explain, fit, usage
 from rte.scheduler.front.extender import Extender
+from rte.scheduler.loop.messages import Bound, Outcome
 from rte.view import routes as page
 from rte.view.source import ViewSource
 from tests.fuzz import memory, objects, scheduler
@@ -28,6 +29,7 @@ from tests.fuzz.values import DEEP, ODD, TEXTS, damaged
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from rte.scheduler.loop.cycle import Decision
     from tests.unit.scheduler.desk import Desk
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -46,10 +48,16 @@ _BOMB = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 class _Client:
-    """An API server that has nothing."""
+    """An API server that has no objects but pods that are asked for by name, and takes binds."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, dict[str, Any]] = {}
 
     async def get(self, path: str) -> Any:
-        raise errors.KubeError(f"{path}: not found", status=404)
+        found = self.pods.get(path.rpartition("/")[2])
+        if found is None:
+            raise errors.KubeError(f"{path}: not found", status=404)
+        return found
 
 
 def run(cases: int, seed: int, most: int = 1) -> list[Finding]:
@@ -85,31 +93,43 @@ async def _batch(seed: int, first: int, count: int) -> list[Finding]:
 
 
 def _handlers(desk: Desk) -> dict[str, Handler]:
+    client: Any = _Client()
+    for number in range(BATCH):
+        pod = objects.pod(random.Random(number), number)
+        pod["spec"].pop("nodeName", None)
+        client.pods[f"odd-{number}"] = pod
+
+    def place(pod: Any, decision: Decision) -> asyncio.Task[Bound]:
+        desk._carry_out(desk.machine.place(pod, decision, desk.now))
+        return asyncio.ensure_future(_known(Bound(pod.uid, Outcome.BOUND)))
+
     known: Any = SimpleNamespace(
         cluster=desk.machine.cluster,
         cycle=desk.machine.cycle,
         machine=desk.machine,
         is_active=lambda: True,
         spawn=lambda work: work.close(),
+        feed=lambda event: desk.put("pods", event.obj["metadata"]["uid"], event.obj),
+        place=place,
     )
     turns: Any = SimpleNamespace(protect=list)
-    client: Any = _Client()
     source = ViewSource(known)
     offered = [
         *explain.routes(known),
         *fit.routes(known),
         *usage.routes(known),
-        *Extender(known, client).routes(),
+        *Extender(known, client, profiles=("rte-scheduler", "default-scheduler")).routes(),
         *page.routes(source, turns),
     ]
-    found: dict[str, Handler] = {
+    return {
         f"{route.method} {route.path}": route.handler  # type: ignore[misc]
         for route in offered
         if route.path not in ("/view", "/view/events")
     }
-    # A bind that is let through goes to the API server; what is asked of it is read before.
-    del found["POST /bind"]
-    return found
+
+
+async def _known(bound: Bound) -> Bound:
+    return bound
 
 
 async def _ask(handler: Handler, path: str, query: str, body: bytes) -> int:
@@ -159,6 +179,12 @@ def _body(rng: random.Random, path: str, desk: Desk) -> bytes:
         }
         if rng.random() < 0.3:
             asked |= {"NodeNames": None, "Nodes": {"items": [{"metadata": {"name": "a"}}]}}
+    elif path == "POST /bind":
+        # One that the cluster has, one that is read first, and one that is not what it was.
+        number = rng.randrange(BATCH)
+        uids = [f"uid-odd-{number}", *desk.machine.cluster.pods]
+        asked = {"PodName": f"odd-{number}", "PodNamespace": "default", "PodUID": rng.choice(uids),
+                 "Node": rng.choice(("a", "b", "ordinary", "missing"))}  # fmt: skip
     elif rng.random() < 0.5:
         asked = {"pods": [pod], "count": rng.choice((None, 1, 3, 1024, 2**40)), "minCount": rng.choice((None, 1, 2)),
                  "topologyKey": rng.choice(("", "zone", "kubernetes.io/hostname"))}  # fmt: skip
