@@ -40,6 +40,8 @@ class Limits:
     Attributes:
         connections: in all.
         of_caller: of one address (IPv6: of a /64), where it is not this machine.
+        streams_of_caller: answers without an end, of one address likewise; in all they take half
+            of the connections at most.
         head_s: for the head of a request, and for TLS.
         idle_s: for the next request of a connection that was answered.
         request_s: for one answer, its body included.
@@ -50,6 +52,7 @@ class Limits:
 
     connections: int = 64
     of_caller: int = 32
+    streams_of_caller: int = 8
     head_s: float = 5.0
     idle_s: float = 75.0
     request_s: float = 30.0
@@ -291,8 +294,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def keep_open(self) -> None:
         """The answer is a stream."""
-        streams = sum(1 for each in self._door.open if each._is_stream)  # noqa: SLF001 - of its own kind
-        if streams >= self._door.limits.connections // 2:
+        limits = self._door.limits
+        streams = [each for each in self._door.open if each._is_stream]  # noqa: SLF001 - of its own kind
+        own = sum(each.caller == self.caller for each in streams)
+        if len(streams) >= limits.connections // 2 or (
+            self.caller and own >= limits.streams_of_caller
+        ):
             raise web.HTTPServiceUnavailable(text="too many listen already\n")
         self._is_stream = True
         if self.limit is not None:

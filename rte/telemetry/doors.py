@@ -127,7 +127,8 @@ def keep_open(request: web.Request) -> None:
     """The answer is a stream: it may take as long as its client listens.
 
     Raises:
-        web.HTTPServiceUnavailable: half of the connections are streams already.
+        web.HTTPServiceUnavailable: half of the connections are streams already, or the caller has
+            its share of them.
     """
     connection = _connection_of(request)
     if connection is not None:

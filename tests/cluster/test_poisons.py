@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from rte.nrt import group_inventory
-from tests.cluster import agents, processes
+from tests.cluster import agents, builder, processes
+from tests.cluster.cluster import Cluster
 from tests.cluster.pods import container, pod
 from tests.cluster.test_scheduler import NAME, Schedulers
 
 if TYPE_CHECKING:
     from tests.cluster.api import Object
-    from tests.cluster.cluster import Cluster
     from tests.cluster.conftest import FreshNode
 
 NAMESPACE = "/api/v1/namespaces/default"
@@ -148,6 +150,51 @@ def test_whatever_an_author_writes_an_ordinary_pod_is_served(
         for where, _ in beside():
             cluster.api.delete(f"{where}/poison")
         cluster.stop_role(role, grace=2)
+
+
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+
+
+def podgroups() -> list[Object]:
+    """PodGroups that nobody can serve, and that stand for more than they should."""
+    most = {"gang": {"minCount": 2**31 - 1}}
+    key = "a" * 63
+    return [
+        {"metadata": {}, "spec": {"schedulingPolicy": most}},
+        {"metadata": {"annotations": {f"{GANG}groups": DEEP}}, "spec": {"schedulingPolicy": most}},
+        {
+            "metadata": {"labels": {"a": "b"}, "annotations": {f"{RTE}groups": EXPONENT}},
+            "spec": {
+                "schedulingPolicy": {"gang": {"minCount": 1}},
+                "schedulingConstraints": {"topology": [{"key": key}]},
+            },
+        },
+    ]
+
+
+@pytest.mark.cluster
+def test_whatever_a_podgroup_says_an_ordinary_pod_is_served() -> None:
+    cluster = Cluster.start(version=builder.PROVEN["1.37"], gangs=True)
+    try:
+        node = cluster.add_node(shape="2x8")
+        agents.install(cluster)
+        agents.start(node)
+        agents.wait_published(node)
+        role = Schedulers(cluster).start()
+        _serves(cluster, 60.0)
+        process = _process(cluster, role)
+        for number, body in enumerate(podgroups()):
+            body |= {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
+            body["metadata"]["name"] = f"poison-{number}"
+            cluster.api.create(GROUPS, body)
+            for name in (f"poison-{number}", "missing"):
+                made = waiting(**{f"{GANG}groups": DEEP})
+                made["spec"]["schedulingGroup"] = {"podGroupName": name}
+                cluster.api.create(PODS, made)
+            _serves(cluster)
+            assert _process(cluster, role) == process, body
+    finally:
+        cluster.stop()
 
 
 def _process(cluster: Cluster, role: str) -> list[int]:

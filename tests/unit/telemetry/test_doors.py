@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from rte.telemetry import doors
+from rte.telemetry import connections, doors
 from rte.telemetry.connections import Limits
 from rte.telemetry.tls import TLSFiles
 from tests.cluster.certs import Authority
@@ -289,6 +289,21 @@ async def test_a_stream_may_take_longer_but_not_all_connections(start: Start):
     for each in streams:
         assert b"second" in await each.reader.readuntil(b"second")
     for each in (*streams, third):
+        each.close()
+
+
+async def test_no_address_has_all_the_streams(start: Start, monkeypatch: pytest.MonkeyPatch):
+    """Another machine than this one calls, as far as anybody can tell."""
+    monkeypatch.setattr(connections, "caller_of", lambda host: f"from {host}")
+    listener = await start(Limits(connections=20, of_caller=20, streams_of_caller=3))
+    asking = HEAD.replace(b"/ok", b"/stream") + b"\r\n"
+    streams = [await listener.call(asking) for _ in range(3)]
+    for each in streams:
+        assert (await each.reader.readuntil(b"first")).startswith(b"HTTP/1.1 200")
+    fourth = await listener.call(asking)
+    assert await fourth.answer() == (503, b"too many listen already\n")
+    listener.go_on.set()
+    for each in (*streams, fourth):
         each.close()
 
 
