@@ -46,8 +46,9 @@ class Readiness:
 
 
 class Page:
-    """Metrics as text, made anew once ten times as long has gone by as that takes: however many ask,
-    they cost a tenth of the processor.
+    """Metrics as text, made anew once ten times as long has gone by as that takes.
+
+    However many ask, that costs a tenth of the processor.
     """
 
     def __init__(
