@@ -55,6 +55,9 @@ class Screened:
 
         Only the first ones are sorted at once.
         """
+        return chain.from_iterable(self._in_parts(preference))
+
+    def _in_parts(self, preference: NDArray[np.float64] | None) -> Iterator[list[int]]:
         ranks = self.keys
         if preference is not None:
             order = np.lexsort((self.keys, -preference))
@@ -67,11 +70,11 @@ class Screened:
             # Of equal ones the first rows: what was found out of them is remembered.
             top = np.append(before, np.flatnonzero(ranks == last)[: _SORTED - len(before)])
             top = top[np.argsort(ranks[top], kind="stable")]
-            yield from rows[top].tolist()
+            yield rows[top].tolist()
             rest = np.ones(len(rows), dtype=np.bool_)
             rest[top] = False
             rows, ranks = rows[rest], ranks[rest]
-        yield from rows[np.argsort(ranks, kind="stable")].tolist()
+        yield rows[np.argsort(ranks, kind="stable")].tolist()
 
 
 class RefusalTally(NamedTuple):

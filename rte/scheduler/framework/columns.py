@@ -85,6 +85,8 @@ class Columns:
         present: rows that stand for a node which exists.
         pool: labels of the nodes on which we place, None: all.
         images: name -> bytes (as the first node told), and the rows that have it.
+        version: grows with each change.
+        has_avoided: some node may have a PreferNoSchedule taint.
     """
 
     def __init__(self, pool: NodeTerm | None = None) -> None:
@@ -100,11 +102,14 @@ class Columns:
         self._absent = Labels(0)
         self._taint_sets: dict[tuple[bool, tuple[Taint, ...]], int] = {}
         self._taints = np.zeros(0, dtype=np.int32)
+        self.version = 0
+        self.has_avoided = False
 
     def grow(self, rows: int) -> None:
         """There are at least so many rows."""
         if rows <= self.rows:
             return
+        self.version += 1
         more = max(_FIRST_ROWS, rows, 2 * self.rows) - self.rows
         self.present = np.append(self.present, np.zeros(more, dtype=np.bool_))
         self._taints = np.append(self._taints, np.zeros(more, dtype=np.int32))
@@ -115,6 +120,7 @@ class Columns:
 
     def load(self, row: int, info: NodeInfo | None) -> None:
         """The node of that row is this one now; None: there is none."""
+        self.version += 1
         before = self._nodes[row]
         if before is not None:
             del self._row_of[before.name]
@@ -137,6 +143,7 @@ class Columns:
         self._put_taints(row, info)
         if len(self._taint_sets) > 2 * self.rows:
             self._taint_sets.clear()
+            self.has_avoided = False
             for other, node in enumerate(self._nodes):
                 self._put_taints(other, node)
 
@@ -152,6 +159,7 @@ class Columns:
 
     def _put_taints(self, row: int, info: NodeInfo | None) -> None:
         taints = (info.unschedulable, info.taints) if info else (False, ())
+        self.has_avoided |= any(each.effect == "PreferNoSchedule" for each in taints[1])
         self._taints[row] = self._taint_sets.setdefault(taints, len(self._taint_sets))
 
     def labels(self, key: str) -> Labels:

@@ -182,6 +182,7 @@ class NodeEntry:
         self._free: tuple[tuple[int, int, int], ...] | None = None
         self._bound: ZoneBound | None = None
         self.remembered: dict[bytes, Status] = {}
+        self._standing: tuple[NodeInfo | None, dict[bytes, Status]] = None, {}
         self.derived: dict[str, Any] = {}
         self.verdicts: dict[bytes, state.AdmissionOutlook] = {}
         self.rooms: dict[bytes, tuple[scores.Rooms, scores.Counted, int]] = {}
@@ -200,6 +201,13 @@ class NodeEntry:
         self.verdicts.clear()
         self.rooms.clear()
         self.derived.clear()
+
+    @property
+    def standing(self) -> dict[bytes, Status]:
+        """Shape -> answer of the rules that read the Node object alone, until that changes."""
+        if self._standing[0] is not self.info:
+            self._standing = self.info, {}
+        return self._standing[1]
 
     def add(self, pod: PodView) -> None:
         """A pod is bound here, or its view has changed."""
@@ -393,7 +401,7 @@ class NodeEntry:
     def _twin(self) -> NodeEntry:
         twin = NodeEntry(self.name, self.row)
         twin.info, twin.report, twin.alive = self.info, self.report, self.alive
-        twin.served = self.served
+        twin._standing, twin.served = self._standing, self.served
         twin.held_off, twin.evidence = self.held_off, self.evidence
         twin.koordinator_devices = self.koordinator_devices
         twin.pods, twin.used = dict(self.pods), Counter(self.used)

@@ -107,6 +107,12 @@ class Plugin:
     named: ClassVar[Kind] = Kind(0)
     bounds: ClassVar[bool] = False
 
+    def concerns(self, shape: Shape) -> bool:  # noqa: ARG002
+        """Whether it may have to do with a pod of that shape, ever; False: it is not asked of any
+        (kube-scheduler: Skip).
+        """
+        return True
+
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether an event of those kinds can end a refusal of this pod; False must be certain."""
         return True
@@ -138,9 +144,11 @@ class NodeFilter(Plugin):
     """A rule over one node and the shape of a pod alone: its answers are remembered.
 
     ``about_room``: it refuses for want of room, so what leaves the node can change its answer.
+    ``by_object``: of a node it reads the Node object alone: its answer stands until that changes.
     """
 
     about_room: ClassVar[bool] = False
+    by_object: ClassVar[bool] = False
 
     def rules_out(
         self,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -13,6 +17,7 @@ from rte.scheduler.framework.plugin import (
     Clocked,
     Filter,
     NodeFilter,
+    Plugin,
     PodChange,
     PreFilter,
     Ranks,
@@ -31,12 +36,14 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.plugin import Candidate, Plugin, RowRefusal, Snapshot
+    from rte.scheduler.framework.plugin import Candidate, RowRefusal, Snapshot
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
 
     #: What the rules that look around have prepared for one pod.
     Around = Sequence[tuple[Filter, Any]]
+
+_P = TypeVar("_P", bound=Plugin)
 
 #: Answers kept for one state of a node; each holds the node's state after the pod.
 _MOST_REMEMBERED = 32
@@ -77,24 +84,38 @@ class Profile:
         self.plugins = tuple(plugins)
         self.scores = tuple(p for p in plugins if isinstance(p, Score))
         self._usual = self._weighed(Scoring())
-        self._asked = {name: self._weighed(each) for name, each in (scoring or {}).items()}
+        self._weights = {name: self._weighed(each) for name, each in (scoring or {}).items()}
         self.reserves = tuple(p for p in plugins if isinstance(p, Reserve))
         self.clocked = tuple(p for p in plugins if isinstance(p, Clocked))
         self.annotators = tuple(p for p in plugins if isinstance(p, Annotate))
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
+        self._by_object = tuple(takewhile(attrgetter("by_object"), self._node_filters))
+        self._by_state = self._node_filters[len(self._by_object) :]
+        self._masks: OrderedDict[bytes, tuple[object, list[tuple[NodeFilter, RowRefusal]]]]
+        self._masks = OrderedDict()
         self._ranking = tuple(p for p in plugins if isinstance(p, Ranks))
         self._filters = tuple(p for p in plugins if isinstance(p, Filter))
         self._looking_around = tuple(p for p in plugins if isinstance(p, Filter | PreFilter))
         self._by_kinds: dict[int, list[Filter | PreFilter]] = {}
         self._by_name = {plugin.name: plugin for plugin in plugins}
+        #: Rules that have nothing to do with pods of a shape.
+        self._silent: WeakKeyDictionary[Shape, frozenset[Plugin]] = WeakKeyDictionary()
         self.raised: Callable[[NodeEntry, Exception, Shape | None], Status] = _raise_on
+
+    def _asked(self, plugins: Iterable[_P], shape: Shape) -> list[_P]:
+        """Those of the plugins that pods of this shape may concern."""
+        silent = self._silent.get(shape)
+        if silent is None:
+            silent = frozenset(each for each in self.plugins if not each.concerns(shape))
+            self._silent[shape] = silent
+        return [each for each in plugins if each not in silent]
 
     def problem(self, pod: PodView, snapshot: Snapshot) -> Status:
         """Why the pod can go nowhere, whatever the node; no reason when it may."""
         if pod.shape.malformed:
             return Status(reason=pod.shape.malformed)
-        for plugin in self._pre_filters:
+        for plugin in self._asked(self._pre_filters, pod.shape):
             why = plugin.pre_filter(pod, snapshot)
             if why:
                 return Status(reason=why, plugin=plugin.name)
@@ -110,7 +131,7 @@ class Profile:
     def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> dict[str, str]:
         """What the bind writes on the pod."""
         out: dict[str, str] = {}
-        for plugin in self.annotators:
+        for plugin in self._asked(self.annotators, pod.shape):
             out |= plugin.annotations(pod, node, status)
         return out
 
@@ -131,8 +152,18 @@ class Profile:
         """:meth:`check` afresh; whatever a rule raises is raised."""
         if node.info is None:
             return Status(reason="node(s) that have no Node object")
-        status = SUCCESS
-        for plugin in self._node_filters:
+        standing = node.standing
+        status = standing.get(shape.key)
+        if status is None:
+            if len(standing) >= _MOST_REMEMBERED:
+                standing.clear()
+            status = standing[shape.key] = self._judge(self._by_object, shape, node, SUCCESS)
+        return status if status.reason else self._judge(self._by_state, shape, node, status)
+
+    def _judge(
+        self, plugins: Iterable[NodeFilter], shape: Shape, node: NodeEntry, status: Status
+    ) -> Status:
+        for plugin in self._asked(plugins, shape):
             status = plugin.filter_node(shape, node, status)
             if status.reason:
                 return replace(status, plugin=plugin.name)
@@ -142,14 +173,15 @@ class Profile:
         """Whether the node would do if it had room enough."""
         return node.info is not None and not any(
             plugin.filter_node(shape, node, SUCCESS).reason
-            for plugin in self._node_filters
+            for plugin in self._asked(self._node_filters, shape)
             if not plugin.about_room
         )
 
     def lacks_room(self, shape: Shape, node: NodeEntry) -> NodeFilter | None:
         """A rule by which amounts alone show that the node refuses the pod; None: it may do."""
-        asked = (plugin for plugin in self._node_filters if plugin.about_room)
-        return next((plugin for plugin in asked if plugin.lacks_room(shape, node)), None)
+        asked = self._asked(self._node_filters, shape)
+        lacks = (each for each in asked if each.about_room and each.lacks_room(shape, node))
+        return next(lacks, None)
 
     def ruled_out(
         self,
@@ -158,23 +190,40 @@ class Profile:
         rows: Rows | slice = slice(None),
         *,
         about_room: bool = False,
-    ) -> Iterator[tuple[NodeFilter, RowRefusal]]:
+    ) -> list[tuple[NodeFilter, RowRefusal]]:
         """Rules and whom of these rows they refuse for certain, in the order in which they are
         asked; ``about_room``: only those that refuse for want of room.
         """
+        found = [] if about_room else self._ruled_out_by_object(shape, amounts)
         told = True
-        for plugin in self._node_filters:
+        for plugin in self._asked(self._by_state, shape):
             if about_room and not plugin.about_room:
                 continue
             for refusal in plugin.rules_out(shape, amounts, rows):
                 # One that was asked before may have another reason.
-                yield plugin, refusal if told else refusal._replace(reason="")
+                found.append((plugin, refusal if told else refusal._replace(reason="")))
             told = told and plugin.is_told(shape)
+        return found
+
+    def _ruled_out_by_object(
+        self, shape: Shape, amounts: NodeAmounts
+    ) -> list[tuple[NodeFilter, RowRefusal]]:
+        """Likewise, by rules that read Node objects alone, of all rows."""
+        version = (amounts.columns.version, amounts.columns.rows)
+        known = self._masks.pop(shape.key, None)
+        if known is None or known[0] != version:
+            asked = self._asked(self._by_object, shape)
+            every = slice(None)
+            known = version, [(p, r) for p in asked for r in p.rules_out(shape, amounts, every)]
+        self._masks[shape.key] = known
+        if len(self._masks) > _MOST_REMEMBERED:
+            self._masks.popitem(last=False)
+        return list(known[1])
 
     def ranks(self, shape: Shape, amounts: NodeAmounts, rows: Rows) -> Column:
         """The order in which these rows are asked, the smaller the sooner."""
         out = np.zeros(len(rows), dtype=np.int64)
-        for plugin in self._ranking:
+        for plugin in self._asked(self._ranking, shape):
             part = plugin.ranks(shape, amounts, rows)
             if part is not None:
                 out += part
@@ -182,7 +231,8 @@ class Profile:
 
     def around(self, pod: PodView, snapshot: Snapshot) -> Around:
         """What the rules that look at other nodes or objects say of the pod."""
-        prepared = ((plugin, plugin.prepare(pod, snapshot)) for plugin in self._filters)
+        asked = self._asked(self._filters, pod.shape)
+        prepared = [(plugin, plugin.prepare(pod, snapshot)) for plugin in asked]
         return [(plugin, what) for plugin, what in prepared if what is not None]
 
     def refused_around(self, around: Around, pod: PodView, node: NodeEntry) -> Status:
@@ -219,18 +269,31 @@ class Profile:
                     yield plugin.name, refusal
 
     def score(
-        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+        self,
+        pod: PodView,
+        candidates: Sequence[Candidate],
+        snapshot: Snapshot,
+        preferences: Mapping[Score, float] | None = None,
     ) -> list[float]:
-        """The weighted sum of all preferences, the higher the better."""
-        parts = self.scores_by_rule(pod, candidates, snapshot).values()
+        """The weighted sum of all preferences, the higher the better.
+
+        ``preferences``: of the pod, where the caller knows them.
+        """
+        parts = self.scores_by_rule(pod, candidates, snapshot, preferences).values()
         return [sum(column) for column in zip(*parts, strict=True)] or [0.0] * len(candidates)
 
     def scores_by_rule(
-        self, pod: PodView, candidates: Sequence[Candidate], snapshot: Snapshot
+        self,
+        pod: PodView,
+        candidates: Sequence[Candidate],
+        snapshot: Snapshot,
+        preferences: Mapping[Score, float] | None = None,
     ) -> dict[str, list[float]]:
         """Of each preference that tells nodes apart, its weighted score of each candidate."""
         found = {}
-        for plugin, weight in self.preferences(pod, snapshot).items():
+        if preferences is None:
+            preferences = self.preferences(pod, snapshot)
+        for plugin, weight in preferences.items():
             part = plugin.score(pod, candidates, snapshot)
             if part is not None:
                 found[plugin.name] = [weight * each for each in part]
@@ -238,14 +301,26 @@ class Profile:
 
     def preferences(self, pod: PodView, snapshot: Snapshot) -> dict[Score, float]:
         """Those that could tell nodes apart for the pod, and their weights in its profile."""
-        given = self._asked.get(pod.scheduler, self._usual)
-        asked = {plugin: w for plugin, w in given if plugin.is_concerned(pod, snapshot)}
+        given = self._weights.get(pod.scheduler, self._usual)
+        asked = {
+            plugin: given[plugin]
+            for plugin in self._asked(given, pod.shape)
+            if plugin.is_concerned(pod, snapshot)
+        }
         return {plugin: w for plugin, w in asked.items() if plugin.decides} or asked
 
-    def _weighed(self, scoring: Scoring) -> tuple[tuple[Score, float], ...]:
+    def reserving(self, shape: Shape) -> list[Reserve]:
+        """Those that may hold what a decision about such a pod takes."""
+        return self._asked(self.reserves, shape)
+
+    def timing(self, shape: Shape) -> list[Clocked]:
+        """Those that may remember when such pods start and end."""
+        return self._asked(self.clocked, shape)
+
+    def _weighed(self, scoring: Scoring) -> dict[Score, float]:
         """The preferences that count, and their weights."""
-        weighed = ((each, scoring.weights.get(each.name, each.weight)) for each in self.scores)
-        return tuple((plugin, weight) for plugin, weight in weighed if weight)
+        weighed = {each: scoring.weights.get(each.name, each.weight) for each in self.scores}
+        return {plugin: weight for plugin, weight in weighed.items() if weight}
 
     def kinds(self, names: Iterable[str]) -> Kind:
         """Of events that can end refusals by these plugins."""

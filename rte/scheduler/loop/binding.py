@@ -118,7 +118,7 @@ class Binding:
         self._predictions.expect(entry, pod, decision.status)
         annotations = self._cycle.profile.annotations(pod, entry, decision.status)
         self._cluster.assume(pod.uid, node, annotations)
-        for plugin in self._cycle.profile.clocked:
+        for plugin in self._cycle.profile.timing(pod.shape):
             plugin.started(pod, entry, now)
         self._cycle.placed(pod)
         self._cluster.nodes[node].awaited[pod.kubelet_uid] = now
@@ -129,7 +129,7 @@ class Binding:
     def reserve(self, pod: PodView, entry: NodeEntry) -> Held | None:
         """Have plugins take what the pod needs on the node; None: it is not there any more."""
         held: list[tuple[Reserve, Reserved]] = []
-        for plugin in self._cycle.profile.reserves:
+        for plugin in self._cycle.profile.reserving(pod.shape):
             try:
                 reserved = plugin.reserve(pod, entry)
             except Exception:
@@ -160,7 +160,7 @@ class Binding:
         if entry is not None:
             entry.awaited.pop(decision.pod.kubelet_uid, None)
         self._predictions.forget(decision.node, decision.pod.kubelet_uid)
-        for plugin in self._cycle.profile.clocked:
+        for plugin in self._cycle.profile.timing(decision.pod.shape):
             plugin.undone(decision.pod, decision.node)
 
     def came_true(

@@ -118,24 +118,26 @@ class Candidates:
 
     def ordered(
         self, pod: PodView, around: Around, changed: list[NodeEntry] | None, refused_by: set[str]
-    ) -> tuple[Iterable[NodeEntry], int]:
-        """Nodes in the order in which they are checked, and out of how many the best is chosen."""
+    ) -> tuple[Iterable[NodeEntry], int, Mapping[Score, float]]:
+        """Nodes in the order in which they are checked, out of how many the best is chosen, and by
+        which preferences.
+        """
         cluster = self._cluster
+        preferences = self._profile.preferences(pod, cluster)
         if changed is not None and len(changed) <= _FEW:
-            return changed, ENOUGH
+            return changed, ENOUGH, preferences
         self.catch_up()
         screened = self.table.screen(pod.shape, self._profile.refusals(around))
         if changed is not None:
             screened = screened.among([entry.row for entry in changed])
         refused_by |= screened.dropped
-        preferences = self._profile.preferences(pod, cluster)
         concerned = [plugin for plugin in preferences if not isinstance(plugin, Ranks)]
         preference = self._preference(pod, screened.rows, preferences)
-        entries = (cluster.rows[row] for row in screened.best_first(preference))
+        entries = map(cluster.rows.__getitem__, screened.best_first(preference))
         # The keys of an ordinary pod are its scores: the first that takes it is the best.
         decided = bool(concerned) and all(plugin.decides for plugin in concerned)
         enough = 1 if decided or not (concerned or pod.shape.may_need_zone) else ENOUGH
-        return entries, enough
+        return entries, enough, preferences
 
     def _preference(
         self, pod: PodView, rows: Rows, preferences: Mapping[Score, float]

@@ -24,7 +24,7 @@ from rte.scheduler.plugins.node_resources_fit import lacking
 from rte.scheduler.plugins.zone_room import ZoneRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.amounts import ZonesShort
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.plugin import Score
     from rte.scheduler.framework.profile import Around
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
@@ -117,7 +118,7 @@ class Cycle:
         last_resort: list[Candidate] = []
         waits_on: set[str] = set()
         hopes = False
-        candidates, enough = self._candidates.ordered(pod, around, changed, refused_by)
+        candidates, enough, preferences = self._candidates.ordered(pod, around, changed, refused_by)
         for entry in candidates:
             status = self.check(entry, pod, around)
             if not status.reason:
@@ -149,7 +150,7 @@ class Cycle:
                 withheld=bool(hopes and last_resort),
                 refused_by=frozenset(refused_by),
             )
-        score, best = self._best(pod, found)
+        score, best = self._best(pod, found, preferences)
         return Decision(node=best.node.name, status=best.status, score=score)
 
     def _will_do(self, around: Around, pod: PodView, candidate: Candidate) -> bool:
@@ -157,10 +158,12 @@ class Cycle:
         refusal = self.profile.refused_around(around, pod, candidate.node)
         return not refusal.reason or refusal.second_best
 
-    def _best(self, pod: PodView, found: Sequence[Candidate]) -> tuple[float, Candidate]:
+    def _best(
+        self, pod: PodView, found: Sequence[Candidate], preferences: Mapping[Score, float]
+    ) -> tuple[float, Candidate]:
         if len(found) == 1:
             return 0.0, found[0]
-        scores = self.profile.score(pod, found, self._cluster)
+        scores = self.profile.score(pod, found, self._cluster, preferences)
         # The first of equal ones: they are in the order of the screen.
         best = max(range(len(found)), key=lambda index: (scores[index], -index))
         return scores[best], found[best]
@@ -192,14 +195,16 @@ class Cycle:
         ``around``: what :meth:`around` says; without it the rules that look around are left out
         (behind kube-scheduler they are its own).
         """
-        ahead = entry.ahead_of(pod)
+        ahead = entry.ahead_of(pod) if entry.nominated else ()
         beside = entry.beside(ahead) if ahead else entry
         status = self.profile.check(pod.shape, beside)
         if status.reason and ahead and not self.profile.check(pod.shape, entry).reason:
             return _promised(resources=status.resources)
-        if not status.reason and any(_crowds(pod, entry, x) for x in entry.reserved_for(pod)):
-            return _promised()
         if status.reason:
+            return status
+        if entry.nominated and any(_crowds(pod, entry, x) for x in entry.reserved_for(pod)):
+            return _promised()
+        if not around:
             return status
         refusal = self.profile.refused_around(around, pod, entry)
         if ahead and (not refusal.reason or refusal.second_best):

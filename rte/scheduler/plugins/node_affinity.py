@@ -31,10 +31,15 @@ class RequiredNodes(NodeFilter, RowScore):
     """What a pod asks of its node's labels and name."""
 
     name = "NodeAffinity"
+    by_object = True
     owns = frozenset({"nodeSelector", "affinity.nodeAffinity"})
     says = "selectors, required and preferred terms, on labels and on metadata.name"
     helped_by = Kind.NODE_ADDED | Kind.NODE_LABELS
     weight = 2.0
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods that name nodes by labels."""
+        return bool(shape.nodes.labels or shape.nodes.terms is not None or shape.preferred_nodes)
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node that the pod does not ask for."""

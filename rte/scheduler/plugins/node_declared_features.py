@@ -28,12 +28,17 @@ class NodeDeclaredFeatures(NodeFilter):
     """Features that a pod specification implies."""
 
     name = "NodeDeclaredFeatures"
+    by_object = True
     owns = frozenset({"hostUsers"})
     says = (
         "`RestartAllContainersOnContainerExits`, `UserNamespacesHostNetworkSupport`, "
         "`VolumeBindMountOptions` where the pod uses them (KEP-5328)"
     )
     helped_by = Kind.NODE_ADDED | Kind.NODE_LABELS
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods that need some feature."""
+        return bool(shape.features)
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Refuse a node that does not declare all of them."""

@@ -26,6 +26,7 @@ class NodePool(NodeFilter):
 
     name = "NodePool"
     says = "`--nodes SELECTOR`: nodes with other labels take nothing from this scheduler"
+    by_object = True
     helped_by = Kind.NODE_ADDED | Kind.NODE_LABELS
 
     def __init__(self, pool: NodeTerm) -> None:

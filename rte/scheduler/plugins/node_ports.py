@@ -36,6 +36,10 @@ class NodePorts(NodeFilter):
         gone = event.pod
         return gone is None or collide(pod.shape.ports, gone.shape.ports)
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with host ports."""
+        return bool(shape.ports)
+
     def is_told(self, shape: Shape) -> bool:
         """Of ports columns know nothing."""
         return not shape.ports

@@ -26,6 +26,7 @@ class NodeUnschedulable(NodeFilter):
     """``kubectl cordon``."""
 
     name = "NodeUnschedulable"
+    by_object = True
     helped_by = Kind.NODE_ADDED | Kind.NODE_TAINTS
 
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:

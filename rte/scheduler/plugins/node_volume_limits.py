@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.storage import Storage
 
 #: Volumes that no other rule owns.
@@ -49,6 +50,10 @@ class NodeVolumeLimits(Filter):
     def spreads(self, event: ClusterEvent) -> bool:
         """What is attached to a node concerns that node alone."""
         return not event.node
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with volumes that are attached."""
+        return bool(shape.claims or shape.attached)
 
     def prepare(self, pod: PodView, snapshot: Snapshot) -> _PodVolumes | None:
         """The volumes of CSI drivers that the pod asks for."""

@@ -70,6 +70,10 @@ class PodTopologySpread(RowFilter, RowScore):
             for view in changed
         )
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with constraints, and those to which the default ones may apply."""
+        return bool(shape.spread) or not shape.may_need_zone
+
     def prepare(self, pod: PodView, snapshot: Snapshot) -> _SpreadState | None:
         """How many are in each domain already."""
         rules = [_RuleDomains.of(rule, pod, snapshot) for rule in pod.shape.spread if rule.hard]

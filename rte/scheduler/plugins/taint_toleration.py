@@ -30,6 +30,7 @@ class TaintToleration(NodeFilter, RowScore):
     """NoSchedule and NoExecute refuse, PreferNoSchedule is a preference."""
 
     name = "TaintToleration"
+    by_object = True
     owns = frozenset({"tolerations"})
     says = "operators Equal, Exists, Lt and Gt; NoSchedule, NoExecute, PreferNoSchedule"
     helped_by = Kind.NODE_ADDED | Kind.NODE_TAINTS
@@ -50,8 +51,8 @@ class TaintToleration(NodeFilter, RowScore):
             yield RowRefusal(refused[rows], why(key))
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
-        """Any node may have such a taint."""
-        return True
+        """Wherever nodes have such taints."""
+        return snapshot.columns.has_avoided
 
     def score_rows(
         self, pod: PodView, rows: Rows, snapshot: Snapshot

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.plugin import Snapshot
+    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.storage import Claim, PersistentVolume, Storage
     from rte.scheduler.framework.writes import RequiredWrite
 
@@ -91,6 +92,10 @@ class VolumeBinding(PreFilter, Filter, Reserve):
     def spreads(self, event: ClusterEvent) -> bool:
         """What a volume or a class has to offer may be for several nodes."""
         return bool(event.kind & (Kind.STORAGE | Kind.UNDONE) & ~Kind.CSI_NODE)
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims."""
+        return bool(shape.claims)
 
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:
         """Claims that are missing, going, lost, somebody else's, or for a controller to bind."""

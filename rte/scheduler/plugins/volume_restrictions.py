@@ -47,6 +47,10 @@ class VolumeRestrictions(RowFilter, NodeFilter):
         shared = gone.namespace == pod.namespace and set(pod.shape.claims) & set(gone.shape.claims)
         return bool(shared) or _conflict(pod.shape, gone.shape)
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims, or with volumes that are not shared freely."""
+        return bool(shape.claims or shape.disks)
+
     def prepare(self, pod: PodView, snapshot: Snapshot) -> _ClaimUsers | None:
         """Who uses the ReadWriteOncePod claims of the pod."""
         known = snapshot.storage.claims

@@ -147,7 +147,7 @@ def answers(case: Case) -> dict[str, bool]:
     cycle.catch_up()
     around = cycle.around(pod)
     refused_by: set[str] = set()
-    screened, _ = cycle._candidates.ordered(pod, around, None, refused_by)
+    screened, *_ = cycle._candidates.ordered(pod, around, None, refused_by)
     return {
         "screen": entry in screened,
         "decision": cycle.decide(pod).node == "n0",

@@ -59,6 +59,10 @@ class GroupsWellFormed(PreFilter):
     def __init__(self, books: Books) -> None:
         self._books = books
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with groups."""
+        return shape.has_groups
+
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:  # noqa: ARG002
         """What is wrong with the request, with its place in the annotation."""
         wish = self._books.wish(pod.shape)
@@ -88,6 +92,10 @@ class GroupsNode(NodeFilter, Clocked):
     def __init__(self, books: Books) -> None:
         self._books = books
         self._settling = Settling()
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with groups."""
+        return shape.has_groups
 
     def is_told(self, shape: Shape) -> bool:
         """Of groups columns know nothing."""
@@ -158,6 +166,10 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
         self._told: dict[str, frozenset[tuple[str, str]]] = {}
         self._cut_off = 0
         self._totals = Totals()
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with groups."""
+        return shape.has_groups
 
     def helps(self, event: ClusterEvent, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """A pod that held nothing gives nothing back."""
