@@ -75,4 +75,4 @@ def test_a_guaranteed_pod_from_its_first_sight_to_its_bind() -> None:
                 machine.handle(answer, desk.now)
                 bound = True
     assert bound
-    judge("a pod, from event to bind", calls, files=71, changes=470)
+    judge("a pod, from event to bind", calls, files=57, changes=325)
