@@ -29,7 +29,7 @@ STEPS = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Admission):
+class PodAnswer(Admission):
     """The kubelet's answer to a pod; a notebook shows the node with it.
 
     Attributes:
@@ -124,7 +124,7 @@ class Count:
         ]
 
 
-def admit(node: Node | NodeState, pod: PodLike) -> Answer:
+def admit(node: Node | NodeState, pod: PodLike) -> PodAnswer:
     """What the kubelet will answer to a new pod on the node.
 
     Raises:
@@ -134,7 +134,7 @@ def admit(node: Node | NodeState, pod: PodLike) -> Answer:
     wanted = read_pod(pod)
     admission = placement.admit(given.state, wanted)
     told = {each.name: getattr(admission, each.name) for each in fields(Admission)}
-    return Answer(**told, pod=wanted, before=given)
+    return PodAnswer(**told, pod=wanted, before=given)
 
 
 def fit(nodes: Node | Iterable[Node] | Mapping[str, Node], pod: PodLike) -> Count:
