@@ -8,7 +8,32 @@ from rte.model import quantity
 from rte.model.pod import ContainerKind
 
 if TYPE_CHECKING:
-    from rte.model.pod import Pod
+    from collections.abc import Callable, Mapping
+
+    from rte.model.pod import Container, Pod
+
+
+def peak(pod: Pod, asked: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
+    """The most that a pod has at once of what its containers ask for (KEP-753).
+
+    Its long-running containers, or an ordinary init container together with the sidecars that were
+    started before it. Sums beyond int64 are capped.
+    """
+    apps: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for container in pod.containers:
+        wanted = asked(container)
+        if container.kind is ContainerKind.APP:
+            quantity.add(apps, wanted)
+        elif container.kind is ContainerKind.SIDECAR:
+            quantity.add(sidecars, wanted)
+        else:
+            for name, amount in wanted.items():
+                beside = quantity.capped(sidecars.get(name, 0) + amount)
+                most[name] = max(most.get(name, 0), beside)
+    quantity.add(apps, sidecars)
+    return {name: max(apps.get(name, 0), most.get(name, 0)) for name in {**apps, **most}}
 
 
 def totals_of(pod: Pod) -> dict[str, int]:
@@ -18,18 +43,7 @@ def totals_of(pod: Pod) -> dict[str, int]:
     beside what comes after them, ordinary init containers one at a time; the pod-level stanza
     replaces the sum; overhead comes on top. Sums beyond int64 are capped.
     """
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in pod.containers:
-        if container.kind is ContainerKind.INIT:
-            beside = quantity.total([running, container.requests])
-            peak |= {name: max(peak.get(name, 0), beside[name]) for name in container.requests}
-            continue
-        quantity.add(running, container.requests)
-        if container.kind is ContainerKind.SIDECAR:
-            for name, amount in running.items():
-                peak[name] = max(peak.get(name, 0), amount)
-    total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in {**running, **peak}}
+    total = peak(pod, lambda container: container.requests)
     # Other resources cannot be asked for on pod level (resource.IsSupportedPodLevelResource).
     total.update(
         (name, amount)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
 from rte.placement.fleet import scores
+from rte.placement.free import free_of
 from rte.placement.kubelet import demand, devices
 from rte.placement.kubelet.admission import admit, settle
 from rte.placement.kubelet.outcome import Verdict
@@ -82,12 +83,12 @@ def explain(state: NodeState, pod: Pod) -> Explanation:
             }
     seen = state if admission.admitted or container == "*" else admission.state
     answers = []
-    for free in scores.free_by_zone(seen):
-        known = {"cpu": free.cpus, **free.others}
+    for zone, free in free_of(seen).zones.items():
+        known = dict(free)
         if state.config.cpu_policy != "static":
             del known["cpu"]
         relevant = {name: amount for name, amount in wanted.items() if name in known}
-        answers.append(ZoneAnswer(free.zone, relevant, {name: known[name] for name in relevant}))
+        answers.append(ZoneAnswer(zone, relevant, {name: known[name] for name in relevant}))
     return Explanation(
         admission=admission,
         container=container,

@@ -15,6 +15,7 @@ from rte import placement
 from rte.placement.explain import lands
 from rte.placement.fleet import scores
 from rte.placement.foreign import zone_scores, zones
+from rte.placement.free import free_of
 from rte.scheduler.framework.node import Report, predict
 from rte.scheduler.framework.profile import Profile
 from rte.scheduler.loop.cycle import Cycle
@@ -163,13 +164,13 @@ def zone_table(state: NodeState) -> zones.ZoneTable:
     """What a consumer of NRT zones sees of this state: hardware where no manager counts."""
     hardware = {zone.id: {"memory": zone.memory_bytes} for zone in state.topology.zones}
     entries = []
-    for free in scores.free_by_zone(state):
-        available = {"cpu": 1000 * free.cpus, **hardware[free.zone], **free.others}
-        total = {**available, "cpu": 1000 * state.topology.zone_cpus[free.zone].bit_count()}
-        row = state.memory.get(free.zone)
+    for zone, free in free_of(state).zones.items():
+        available = {**hardware[zone], **free, "cpu": 1000 * free["cpu"]}
+        total = {**available, "cpu": 1000 * state.topology.zone_cpus[zone].bit_count()}
+        row = state.memory.get(zone)
         if row:
             total |= {name: amounts.allocatable for name, amounts in row.amounts.items()}
-        entries.append(zones.ZoneEntry(id=free.zone, available=available, total=total))
+        entries.append(zones.ZoneEntry(id=zone, available=available, total=total))
     return zones.ZoneTable(
         zones=tuple(entries),
         policy=state.config.topology_policy,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rte.model import bits
 from rte.model.words import counted
 from rte.placement.explain import zones_of
-from rte.placement.fleet import scores
+from rte.placement.free import free_of
 from rte.view import claims
 
 if TYPE_CHECKING:
@@ -213,13 +213,13 @@ def _container(name: str, holding: Holding, state: NodeState) -> dict[str, Any]:
 
 def _zones(state: NodeState, offered: OfferedDevices) -> list[dict[str, Any]]:
     out = []
-    for free in scores.free_by_zone(state):
-        row = state.memory.get(free.zone)
-        cpus = state.topology.zone_cpus[free.zone] & ~state.reserved
+    for zone, free in free_of(state).zones.items():
+        row = state.memory.get(zone)
+        cpus = state.topology.zone_cpus[zone] & ~state.reserved
         out.append(
             {
-                "id": free.zone,
-                "free": free.cpus,
+                "id": zone,
+                "free": free["cpu"],
                 "cpus": cpus.bit_count(),
                 "memory": {
                     name: [amounts.free, amounts.allocatable]
@@ -228,7 +228,7 @@ def _zones(state: NodeState, offered: OfferedDevices) -> list[dict[str, Any]]:
                 }
                 if row
                 else {},
-                "devices": _devices(state, free.zone, free.others) | offered.in_zone(free.zone),
+                "devices": _devices(state, zone, free) | offered.in_zone(zone),
             }
         )
     return out

@@ -10,25 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from rte.model import bits, quantity
 from rte.model.pod import QOS, ContainerKind
+from rte.placement.free import ZoneAmounts, free_of, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from rte.model.bits import Mask, ZoneSet
-    from rte.model.node import KubeletConfig, NodeState
+    from rte.model.bits import ZoneSet
+    from rte.model.node import NodeState
     from rte.model.pod import Container, Pod
 
     #: (pod, state before, state after its admission) -> 0..100.
     Score: TypeAlias = Callable[[Pod, NodeState, NodeState], float]
 
+    #: What has to be found at once.
+    Unit: TypeAlias = ZoneAmounts
     #: Pods, by the number of their shape.
     Counted: TypeAlias = NDArray[np.int64]
 
@@ -42,31 +45,6 @@ _MOST_COMPARED = 2048
 MAX_ROOM = 64
 
 
-class ZoneFree(NamedTuple):
-    """What a zone can still give exclusively: whole CPUs, and bytes or devices by resource."""
-
-    zone: int
-    cpus: int
-    others: Mapping[str, int]
-
-
-def free_by_zone(state: NodeState) -> tuple[ZoneFree, ...]:
-    """What each zone can still give exclusively, in zone order.
-
-    A device on several zones counts in each; one without a zone counts in none.
-    """
-    assignable = state.shared & ~state.reserved
-    devices = _free_devices(state)
-    out = []
-    for zone, cpus in state.topology.zone_cpus.items():
-        row = state.memory.get(zone)
-        others = {name: amounts.free for name, amounts in row.amounts.items()} if row else {}
-        for resource, unused in devices.items():
-            others[resource] = (state.devices[resource].in_zone(zone) & unused).bit_count()
-        out.append(ZoneFree(zone, (assignable & cpus).bit_count(), others))
-    return tuple(out)
-
-
 def room(state: NodeState, pod: Pod) -> int:
     """How many pods of this shape the node could still take one after the other, up to 64.
 
@@ -74,92 +52,76 @@ def room(state: NodeState, pod: Pod) -> int:
     whole pod to one zone in pod scope); where the policy does not bind a container to one zone, or
     none is large enough, zones count together.
     """
-    return room_in(free_by_zone(state), state.config, pod)
-
-
-def room_in(zones: Iterable[ZoneFree], config: KubeletConfig, pod: Pod) -> int:
-    """:func:`room` of a node whose zones have so much left: for several shapes of pods in turn."""
-    bins = [_Bin(free.cpus, dict(free.others)) for free in zones]
-    units = _units(pod, whole=config.topology_scope == "pod")
-    if not any(units):
-        return MAX_ROOM
-    policy = config.topology_policy
-    if policy not in {"restricted", "single-numa-node"}:
-        bins = [_join(bins)]
-    if len(units) == 1 and any(free.holds(units[0]) for free in bins):
-        return min(MAX_ROOM, sum(free.holds(units[0]) for free in bins))
-    for count in range(MAX_ROOM):
-        for unit in units:
-            place = next((free for free in bins if free.holds(unit)), None)
-            if place is None and policy == "restricted":
-                place = _join(bins) if _join(bins).holds(unit) else None
-                bins = [place] if place else bins
-            if place is None:
-                return count
-            place.take(unit)
-    return MAX_ROOM
+    return int(Rooms((pod,)).of(state)[0])
 
 
 class Rooms:
-    """:func:`room_in` for several shapes of pods at once.
+    """:func:`room` for several shapes of pods at once.
 
     Args:
         pods: one of each shape.
     """
 
     def __init__(self, pods: Sequence[Pod]) -> None:
-        self._pods = tuple(pods)
         self._needs = {whole: _Needs(pods, whole=whole) for whole in (False, True)}
 
-    def of(self, zones: Sequence[ZoneFree], config: KubeletConfig) -> Counted:
-        """Of a node whose zones have so much left, how many of each shape it could still take."""
-        needs = self._needs[config.topology_scope == "pod"]
-        joined = config.topology_policy not in {"restricted", "single-numa-node"}
-        counts = needs.count(_joined(zones) if joined else zones)
-        for index in needs.others:
-            counts[index] = room_in(zones, config, self._pods[index])
-        if config.topology_policy == "restricted":
-            # Those that no zone holds may go to several.
-            for index in np.flatnonzero(counts == 0).tolist():
-                counts[index] = room_in(zones, config, self._pods[index])
+    def of(self, state: NodeState) -> Counted:
+        """How many of each shape the node could still take."""
+        needs, policy = (
+            self._needs[state.config.topology_scope == "pod"],
+            state.config.topology_policy,
+        )
+        zones: list[Mapping[str, int]] = list(free_of(state).zones.values())
+        if policy not in {"restricted", "single-numa-node"}:
+            zones = [quantity.total(zones)]
+        counts = needs.count(zones)
+        for index, units in enumerate(needs.units):
+            # Under restricted those that no zone holds may go to several.
+            if len(units) > 1 or (policy == "restricted" and not counts[index]):
+                counts[index] = _in_turn(zones, units, joins=policy == "restricted")
         return counts
 
 
+def _in_turn(zones: Iterable[Mapping[str, int]], units: Sequence[Unit], *, joins: bool) -> int:
+    """How many pods of these units go one after the other to the first zone that holds each, or
+    (``joins``) to all zones together from where no single one does.
+    """
+    bins = [dict(amounts) for amounts in zones]
+    for count in range(MAX_ROOM):
+        for unit in units:
+            place = next((free for free in bins if times(free, unit)), None)
+            if place is None and joins:
+                bins = [quantity.total(bins)]
+                place = bins[0] if times(bins[0], unit) else None
+            if place is None:
+                return count
+            for name in unit.keys() & place.keys():
+                place[name] -= unit[name]
+    return MAX_ROOM
+
+
 class _Needs:
-    """What pods of one unit each need of a zone, as a matrix; ``others`` have several units."""
+    """What pods need of a zone: their units, and as a matrix the first of each."""
 
     def __init__(self, pods: Sequence[Pod], *, whole: bool) -> None:
-        units = [_units(pod, whole=whole) for pod in pods]
-        self.others = [index for index, each in enumerate(units) if len(each) > 1]
-        self.names = sorted({name for each in units for name in each[0]})
+        self.units = [_units(pod, whole=whole) for pod in pods]
+        self.names = sorted({name for each in self.units for name in each[0]})
         self.amounts = np.array(
-            [[each[0].get(name, 0) for name in self.names] for each in units], dtype=np.int64
-        ).reshape(len(units), len(self.names))
+            [[each[0].get(name, 0) for name in self.names] for each in self.units], dtype=np.int64
+        ).reshape(len(self.units), len(self.names))
 
-    def count(self, zones: Sequence[ZoneFree]) -> Counted:
-        """How many of each fit into all zones together."""
+    def count(self, zones: Sequence[Mapping[str, int]]) -> Counted:
+        """How many of the first units the zones hold, each in one zone."""
         if not self.names:
             return np.full(len(self.amounts), MAX_ROOM, dtype=np.int64)
         free = np.array(
-            [
-                [
-                    zone.cpus if name == "cpu" else zone.others.get(name, _MUCH)
-                    for name in self.names
-                ]
-                for zone in zones
-            ],
-            dtype=np.int64,
+            [[zone.get(name, _MUCH) for name in self.names] for zone in zones], dtype=np.int64
         ).reshape(len(zones), len(self.names))
         each = np.where(self.amounts > 0, free[:, None, :] // np.maximum(self.amounts, 1), MAX_ROOM)
         counts: Counted = np.minimum(each.min(axis=2), MAX_ROOM).sum(axis=0)
         counts = np.minimum(counts, MAX_ROOM)
         counts[~self.amounts.any(axis=1)] = MAX_ROOM
         return counts
-
-
-def _joined(zones: Sequence[ZoneFree]) -> tuple[ZoneFree, ...]:
-    whole = _join([_Bin(zone.cpus, dict(zone.others)) for zone in zones])
-    return (ZoneFree(-1, whole.cpus, whole.others),)
 
 
 def least_allocated(pod: Pod, before: NodeState, after: NodeState) -> float:
@@ -215,13 +177,10 @@ class NextFit:
 
     def __call__(self, pod: Pod, before: NodeState, after: NodeState) -> float:
         """The score of one place."""
-        cost = 0.0
-        for shape, weight in self.shapes:
-            had = room(before, shape)
-            if had:
-                cost += weight * (had - room(after, shape))
-        weights = sum(weight for _, weight in self.shapes)
-        cost = max(0.0, cost / weights) if weights else 0.0
+        rooms = Rooms([shape for shape, _ in self.shapes])
+        weights = np.array([weight for _, weight in self.shapes])
+        cost = float(weights @ (rooms.of(before) - rooms.of(after)))
+        cost = max(0.0, cost / weights.sum()) if weights.any() else 0.0
         return 99.0 / (1.0 + cost) + most_allocated(pod, before, after) * 1e-5
 
 
@@ -233,19 +192,18 @@ CLASSIC: Mapping[str, Score] = {
 }
 
 
-def _units(pod: Pod, *, whole: bool) -> list[dict[str, int]]:
+def _units(pod: Pod, *, whole: bool) -> Sequence[Unit]:
     """What has to be found in one zone: CPUs in whole units, others in base units."""
     units = [
         zone_bound(pod, container)
         for container in pod.containers
         if container.kind is not ContainerKind.INIT
     ]
-    if not whole:
-        return [unit for unit in units if unit] or [{}]
-    return [quantity.total(units)]
+    whole_pod = ZoneAmounts(quantity.total(units))
+    return [whole_pod] if whole or not whole_pod else [unit for unit in units if unit]
 
 
-def zone_bound(pod: Pod, container: Container) -> dict[str, int]:
+def zone_bound(pod: Pod, container: Container) -> Unit:
     """What a container needs from its zones: CPUs in whole units (exclusive ones only), memory of
     Guaranteed pods, devices.
     """
@@ -256,59 +214,18 @@ def zone_bound(pod: Pod, container: Container) -> dict[str, int]:
                 out[name] = amount // 1000
         elif "/" in name or pod.qos is QOS.GUARANTEED:
             out[name] = amount
-    return {name: amount for name, amount in out.items() if amount}
-
-
-@dataclass
-class _Bin:
-    """Room that shrinks while pods are counted."""
-
-    cpus: int
-    others: dict[str, int]
-
-    def holds(self, unit: Mapping[str, int]) -> int:
-        """How many times it holds the unit; what a zone does not know does not count."""
-        count = MAX_ROOM
-        for name, amount in unit.items():
-            have = self.cpus if name == "cpu" else self.others.get(name)
-            if have is not None:
-                count = min(count, have // amount)
-        return count
-
-    def take(self, unit: Mapping[str, int]) -> None:
-        self.cpus -= unit.get("cpu", 0)
-        for name in unit.keys() & self.others.keys():
-            self.others[name] -= unit[name]
-
-
-def _join(bins: Iterable[_Bin]) -> _Bin:
-    joined = list(bins)
-    return _Bin(sum(free.cpus for free in joined), quantity.total(free.others for free in joined))
-
-
-def _free_devices(state: NodeState) -> dict[str, Mask]:
-    """Resource -> its free devices, for resources that know zones at all."""
-    held: dict[str, Mask] = {}
-    for containers in state.holdings.values():
-        for holding in containers.values():
-            for resource, mask in holding.devices.items():
-                held[resource] = held.get(resource, 0) | mask
-    return {
-        resource: pool.healthy & ~held.get(resource, 0)
-        for resource, pool in state.devices.items()
-        if any(pool.by_zones)
-    }
+    return ZoneAmounts({name: amount for name, amount in out.items() if amount})
 
 
 def _used_fractions(pod: Pod, state: NodeState) -> list[float]:
     """Used share of each zone resource that the pod asks for, over the whole node."""
-    free = _join(_Bin(zone.cpus, dict(zone.others)) for zone in free_by_zone(state))
+    free = quantity.total(free_of(state).zones.values())
     fractions = []
     for name in _units(pod, whole=True)[0]:
         if name == "cpu":
-            total, left = (state.topology.all_cpus & ~state.reserved).bit_count(), free.cpus
+            total, left = (state.topology.all_cpus & ~state.reserved).bit_count(), free["cpu"]
         elif name in state.devices:
-            total, left = state.devices[name].healthy.bit_count(), free.others.get(name, 0)
+            total, left = state.devices[name].healthy.bit_count(), free.get(name, 0)
         else:
             rows = [row.amounts[name] for row in state.memory.values() if name in row.amounts]
             total, left = sum(row.allocatable for row in rows), sum(row.free for row in rows)

@@ -1,4 +1,4 @@
-"""Rules out nodes that cannot admit a pod, thousands at once (the only user of NumPy).
+"""Nodes as columns, and which of them cannot admit a pod: thousands at once.
 
 Every condition here is necessary for the kubelet's admission, none is sufficient: a node ruled out
 is one that :func:`rte.placement.admit` does not admit; what is left needs the exact prediction.
@@ -8,90 +8,67 @@ because what a container may reuse was free before its pod came.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rte.model import quantity
-from rte.model.pod import QOS, ContainerKind
-from rte.placement.kubelet import cpus, devices, layout, memory, merge, outcome
-from rte.placement.kubelet.rules import has_pod_level_resources, rules_of
+from rte.placement.free import free_of
+from rte.placement.inflight.zones import picks_always_succeed
+from rte.placement.kubelet import demand, layout, memory, merge, outcome
+from rte.placement.kubelet.rules import KubeletRules, rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from rte.model.node import NodeState
+    from rte.model.bits import ZoneSet
+    from rte.model.node import DevicePool, NodeState
     from rte.model.pod import Pod
 
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+    #: What has to be found at once: CPUs (whole), bytes and devices by resource.
+    Unit: TypeAlias = Mapping[str, int]
     #: Which nodes are tried first: the fullest (packs) or the emptiest (spreads).
     Order: TypeAlias = Literal["fullest", "emptiest"]
 
-_OTHER, _RESTRICTED, _SINGLE = range(3)
-_POLICIES = {merge.RESTRICTED: _RESTRICTED, merge.SINGLE_NUMA_NODE: _SINGLE}
 #: Larger than any amount that is compared, and small enough to be added up.
-_MUCH = 1 << 56
+MUCH = 1 << 56
+#: Stands for a resource that a node does not count.
+ABSENT = -1
 _CHUNK = 32
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """What has to be satisfied together: a container, or the pod under pod scope."""
+class Treatment(NamedTuple):
+    """How a node treats pods; those that have it in common are asked together.
 
-    cpus: int
-    memory: Mapping[str, int]
-    devices: Mapping[str, int]
+    Attributes:
+        rules: of its kubelet.
+        threads: CPUs of a core where none may be split, else 1.
+        regular: what is free says whether CPUs can be picked.
+        counts: one pod after the other is a matter of numbers (:mod:`rte.placement.fleet.copies`).
+    """
 
-
-class _Amounts:
-    """Free amounts of one resource: per zone, and summed over the zones that have most."""
-
-    def __init__(self, rows: int, zones: int) -> None:
-        self.known = np.zeros(rows, dtype=bool)
-        self.zonal = np.zeros(rows, dtype=bool)
-        self.total = np.zeros(rows, dtype=np.int64)
-        self.free = np.zeros((rows, zones), dtype=np.int64)
-        self.most_free = np.zeros((rows, zones), dtype=np.int64)
-        self.most_size = np.zeros((rows, zones), dtype=np.int64)
-
-    def put(self, row: int, free: Sequence[int], sizes: Sequence[int], total: int) -> None:
-        zones = self.free.shape[1]
-        self.known[row] = True
-        self.zonal[row] = bool(sizes) and max(sizes) > 0
-        self.total[row] = min(total, _MUCH)
-        self.free[row] = [*(min(amount, _MUCH) for amount in free), *[0] * (zones - len(free))]
-        self.most_free[row] = _most(free, zones)
-        self.most_size[row] = _most(sizes, zones)
-
-    def clear(self, row: int) -> None:
-        self.known[row] = False
-
-    def resized(self, rows: int, zones: int) -> _Amounts:
-        larger = _Amounts(rows, zones)
-        for name, old in vars(self).items():
-            new = getattr(larger, name)
-            if old.ndim == 1:
-                new[: len(old)] = old
-                continue
-            new[: old.shape[0], : old.shape[1]] = old
-            if name != "free":
-                # Sums stay what they are when further zones have nothing.
-                new[: old.shape[0], old.shape[1] :] = old[:, -1:]
-        return larger
+    rules: KubeletRules
+    threads: int
+    regular: bool
+    counts: bool
 
 
 class NodeTable:
-    """Summaries of nodes, updated one row at a time.
+    """What nodes have free, one row each.
 
     Attributes:
         version: grows with each change.
         row_version: the version at which a row changed last.
         names: node of each row, empty for a row that is not used.
         states: node -> its state.
-        cpus: free CPUs; ``memory`` and ``devices`` hold columns by resource name.
+        treatments: those that nodes have had, by their number.
+        treatment: number of each row's, -1 where nothing is known of it.
         width: zones that a row has room for.
+        zones: resource -> what is free in each zone.
+        sums: resource -> what is free on the node.
+        sizes: resource -> size of the largest zone, 0 where zones do not matter.
+        pools: resource that has devices -> rows of which zones do not tell all about them.
+        room: resource -> what node totals leave.
     """
 
     def __init__(self) -> None:
@@ -101,74 +78,122 @@ class NodeTable:
         self._rows: dict[str, int] = {}
         self._unused: list[int] = []
         self._capacity, self.width = 64, 4
-        self._flags = np.zeros((self._capacity, 10), dtype=np.int32)
-        self.row_version = np.zeros(self._capacity, dtype=np.int64)
-        self.cpus = _Amounts(self._capacity, self.width)
-        self.memory: dict[str, _Amounts] = {}
-        self.devices: dict[str, _Amounts] = {}
+        self.treatments: list[Treatment] = []
+        self._numbers: dict[Treatment, int] = {}
+        self.treatment: Array = np.full(self._capacity, -1, dtype=np.int64)
+        self.row_version: Array = np.zeros(self._capacity, dtype=np.int64)
+        self.zones: dict[str, Array] = {}
+        self.sums: dict[str, Array] = {}
+        self.sizes: dict[str, Array] = {}
+        self.pools: dict[str, set[int]] = {}
+        self.room: dict[str, Array] = {}
 
     def __len__(self) -> int:
         return len(self.states)
 
-    def put(self, name: str, state: NodeState) -> None:
-        """Add a node, or replace its row; the state must be settled."""
+    def put(self, name: str, state: NodeState, room: Mapping[str, int] | None = None) -> None:
+        """Add a node, or replace its row.
+
+        Args:
+            name: of the node.
+            state: settled.
+            room: node totals less what is used (millicores, bytes, units, ``pods``).
+        """
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = self._new_row(name)
         self.states[name] = state
-        self._grow(zones=len(state.topology.zone_cpus))
-        self.version += 1
-        self.row_version[row] = self.version
-        self._fill(row, state)
+        self._grow(row + 1, len(state.topology.zone_cpus))
+        self._clear(row)
+        for resource, amount in (room or {}).items():
+            self._column(self.room, resource)[row] = max(0, min(amount, MUCH))
+        treatment = _treatment_of(state)
+        if treatment is not None:
+            number = self._numbers.setdefault(treatment, len(self.treatments))
+            if number == len(self.treatments):
+                self.treatments.append(treatment)
+            self.treatment[row] = number
+            self._fill(row, state)
 
     def drop(self, name: str) -> None:
         """Forget a node; unknown names are no error."""
         row = self._rows.pop(name, None)
-        if row is None:
-            return
-        del self.states[name]
-        self._flags[row] = 0
-        self.names[row] = ""
-        self._unused.append(row)
-        self.version += 1
-        self.row_version[row] = self.version
+        if row is not None:
+            del self.states[name]
+            self.names[row] = ""
+            self._unused.append(row)
+            self._clear(row)
 
     def screen(self, pod: Pod, rows: Array | None = None) -> Array:
         """For each row (or each of the rows given) whether the node may admit the pod.
 
         Nodes whose kubelet the rules do not cover are ruled out: nothing is sure there.
         """
-        view = slice(0, len(self.names)) if rows is None else rows
-        flags = _Flags(self._flags[view])
-        passes = flags.usable.copy()
-        units = list(_containers(pod))
-        guaranteed = pod.qos is QOS.GUARANTEED
-        pod_level = has_pod_level_resources(pod)
-        served = np.full(passes.shape, guaranteed)
-        if guaranteed and pod_level:
-            served = flags.serves_pod_level
-        asks_cpus = served & flags.cpu_static
-        asks_memory = served & flags.memory_static
-        demands = _Demands(self, view, flags, asks_cpus, asks_memory)
-        if guaranteed:
-            passes &= demands.whole_cores(units)
-        passes &= demands.totals(pod, units)
-        in_containers = ~flags.pod_scope
-        if in_containers.any():
-            fits = np.ones(passes.shape, dtype=bool)
-            for unit in units:
-                fits &= demands.places(unit)
-            passes &= fits | ~in_containers
-        if flags.pod_scope.any():
-            passes &= demands.places(_whole(pod, units)) | ~flags.pod_scope
-        if pod_level:
-            # Served as a whole, or by some of its containers: no condition of these is sure.
-            passes |= flags.usable & flags.pod_level_managers
+        asked = np.arange(len(self.names)) if rows is None else rows
+        passes = np.zeros(len(asked), dtype=bool)
+        for treatment, places in self.alike(asked):
+            passes[places] = self._may_admit(treatment, asked[places], pod)
         return passes
+
+    def alike(self, rows: Array) -> Iterator[tuple[Treatment, Array]]:
+        """Treatments, and the places of those of the rows that have each."""
+        numbers = self.treatment[rows]
+        for number in np.unique(numbers).tolist():
+            if number >= 0:
+                yield self.treatments[number], np.flatnonzero(numbers == number)
 
     def free_cpus(self) -> Array:
         """Assignable CPUs of each row."""
-        return self.cpus.total[: len(self.names)]
+        return self._column(self.sums, "cpu")[: len(self.names)]
+
+    def copies_by_zone(self, unit: Unit, rows: Array) -> Array:
+        """How many such units each zone of these rows holds; resources that are not counted by
+        zone bound nothing.
+        """
+        copies = np.full((len(rows), self.width), MUCH, dtype=np.int64)
+        for name, amount in unit.items():
+            if name in self.zones:
+                free, zoned = self.zones[name][rows], self.sizes[name][rows] > 0
+                copies = np.minimum(copies, np.where(zoned[:, None], free, MUCH) // amount)
+        return copies
+
+    def _may_admit(self, treatment: Treatment, rows: Array, pod: Pod) -> Array:
+        rules = treatment.rules
+        passes = np.ones(len(rows), dtype=bool)
+        if demand.is_pod_level(pod, rules):
+            # Served as a whole, or by some of its containers: no condition of these is sure.
+            return passes
+        units = [demand.zonal_demand(pod, box, rules, self.pools) for box in pod.containers]
+        together = demand.peak_of(pod, rules, self.pools)
+        if treatment.regular and any(unit.get("cpu", 0) % treatment.threads for unit in units):
+            return ~passes
+        if rules.pod_scope and len(units) > 1:
+            # Where no zones have all its memory, each container may still find its own.
+            units = [{n: amount for n, amount in together.items() if not memory.is_memory(n)}]
+        if not treatment.regular:
+            for each in (*units, together):
+                each.pop("cpu", None)
+        for name, amount in together.items():
+            if name in self.sums:
+                free = self.sums[name][rows]
+                passes &= (free >= amount) | (free == ABSENT)
+        for unit in units:
+            if rules.policy == merge.SINGLE_NUMA_NODE:
+                passes &= (self.copies_by_zone(unit, rows) > 0).any(axis=1)
+            elif rules.policy == merge.RESTRICTED:
+                for name in self._narrow(unit, rules):
+                    held = (self.copies_by_zone({name: unit[name]}, rows) > 0).any(axis=1)
+                    passes &= held | (self.sizes[name][rows] < unit[name])
+        return passes
+
+    def _narrow(self, unit: Unit, rules: KubeletRules) -> Iterator[str]:
+        """Resources of which restricted wants one zone wherever one is large enough."""
+        is_joint = sum(map(memory.is_memory, unit)) > 1
+        for name in unit:
+            # With align-by-socket, wider hints of CPUs can be preferred too.
+            wider = name == "cpu" and rules.cpu is not None and rules.cpu.align_by_socket
+            if name in self.zones and not wider and not (is_joint and memory.is_memory(name)):
+                yield name
 
     def _new_row(self, name: str) -> int:
         if self._unused:
@@ -176,10 +201,52 @@ class NodeTable:
             self.names[row] = name
             return row
         self.names.append(name)
-        self._grow(rows=len(self.names))
         return len(self.names) - 1
 
-    def _grow(self, *, rows: int = 0, zones: int = 0) -> None:
+    def _clear(self, row: int) -> None:
+        self.version += 1
+        self.row_version[row] = self.version
+        self.treatment[row] = -1
+        for columns in (self.zones, self.sums, self.sizes, self.room):
+            for column in columns.values():
+                column[row] = self._nothing(columns)
+        for rows in self.pools.values():
+            rows.discard(row)
+
+    def _fill(self, row: int, state: NodeState) -> None:
+        free = free_of(state)
+        for name, total in free.total.items():
+            self._column(self.sums, name)[row] = min(total, MUCH)
+        cpus = state.topology.zone_cpus.values()
+        sizes = {"cpu": max((zone.bit_count() for zone in cpus), default=0)}
+        for name in {name for each in state.memory.values() for name in each.amounts}:
+            found = [each.amounts.get(name) for each in state.memory.values()]
+            if None not in found and state.memory.keys() >= free.zones.keys():
+                sizes[name] = max(amounts.allocatable for amounts in found if amounts)
+            else:
+                self.sums[name][row] = ABSENT
+        for name, pool in state.devices.items():
+            sizes[name] = max((pool.in_zone(zone).bit_count() for zone in free.zones), default=0)
+            rows = self.pools.setdefault(name, set())
+            if not _tell_all(pool, state.topology.zone_mask):
+                rows.add(row)
+        for name, size in sizes.items():
+            amounts = [min(zone.get(name, 0), MUCH) for zone in free.single.values()]
+            column = self._column(self.zones, name)
+            column[row] = 0
+            column[row, : len(amounts)] = amounts
+            self._column(self.sizes, name)[row] = min(size, MUCH)
+
+    def _column(self, columns: dict[str, Array], name: str) -> Array:
+        if name not in columns:
+            shape = (self._capacity, self.width) if columns is self.zones else (self._capacity,)
+            columns[name] = np.full(shape, self._nothing(columns), dtype=np.int64)
+        return columns[name]
+
+    def _nothing(self, columns: dict[str, Array]) -> int:
+        return 0 if columns is self.room or columns is self.zones else ABSENT
+
+    def _grow(self, rows: int, zones: int) -> None:
         capacity, width = self._capacity, self.width
         while capacity < rows:
             capacity *= 2
@@ -187,72 +254,14 @@ class NodeTable:
             width *= 2
         if (capacity, width) == (self._capacity, self.width):
             return
-        for name in ("_flags", "row_version"):
-            old = getattr(self, name)
-            larger = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
-            larger[: len(old)] = old
-            setattr(self, name, larger)
+        more, wider = capacity - self._capacity, width - self.width
         self._capacity, self.width = capacity, width
-        self.cpus = self.cpus.resized(capacity, width)
-        for table in (self.memory, self.devices):
-            for name, amounts in table.items():
-                table[name] = amounts.resized(capacity, width)
-
-    def _column(self, table: dict[str, _Amounts], name: str) -> _Amounts:
-        if name not in table:
-            table[name] = _Amounts(self._capacity, self.width)
-        return table[name]
-
-    def _fill(self, row: int, state: NodeState) -> None:
-        for amounts in (*self.memory.values(), *self.devices.values()):
-            amounts.clear(row)
-        try:
-            rules = rules_of(state.config, state.kubelet_version)
-        except outcome.Unpredictable:
-            self._flags[row] = 0
-            return
-        machine = layout.of(state.topology)
-        assignable = state.shared & ~state.reserved
-        zone_cpus = list(state.topology.zone_cpus.values())
-        self.cpus.put(
-            row,
-            [(zone & assignable).bit_count() for zone in zone_cpus],
-            [zone.bit_count() for zone in zone_cpus],
-            assignable.bit_count(),
-        )
-        full_cores = rules.cpu is not None and rules.cpu.full_pcpus_only
-        self._flags[row] = (
-            1,
-            _POLICIES.get(rules.policy, _OTHER),
-            rules.pod_scope and rules.policy != merge.NONE,
-            # On irregular machines picks go beyond what is free: no condition on CPUs is sure.
-            rules.cpu is not None and machine.is_regular(by_uncore=rules.cpu.prefer_uncore),
-            rules.memory,
-            not rules.pod_level_ignored,
-            machine.cpus_per_core if full_cores else 0,
-            (state.shared & ~machine.siblings(state.reserved)).bit_count(),
-            rules.cpu is not None and rules.cpu.align_by_socket,
-            rules.pod_level_managers,
-        )
-        if rules.memory:
-            for name in {name for zone in state.memory.values() for name in zone.amounts}:
-                found = [zone.amounts.get(name) for zone in state.memory.values()]
-                free = [amounts.free if amounts else 0 for amounts in found]
-                self._column(self.memory, name).put(
-                    row,
-                    free,
-                    [amounts.allocatable if amounts else 0 for amounts in found],
-                    sum(free),
-                )
-        for name, pool in state.devices.items():
-            unused = pool.healthy & ~devices.held(state, name)
-            attached = [pool.in_zone(zone.id) for zone in state.topology.zones]
-            self._column(self.devices, name).put(
-                row,
-                [(each & unused).bit_count() for each in attached],
-                [each.bit_count() for each in attached],
-                unused.bit_count(),
-            )
+        self.treatment = np.pad(self.treatment, (0, more), constant_values=-1)
+        self.row_version = np.pad(self.row_version, (0, more))
+        for columns in (self.zones, self.sums, self.sizes, self.room):
+            for name, old in columns.items():
+                pad = ((0, more), (0, wider))[: old.ndim]
+                columns[name] = np.pad(old, pad, constant_values=self._nothing(columns))
 
 
 class Screening:
@@ -295,145 +304,30 @@ class Screening:
             done, size = end, size * 4
 
 
-class _Flags:
-    """Named columns of the flags."""
-
-    def __init__(self, flags: Array) -> None:
-        self.usable: Array = flags[:, 0] != 0
-        self.policy: Array = flags[:, 1]
-        self.pod_scope: Array = flags[:, 2] != 0
-        self.cpu_static: Array = flags[:, 3] != 0
-        self.memory_static: Array = flags[:, 4] != 0
-        self.serves_pod_level: Array = flags[:, 5] != 0
-        #: Threads of a core under full-pcpus-only, else 0.
-        self.threads: Array = flags[:, 6]
-        #: Unreserved CPUs of untouched cores.
-        self.physical: Array = flags[:, 7]
-        self.align_by_socket: Array = flags[:, 8] != 0
-        self.pod_level_managers: Array = flags[:, 9] != 0
-
-
-class _Demands:
-    """The conditions on the rows of a view."""
-
-    def __init__(
-        self,
-        table: NodeTable,
-        view: Any,
-        flags: _Flags,
-        asks_cpus: Array,
-        asks_memory: Array,
-    ) -> None:
-        self.table = table
-        self.view = view
-        self.flags = flags
-        self.asks_cpus = asks_cpus
-        self.asks_memory = asks_memory
-        self.single = flags.policy == _SINGLE
-        self.restricted = flags.policy == _RESTRICTED
-
-    def whole_cores(self, units: Sequence[_Unit]) -> Array:
-        """full-pcpus-only: requests split no core, and fit into cores without reserved CPUs."""
-        threads = self.flags.threads
-        fits = np.ones(threads.shape, dtype=bool)
-        for count in {unit.cpus for unit in units if unit.cpus}:
-            fits &= (count % np.maximum(threads, 1) == 0) & (count <= self.flags.physical)
-        out: Array = fits | (threads == 0) | ~self.asks_cpus
-        return out
-
-    def totals(self, pod: Pod, units: Sequence[_Unit]) -> Array:
-        """Long-running containers hold different CPUs, bytes and devices at the same time."""
-        fits = np.ones(self.single.shape, dtype=bool)
-        peak = cpus.pod_exclusive_cpus(pod)
-        if peak:
-            fits &= (self.table.cpus.total[self.view] >= peak) | ~self.asks_cpus
-        for name, amount in _long_running(pod, units).items():
-            for table, asks in (
-                (self.table.memory, self.asks_memory),
-                (self.table.devices, np.ones(fits.shape, dtype=bool)),
-            ):
-                if name in table:
-                    known = table[name].known[self.view]
-                    fits &= (table[name].total[self.view] >= amount) | ~known | ~asks
-        return fits
-
-    def places(self, unit: _Unit) -> Array:
-        """Some zone (single-numa-node) or group of the preferred width (restricted) has it all."""
-        fits = np.ones(self.single.shape, dtype=bool)
-        columns = list(self._columns(unit))
-        if columns and self.single.any():
-            zones = np.ones((len(fits), self.table.width), dtype=bool)
-            for amounts, amount, asks, _ in columns:
-                zones &= (amounts.free[self.view] >= amount) | ~asks[:, None]
-            fits &= zones.any(axis=1) | ~self.single
-        if columns and self.restricted.any():
-            for amounts, amount, _, asks in columns:
-                fits &= self._preferred_width(amounts, amount) | ~asks | ~self.restricted
-        return fits
-
-    def _columns(self, unit: _Unit) -> Iterator[tuple[_Amounts, int, Array, Array]]:
-        """What the unit asks for, where its zone counts, and where its preferred width counts."""
-        if unit.cpus:
-            # With align-by-socket, wider hints can be preferred too.
-            widths = self.asks_cpus & ~self.flags.align_by_socket
-            yield self.table.cpus, unit.cpus, self.asks_cpus, widths
-        for name, amount in unit.memory.items():
-            if name in self.table.memory:
-                amounts = self.table.memory[name]
-                asks = self.asks_memory & amounts.known[self.view]
-                yield amounts, amount, asks, asks
-        for name, amount in unit.devices.items():
-            if name in self.table.devices:
-                amounts = self.table.devices[name]
-                # A device on several zones would count several times in a sum.
-                asks = amounts.known[self.view] & amounts.zonal[self.view]
-                yield amounts, amount, asks, np.zeros_like(asks)
-
-    def _preferred_width(self, amounts: _Amounts, amount: int) -> Array:
-        sizes = amounts.most_size[self.view]
-        width = np.minimum((sizes < amount).sum(axis=1), sizes.shape[1] - 1)
-        most: Array = np.take_along_axis(amounts.most_free[self.view], width[:, None], axis=1)
-        return most[:, 0] >= amount
-
-
-def _containers(pod: Pod) -> Iterator[_Unit]:
-    for container in pod.containers:
-        yield _Unit(
-            cpus.exclusive_cpus(pod, container),
-            memory.requested(container.requests) if pod.qos is QOS.GUARANTEED else {},
-            _extended(container.limits),
-        )
-
-
-def _whole(pod: Pod, units: Sequence[_Unit]) -> _Unit:
-    """The pod under pod scope.
-
-    Where no zones have the memory of a pod of several containers, the memory manager has no
-    opinion, and each container may still find its own: no condition.
-    """
-    return _Unit(
-        cpus.pod_exclusive_cpus(pod),
-        memory.pod_requested(pod) if units[0].memory and len(units) == 1 else {},
-        devices.pod_requested(pod, {name for unit in units for name in unit.devices}),
+def _tell_all(pool: DevicePool, zones: ZoneSet) -> bool:
+    """Whether numbers tell which hints there are: all devices are known, each in one zone."""
+    return pool.complete and all(
+        not home or (not home & (home - 1) and home & zones) for home in pool.by_zones
     )
 
 
-def _long_running(pod: Pod, units: Sequence[_Unit]) -> dict[str, int]:
-    running: dict[str, int] = {}
-    largest: dict[str, int] = {}
-    for container, unit in zip(pod.containers, units, strict=True):
-        wanted = {**unit.memory, **unit.devices}
-        largest |= {name: max(largest.get(name, 0), amount) for name, amount in wanted.items()}
-        if container.kind is not ContainerKind.INIT:
-            quantity.add(running, wanted)
-    return {name: max(amount, running.get(name, 0)) for name, amount in largest.items()}
-
-
-def _extended(limits: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in limits.items() if amount and "/" in name}
-
-
-def _most(amounts: Sequence[int], zones: int) -> list[int]:
-    """Sums over the one, two, three ... zones that have most, for as many zones as asked."""
-    largest = sorted((min(amount, _MUCH) for amount in amounts), reverse=True)
-    return list(accumulate([*largest, *[0] * (zones - len(largest))]))
+def _treatment_of(state: NodeState) -> Treatment | None:
+    """How the node treats pods; None where nothing is known of its kubelet."""
+    try:
+        rules = rules_of(state.config, state.kubelet_version)
+    except outcome.Unpredictable:
+        return None
+    machine = layout.of(state.topology)
+    counts = (
+        bool(state.topology.zones)
+        and not (rules.cpu is not None and rules.cpu.align_by_socket)
+        and not (rules.prefer_closest and rules.policy == merge.RESTRICTED)
+        and picks_always_succeed(state, rules, alone=False)
+    )
+    return Treatment(
+        rules=rules,
+        threads=machine.cpus_per_core if rules.cpu and rules.cpu.full_pcpus_only else 1,
+        # On irregular machines picks go beyond what is free: no condition on CPUs is sure.
+        regular=rules.cpu is None or machine.is_regular(by_uncore=rules.cpu.prefer_uncore),
+        counts=counts,
+    )

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING
 from rte.model import bits, quantity
 from rte.model.node import Holding, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
+from rte.placement.free import free_of
 from rte.placement.inflight.orders import CutOff, Orders, StepBudget
 from rte.placement.inflight.spread import admits_whatever_ends
 from rte.placement.inflight.zones import (
-    asking_containers,
     find_zones,
     goes_to_one_zone,
     is_one_unit,
-    merge_sees_all,
     picks_always_succeed,
-    room_of,
-    zonal_demand,
 )
 from rte.placement.kubelet import demand, devices, memory, merge, outcome
 from rte.placement.kubelet.admission import (
@@ -122,7 +119,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
     rules = rules_of(state.config, state.kubelet_version)
     if demand.is_pod_level(pod, rules):
         return False
-    asking = asking_containers(state, pod, rules)
+    asking = demand.asking_containers(pod, rules, state.devices)
     alone = len(asking) <= 1
     # What a later container finds to reuse depends on what was picked for an earlier one.
     reuses = any(container.kind is ContainerKind.INIT for container in asking[:-1])
@@ -135,7 +132,7 @@ def is_monotone(state: NodeState, pod: Pod, admission: Admission) -> bool:
         return True
     if rules.policy == merge.NONE:
         return alone
-    if not alone and not (rules.pod_scope and merge_sees_all(pod)):
+    if not alone and not (rules.pod_scope and demand.merge_sees_all(pod)):
         return False
     return all(
         merged.best[1] and (merged.providers[2] or merged.container not in ("*", *pinned))
@@ -214,7 +211,7 @@ def _fit_by_room(state: NodeState, pods: Sequence[Pod]) -> bool:
         if not unit or (rules.memory and memory.MEMORY not in unit):
             return False
         units.append(unit)
-    rooms = room_of(state)[:-1]
+    rooms = free_of(state).zones.values()
     if any(name not in room for unit in units for name in unit for room in rooms):
         return False
     total = quantity.total(units)
@@ -256,7 +253,9 @@ def _endings(state: NodeState, endable: Collection[str]) -> list[NodeState] | No
 def _most_held(state: NodeState, pod: Pod) -> dict[str, int]:
     """What the pod may come to hold at most: no container reuses anything of another."""
     rules = rules_of(state.config, state.kubelet_version)
-    return quantity.total(zonal_demand(state, pod, each, rules) for each in pod.containers)
+    return quantity.total(
+        demand.zonal_demand(pod, each, rules, state.devices) for each in pod.containers
+    )
 
 
 def _hold_everywhere(state: NodeState, uid: str, share: Mapping[str, int]) -> NodeState:

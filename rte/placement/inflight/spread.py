@@ -18,7 +18,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rte.model import quantity
-from rte.placement.inflight.zones import is_grouped, picks_always_succeed, room_of, units_of
+from rte.placement.free import free_of, is_grouped, times
+from rte.placement.inflight.zones import picks_always_succeed
 from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.rules import rules_of
@@ -41,20 +42,17 @@ class InflightSpread:
         # Without a policy the scope does not count: each container is served for itself.
         self._rules = replace(rules, pod_scope=rules.pod_scope and rules.policy != merge.NONE)
         self._state = state
-        self._zones = room_of(state)[:-1]
-        self._sums = quantity.total(self._zones) | {
-            name: (pool.healthy & ~devices.held(state, name)).bit_count()
-            for name, pool in state.devices.items()
-        }
+        free = free_of(state)
+        self._zones, self._sums = list(free.zones.values()), free.total
         self._unused = [
-            row
-            for zone, row in zip(state.topology.zones, self._zones, strict=True)
-            if zone.id in state.memory and not state.memory[zone.id].assignments
+            amounts
+            for zone, amounts in free.zones.items()
+            if zone in state.memory and not state.memory[zone].assignments
         ]
 
     def units(self, pod: Pod) -> list[Unit] | None:
         """What is found for the pod at once each; None: it cannot be told by amounts."""
-        found = units_of(self._state, pod, self._rules)
+        found = demand.units_of(pod, self._rules, self._state.devices)
         if found is None or self._splits_cores(pod):
             return None
         pools = self._state.devices.items()
@@ -106,7 +104,7 @@ class InflightSpread:
         if not bound or not any(map(memory.is_memory, wanted)):
             return bound
         if len(units) == 1:
-            in_zones = sum(_times(row, _memory_of(units[0])) for row in self._zones)
+            in_zones = sum(times(row, _memory_of(units[0])) for row in self._zones)
             return min(bound, in_zones) if self._stays_single(units) else None
         return bound if self.admits([units] * bound) else None
 
@@ -130,12 +128,12 @@ class InflightSpread:
         """
         if self._rules.policy == merge.NONE:
             units = [_memory_of(unit) for unit in units]
-        return all(sum(not _times(row, unit) for row in self._unused) <= 1 for unit in units)
+        return all(sum(not times(row, unit) for row in self._unused) <= 1 for unit in units)
 
     def _finds_memory(self, unit: Unit, total: Mapping[str, int]) -> bool:
         """Whether the others leave a zone with the unit's memory, wherever they are."""
         own = _memory_of(unit)
-        holding = [row for row in self._zones if _times(row, own)]
+        holding = [row for row in self._zones if times(row, own)]
         spoilt = 0
         for name, amount in total.items():
             needed = own.get(name, 0)
@@ -190,8 +188,3 @@ def admits_whatever_ends(state: NodeState, pods: Sequence[Pod]) -> bool:
 
 def _memory_of(unit: Unit) -> dict[str, int]:
     return {name: amount for name, amount in unit.items() if memory.is_memory(name)}
-
-
-def _times(row: Mapping[str, int], unit: Unit) -> int:
-    """How many such units a zone holds; resources that it does not know bound nothing."""
-    return min((row[name] // amount for name, amount in unit.items() if name in row), default=1)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
+from rte.placement.free import free_of, is_grouped
 from rte.placement.inflight.orders import without
-from rte.placement.kubelet import combinations, demand, devices, layout, memory, merge
+from rte.placement.kubelet import combinations, demand, devices, layout, merge
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.rules import rules_of
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rte.model.bits import ZoneSet
-    from rte.model.node import NodeState, ZoneMemory
-    from rte.model.pod import Container, Pod
+    from rte.model.node import NodeState
+    from rte.model.pod import Pod
     from rte.placement.inflight.orders import StepBudget
     from rte.placement.kubelet.rules import KubeletRules
 
@@ -68,17 +69,18 @@ def find_zones(
         return False
     wanted = []
     for pod in pods:
-        units = units_of(state, pod, rules)
+        units = demand.units_of(pod, rules, state.devices)
         if units is None:
             return False
         wanted.append(units)
-    *room, anywhere = room_of(state)
+    free = free_of(state)
+    room = list(free.zones.values())
     everything = quantity.total(unit for units in wanted for unit in units)
     for name, pool in state.devices.items():
-        if not devices.has_zones(pool) and everything.get(name, 0) > anywhere.get(name, 0):
+        if not devices.has_zones(pool) and everything.get(name, 0) > free.devices[name]:
             return False
     present = frozenset(state.holdings) | state.admitted
-    freest = room_of(settle(state, present.difference(endable)))[:-1]
+    freest = free_of(settle(state, present.difference(endable))).zones.values()
     names = [name for name in everything if name in room[0]]
     kinds = Counter(tuple(_row(unit, names) for unit in units) for units in wanted)
     rows = [_row(row, names) for row in room]
@@ -148,9 +150,10 @@ class ZoneWalk:
         self._work = 0
         rules = rules_of(state.config, state.kubelet_version)
         follows = prefers_one_zone(state, rules) and takes_lowest_zone(state, rules)
-        units = [units_of(state, pod, rules) if follows else None for pod in kinds]
-        *room, self._anywhere = single_room_of(state)
-        empty = room_of(settle(state, frozenset()))[:-1]
+        units = [demand.units_of(pod, rules, state.devices) if follows else None for pod in kinds]
+        free = free_of(state)
+        self._devices, room = free.devices, list(free.single.values())
+        empty = free_of(settle(state, frozenset())).zones.values()
         names = sorted({name for each in units for unit in each or () for name in unit})
         zonal = [name for name in names if room and name in room[0]]
         self._loose = [name for name in names if name not in zonal]
@@ -191,7 +194,7 @@ class ZoneWalk:
             return None
         for name in self._loose:
             wanted = sum(self._wanted[kind].get(name, 0) for kind in bundle)
-            if wanted > self._anywhere.get(name, 0):
+            if wanted > self._devices.get(name, 0):
                 return None
         self._spend(QUESTION)
         units = [unit for each in followed for unit in each if any(unit)]
@@ -244,19 +247,6 @@ class ZoneWalk:
             load = tuple(a + b for a, b in zip(loads[zone], unit, strict=True))
             loads = (*loads[:zone], load, *loads[zone + 1 :])
         return loads
-
-
-def units_of(state: NodeState, pod: Pod, rules: KubeletRules) -> list[dict[str, int]] | None:
-    """What belongs into one zone each; None where that is not how the pod is served."""
-    if demand.is_pod_level(pod, rules):
-        return None
-    asking = asking_containers(state, pod, rules)
-    if any(container.kind is ContainerKind.INIT for container in asking):
-        return None
-    units = [zonal_demand(state, pod, container, rules) for container in asking]
-    if not rules.pod_scope:
-        return units
-    return [quantity.total(units)] if merge_sees_all(pod) else None
 
 
 def _row(amounts: Mapping[str, int], names: Sequence[str]) -> _Amounts:
@@ -376,9 +366,9 @@ def is_one_unit(state: NodeState, pod: Pod, rules: KubeletRules) -> bool:
     """Whether one merge places all that the pod asks for."""
     if demand.is_pod_level(pod, rules):  # its devices are taken later, container by container
         return False
-    asking = asking_containers(state, pod, rules)
+    asking = demand.asking_containers(pod, rules, state.devices)
     if rules.pod_scope:
-        return merge_sees_all(pod)
+        return demand.merge_sees_all(pod)
     return len(asking) == 1 and asking[0].kind is not ContainerKind.INIT
 
 
@@ -419,72 +409,3 @@ def _combined_zones(state: NodeState, rules: KubeletRules) -> ZoneSet:
         for each in pool.by_zones:
             zones |= each or 0
     return zones
-
-
-def merge_sees_all(pod: Pod) -> bool:
-    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
-    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
-    return asked <= memory.pod_requested(pod).keys()
-
-
-def asking_containers(state: NodeState, pod: Pod, rules: KubeletRules) -> list[Container]:
-    """Containers for which the managers have anything to do."""
-    asks_memory = rules.memory and demand.is_served(pod, rules)
-    return [
-        container
-        for container in pod.containers
-        if devices.requested(container, state.devices)
-        or asks_memory
-        or demand.cpus_of(pod, container, rules)
-    ]
-
-
-def zonal_demand(
-    state: NodeState, pod: Pod, container: Container, rules: KubeletRules
-) -> dict[str, int]:
-    """What a container asks the managers for: CPUs, bytes and devices."""
-    wanted = {
-        **devices.requested(container, state.devices),
-        **demand.memory_of(pod, container, rules),
-        "cpu": demand.cpus_of(pod, container, rules),
-    }
-    return {name: amount for name, amount in wanted.items() if amount}
-
-
-def room_of(state: NodeState) -> list[dict[str, int]]:
-    """What is free in each zone; last, devices that belong to none."""
-    assignable = state.shared & ~state.reserved
-    rows = []
-    for zone in state.topology.zones:
-        amounts = state.memory[zone.id].amounts if zone.id in state.memory else {}
-        row = {name: part.free for name, part in amounts.items()}
-        row["cpu"] = (state.topology.zone_cpus[zone.id] & assignable).bit_count()
-        rows.append(row)
-    rows.append({})
-    places = {zone.id: row for zone, row in zip(state.topology.zones, rows, strict=False)}
-    for name, pool in state.devices.items():
-        unused = pool.healthy & ~devices.held(state, name)
-        if not devices.has_zones(pool):
-            rows[-1][name] = unused.bit_count()
-            continue
-        for row in places.values():
-            row[name] = 0
-        for zones, group in pool.by_zones.items():
-            home = bits.lowest(zones or 0)
-            if home in places:
-                places[home][name] += (group & unused).bit_count()
-    return rows
-
-
-def single_room_of(state: NodeState) -> list[dict[str, int]]:
-    """What is free in each zone for units of a single zone: no memory where zones are grouped."""
-    rows = room_of(state)
-    for zone, row in zip(state.topology.zones, rows, strict=False):
-        if zone.id in state.memory and is_grouped(state.memory[zone.id]):
-            row.update(dict.fromkeys(state.memory[zone.id].amounts, 0))
-    return rows
-
-
-def is_grouped(row: ZoneMemory) -> bool:
-    """Whether the zone's memory serves only allocations that take it together with others."""
-    return row.group & (row.group - 1) != 0

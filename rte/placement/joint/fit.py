@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from rte.model import quantity
 from rte.model.totals import totals_of
 from rte.placement.explain import explain
-from rte.placement.fleet.copies import UNKNOWN, CopyTable
+from rte.placement.fleet.copies import UNKNOWN, count_by_totals, count_copies
 from rte.placement.fleet.places import shape_key
+from rte.placement.fleet.screen import NodeTable
 from rte.placement.inflight.orders import CutOff, StepBudget
 from rte.placement.inflight.spread import spread_of
 from rte.placement.joint.node import Classes, Member, Site, is_uncertain, kinds_of
@@ -83,7 +84,7 @@ class FitTable:
 
     def __init__(self, nodes: Iterable[JointNode] = ()) -> None:
         self._nodes: dict[str, JointNode] = {}
-        self._table = CopyTable()
+        self._table = NodeTable()
         self._classes = Classes()
         self._spreads: dict[str, InflightSpread | None] = {}
         self._known: OrderedDict[Hashable, tuple[int, bool]] = OrderedDict()
@@ -108,8 +109,8 @@ class FitTable:
         """
         kinds = kinds_of([member])
         budget = StepBudget(steps)
-        totals = self._table.totals(kinds.totals[0]).tolist()
-        counted = self._table.count(member.pod, kinds.totals[0]).tolist()
+        totals = count_by_totals(self._table, kinds.totals[0]).tolist()
+        counted = count_copies(self._table, member.pod, kinds.totals[0]).tolist()
         copies: dict[str, int] = {}
         allowed: dict[str, int] = {}
         unsure: set[str] = set()

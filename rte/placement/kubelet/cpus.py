@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.model import bits, quantity
-from rte.model.pod import QOS, ContainerKind
+from rte.model import bits
+from rte.model.pod import QOS
+from rte.model.totals import peak
 from rte.placement.kubelet import combinations, outcome, pickers
 from rte.placement.kubelet.combinations import Hints
 
@@ -24,19 +25,8 @@ def exclusive_cpus(pod: Pod, container: Container) -> int:
 
 
 def pod_exclusive_cpus(pod: Pod) -> int:
-    """CPUs that the pod needs at its peak: its long-running containers, or the ordinary init
-    container that needs most together with the sidecars started before it (KEP-753).
-    """
-    sidecars = peak = apps = 0
-    for container in pod.containers:
-        cpus = exclusive_cpus(pod, container)
-        if container.kind is ContainerKind.APP:
-            apps += cpus
-        elif container.kind is ContainerKind.SIDECAR:
-            sidecars += cpus
-        else:
-            peak = max(peak, sidecars + cpus)
-    return min(max(peak, apps + sidecars), quantity.MOST)
+    """CPUs that the pod needs at its peak."""
+    return peak(pod, lambda container: {"cpu": exclusive_cpus(pod, container)}).get("cpu", 0)
 
 
 def hints(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.model.pod import QOS
-from rte.placement.kubelet import cpus, memory, merge
+from rte.model import quantity
+from rte.model.pod import QOS, ContainerKind
+from rte.model.totals import peak
+from rte.placement.kubelet import cpus, devices, memory, merge
 from rte.placement.kubelet.rules import has_pod_level_resources
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.rules import KubeletRules
 
@@ -66,6 +70,57 @@ def memory_of_pod(pod: Pod, rules: KubeletRules) -> dict[str, int]:
         return memory.pod_requested(pod)
     stanza = memory.requested(pod.pod_requests or {})
     return {name: amount for name, amount in stanza.items() if amount}
+
+
+def zonal_demand(
+    pod: Pod, container: Container, rules: KubeletRules, pools: Collection[str]
+) -> dict[str, int]:
+    """What a container asks the managers for: CPUs (whole), bytes and devices.
+
+    ``pools``: resources that have a device pool.
+    """
+    wanted = {
+        **devices.requested(container, pools),
+        **memory_of(pod, container, rules),
+        "cpu": cpus_of(pod, container, rules),
+    }
+    return {name: amount for name, amount in wanted.items() if amount}
+
+
+def asking_containers(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> list[Container]:
+    """Containers for which the managers have anything to do."""
+    asks_memory = rules.memory and is_served(pod, rules)
+    return [
+        container
+        for container in pod.containers
+        if asks_memory or devices.requested(container, pools) or cpus_of(pod, container, rules)
+    ]
+
+
+def units_of(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> list[dict[str, int]] | None:
+    """What has to be found at once each, in the order in which it is served: containers, or the pod
+    under pod scope; None where that is not all that its admission looks at.
+    """
+    if is_pod_level(pod, rules):
+        return None
+    asking = asking_containers(pod, rules, pools)
+    if any(container.kind is ContainerKind.INIT for container in asking):
+        return None
+    units = [zonal_demand(pod, container, rules, pools) for container in asking]
+    if not rules.pod_scope:
+        return units
+    return [quantity.total(units)] if merge_sees_all(pod) else None
+
+
+def peak_of(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> dict[str, int]:
+    """What the pod holds at once at the least, wherever it is."""
+    return peak(pod, lambda container: zonal_demand(pod, container, rules, pools))
+
+
+def merge_sees_all(pod: Pod) -> bool:
+    """Whether the pod-scope merge knows of all memory: it leaves out what no app container asks."""
+    asked = {name for box in pod.containers for name in memory.requested(box.requests)}
+    return asked <= memory.pod_requested(pod).keys()
 
 
 def is_eligible(container: Container) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rte.model import bits, quantity
-from rte.model.pod import ContainerKind
+from rte.model import bits
+from rte.model.totals import peak
 from rte.placement.kubelet import combinations, outcome
 from rte.placement.kubelet.combinations import Hints
 
@@ -73,21 +73,7 @@ def requested(container: Container, pools: Collection[str]) -> dict[str, int]:
 
 def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
     """Peak of the pod, as for CPUs (resource helpers, PodLimits)."""
-    sidecars: dict[str, int] = {}
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in pod.containers:
-        wanted = requested(container, pools)
-        if container.kind is ContainerKind.INIT:
-            beside = quantity.total([sidecars, wanted])
-            peak |= {name: max(peak.get(name, 0), beside[name]) for name in wanted}
-            continue
-        quantity.add(running, wanted)
-        if container.kind is ContainerKind.SIDECAR:
-            quantity.add(sidecars, wanted)
-    return {
-        name: max(running.get(name, 0), peak.get(name, 0)) for name in sorted({*running, *peak})
-    }
+    return dict(sorted(peak(pod, lambda container: requested(container, pools)).items()))
 
 
 def held(state: NodeState, resource: str) -> Mask:

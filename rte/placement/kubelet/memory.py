@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rte.model import bits, quantity
+from rte.model import bits
 from rte.model.node import MemoryAmounts, MemoryBlock, ZoneMemory
 from rte.model.pod import ContainerKind
 from rte.model.quantity import hugepage_resource
+from rte.model.totals import peak
 from rte.placement.kubelet import combinations, outcome
 from rte.placement.kubelet.combinations import Hints
 
@@ -79,20 +80,14 @@ def requested(requests: Mapping[str, int]) -> dict[str, int]:
 
 def pod_requested(pod: Pod) -> dict[str, int]:
     """Peak of the pod, as for CPUs; resources that only init containers ask for are left out."""
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    apps: dict[str, int] = {}
-    for container in pod.containers:
-        wanted = requested(container.requests)
-        if container.kind is ContainerKind.APP:
-            quantity.add(apps, wanted)
-        elif container.kind is ContainerKind.SIDECAR:
-            quantity.add(sidecars, wanted)
-        else:
-            beside = quantity.total([sidecars, wanted])
-            peak |= {name: max(peak.get(name, 0), beside[name]) for name in wanted}
-    together = quantity.total([apps, sidecars])
-    return {name: max(together[name], peak.get(name, 0)) for name in sorted(apps)}
+    most = peak(pod, lambda container: requested(container.requests))
+    kept = {
+        name
+        for container in pod.containers
+        if container.kind is ContainerKind.APP
+        for name in requested(container.requests)
+    }
+    return {name: most[name] for name in sorted(kept)}
 
 
 def hints(rows: Rows, wanted: Mapping[str, int], reusable: Reusable) -> Hints:

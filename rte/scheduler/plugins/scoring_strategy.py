@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.model.pod import QOS
-from rte.placement.fleet import scores
 from rte.placement.foreign.zone_scores import STRATEGIES, score_zones
 from rte.placement.foreign.zones import ZoneEntry, ZoneTable, overlay
+from rte.placement.free import free_of
 from rte.placement.kubelet.rules import DEFAULT_MAX_ZONES
 from rte.scheduler.framework.plugin import Score
 
@@ -98,11 +98,11 @@ def _table(state: NodeState) -> ZoneTable:
     distances = {zone.id: zone.distances for zone in state.topology.zones}
     zones = tuple(
         ZoneEntry(
-            id=free.zone,
-            available={"cpu": 1000 * free.cpus, **free.others},
-            costs=dict(zip(distances, distances.get(free.zone, ()), strict=False)),
+            id=zone,
+            available={**free, "cpu": 1000 * free["cpu"]},
+            costs=dict(zip(distances, distances.get(zone, ()), strict=False)),
         )
-        for free in scores.free_by_zone(state)
+        for zone, free in free_of(state).zones.items()
     )
     bound = state.config.cpu_policy == "static"
     return ZoneTable(

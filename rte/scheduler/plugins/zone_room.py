@@ -131,7 +131,7 @@ class ZoneRoom(Score, Ranks):
         """
         known = node.rooms.get(own)
         if known is None or known[0] is not self._rooms:
-            rooms = self._rooms.of(scores.free_by_zone(state), state.config)
+            rooms = self._rooms.of(state)
             # In millionths of a percent: what decides between equal costs.
             fullness = round(1e6 * scores.most_allocated(shape.pod, state, state)) if own else 0
             known = node.rooms[own] = (self._rooms, rooms, fullness)

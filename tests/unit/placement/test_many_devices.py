@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from rte import placement
 from rte.model import bits
 from rte.model.node import DevicePool
-from rte.placement.fleet.copies import CopyTable
-from rte.placement.fleet.scores import free_by_zone
+from rte.placement.fleet.copies import count_copies
 from rte.placement.fleet.screen import NodeTable
+from rte.placement.free import free_of
 from rte.placement.inflight.orders import Orders, StepBudget, free_key
-from rte.placement.inflight.zones import room_of
 from rte.placement.kubelet import devices
 from tests.unit.placement.build import GPU, node, pool, simple
 
@@ -58,14 +57,13 @@ def test_no_question_looks_at_devices_one_by_one() -> None:
     assert answer.admitted
     assert answer.state.holdings["a"]["main"].devices[GPU].bit_count() == 1000
     assert free_key(answer.state) != free_key(state)
-    assert [free.others[GPU] for free in free_by_zone(state)] == [MANY // 2, MANY - MANY // 2]
-    assert [row.get(GPU) for row in room_of(answer.state)][:2] == [MANY // 2 - 1000, MANY // 2 + 1]
+    free = free_of(answer.state).zones.values()
+    assert [zone[GPU] for zone in free] == [MANY // 2 - 1000, MANY // 2 + 1]
     assert Orders([state], [asking], StepBudget(1000)).outcomes((0, 0))
-    screen, copies = NodeTable(), CopyTable()
-    screen.put("n", answer.state)
-    assert screen.screen(asking)[0]
-    copies.put("n", answer.state, {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: MANY})
-    assert copies.count(simple("b", gpus=30_000), {GPU: 30_000})[0] == 2
+    table = NodeTable()
+    table.put("n", answer.state, {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: MANY})
+    assert table.screen(asking)[0]
+    assert count_copies(table, simple("b", gpus=30_000), {GPU: 30_000})[0] == 2
 
 
 def test_picks_that_nobody_follows_are_not_listed() -> None:

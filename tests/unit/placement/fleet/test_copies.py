@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rte import placement
 from rte.model.totals import totals_of
-from rte.placement.fleet.copies import UNKNOWN, CopyTable
+from rte.placement.fleet.copies import UNKNOWN, count_copies
+from rte.placement.fleet.screen import NodeTable
 from tests.depth import scaled
 from tests.unit.placement import build
 from tests.unit.placement.build import GPU, container, pod, pool, simple
@@ -17,9 +18,9 @@ ROOMY = {"cpu": 10**6, "memory": 1 << 50, "hugepages-2Mi": 1 << 50, GPU: 1000, "
 
 
 def count(state, each, room=ROOMY):
-    table = CopyTable()
+    table = NodeTable()
     table.put("n", state, room)
-    return int(table.count(each, totals_of(each))[0])
+    return int(count_copies(table, each, totals_of(each))[0])
 
 
 def predicted(state, each, most=20):
@@ -45,12 +46,14 @@ def test_counting_is_predicting_one_after_the_other(used, each):
     each=build.pods("new"),
 )
 def test_a_row_says_the_same_in_whatever_company(states, each):
-    table = CopyTable()
+    table = NodeTable()
     for number, (state, _) in enumerate(states):
         table.put(f"n{number}", state, ROOMY)
     table.put("n0", states[-1][0], ROOMY)
     expected = [states[-1][0], *(state for state, _ in states[1:])]
-    assert table.count(each, totals_of(each)).tolist() == [count(one, each) for one in expected]
+    assert count_copies(table, each, totals_of(each)).tolist() == [
+        count(one, each) for one in expected
+    ]
 
 
 def test_on_a_node_of_which_more_is_used_than_64_bits_say_there_is_no_room():
@@ -106,9 +109,9 @@ def test_devices_that_are_not_counted_hinder_nobody_who_asks_for_none(policy, ba
     each = simple("a", cpus=3)
     assert count(spoilt, each) == count(plain, each)
     assert count(spoilt, simple("a", cpus=3, gpus=2)) == UNKNOWN or bad.complete
-    table = CopyTable()
+    table = NodeTable()
     table.put("n", spoilt, ROOMY)
     table.put("n", build.node(policy=policy, devices={GPU: pool(0, 1)}), ROOMY)
     fits = build.node(policy=policy, devices={GPU: pool(0, 1)})
     one = simple("a", cpus=3, gpus=1)
-    assert int(table.count(one, totals_of(one))[0]) == count(fits, one)
+    assert int(count_copies(table, one, totals_of(one))[0]) == count(fits, one)

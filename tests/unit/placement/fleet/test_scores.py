@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte import placement
+from rte.model import quantity
 from rte.model.node import Topology
 from rte.model.pod import QOS
 from rte.placement.fleet import scores
+from rte.placement.free import free_of, times
 from tests.unit.placement.build import (
     GPU,
     container,
@@ -33,10 +35,12 @@ def place(state, each):
 
 def test_what_a_zone_can_give_leaves_out_what_is_reserved_and_held():
     state = filled(node(devices={GPU: pool(0, 1, (0, 1), None)}), simple("a", 2, 3, gpus=1))
-    first, second = scores.free_by_zone(state)
-    assert (first.zone, first.cpus, first.others[GPU]) == (0, 5, 1)
-    assert first.others["memory"] == 12 << 30
-    assert (second.zone, second.cpus, second.others[GPU]) == (1, 8, 2)
+    free = free_of(state)
+    assert free.zones == {
+        0: {"cpu": 5, GPU: 1, "memory": 12 << 30},
+        1: {"cpu": 8, GPU: 2, "memory": 16 << 30},
+    }
+    assert free.devices == {GPU: 3}
 
 
 @pytest.mark.parametrize(
@@ -92,9 +96,18 @@ def test_a_place_never_makes_room_and_scores_stay_within_bounds(state, each):
 @given(used_nodes(longest=3), st.lists(pods(), max_size=4))
 def test_rooms_of_several_shapes_are_those_of_each(used, shapes):
     state, _ = used
-    zones = scores.free_by_zone(state)
-    got = scores.Rooms(shapes).of(zones, state.config).tolist()
-    assert got == [scores.room_in(zones, state.config, each) for each in shapes]
+    zones = list(free_of(state).zones.values())
+    if state.config.topology_policy not in {"restricted", "single-numa-node"}:
+        zones = [quantity.total(zones)]
+    joins = state.config.topology_policy == "restricted"
+
+    def by_turns(each):
+        units = scores._units(each, whole=state.config.topology_scope == "pod")
+        # One unit that fits into some zone goes to no more than one.
+        single = len(units) == 1 and any(times(zone, units[0]) for zone in zones)
+        return scores._in_turn(zones, units, joins=joins and not single)
+
+    assert scores.Rooms(shapes).of(state).tolist() == [by_turns(each) for each in shapes]
 
 
 def test_most_allocated_prefers_the_fuller_node_and_least_the_emptier():
