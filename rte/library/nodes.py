@@ -20,7 +20,7 @@ from rte.model.machine import Machine
 from rte.model.node import NodeReading, PodRef
 from rte.model.totals import totals_of
 from rte.model.words import MACHINE
-from rte.placement.fleet.scores import free_by_zone
+from rte.placement.free import free_of
 from rte.placement.joint.node import JointNode
 from rte.view import drawing
 
@@ -87,12 +87,12 @@ class Node:
         return [
             {
                 "node": self.name,
-                "zone": zone.zone,
-                "cpus": CPUSet.of_mask(self.state.topology.zone_cpus[zone.zone]),
-                "free": CPUSet.of_mask(self.state.topology.zone_cpus[zone.zone]) & self.free,
-                **zone.others,
+                "zone": zone,
+                "cpus": CPUSet.of_mask(self.state.topology.zone_cpus[zone]),
+                "free": CPUSet.of_mask(self.state.topology.zone_cpus[zone]) & self.free,
+                **{name: amount for name, amount in free.items() if name != "cpu"},
             }
-            for zone in free_by_zone(self.state)
+            for zone, free in free_of(self.state).zones.items()
         ]
 
     def after(self, state: model.NodeState, pod: Pod | None = None) -> Node:
