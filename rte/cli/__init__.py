@@ -8,14 +8,15 @@ import importlib
 import os
 import signal
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rte import __version__, errors
+from rte import __version__, errors, extensions
 from rte.cli import terminal
 from rte.cli.parsing import Command, Parser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
 #: By name; the module of each defines ``configure(parser)`` and ``run(args) -> int``.
@@ -62,10 +63,6 @@ COMMANDS = {
         "a pod found no place",
         extra="demo",
     ),
-    "import": Command(
-        "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
-        "rte import nhd triad job.cfg",
-    ),
     "render": Command(
         "write the ids of an allocation into the application's own file",
         "rte render template app.conf --allocation /etc/podinfo/allocation",
@@ -85,8 +82,12 @@ COMMANDS = {
     ),
 }
 
-#: Modules that cannot be called what their command is.
-_MODULES = {"import": "imports"}
+
+@cache
+def every_command() -> Mapping[str, Command]:
+    """All commands, those that are registered by entry points last."""
+    more = extensions.registered(extensions.COMMANDS)
+    return COMMANDS | {name: found.load().COMMAND for name, found in more.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,7 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str], wanted: str) -> int:
-    prog = f"rte {wanted}" if wanted in COMMANDS else "rte"
+    known = COMMANDS if wanted in COMMANDS else every_command()
+    prog = f"rte {wanted}" if wanted in known else "rte"
     try:
         args = _parse(words, wanted)
         for line in _unknown_variables():
@@ -123,9 +125,9 @@ def _run(words: Sequence[str], wanted: str) -> int:
         return 1
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if wanted not in COMMANDS or missing in ("", "rte"):
+        if wanted not in known or missing in ("", "rte"):
             raise
-        extra = COMMANDS[wanted].extra
+        extra = known[wanted].extra
         print(f"{prog}: {missing} is not installed: pip install 'rte[{extra}]'", file=sys.stderr)
         return 2
     except BrokenPipeError:
@@ -143,14 +145,15 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _parse(words: Sequence[str], wanted: str) -> argparse.Namespace:
-    if wanted in COMMANDS and words[0] == wanted:
+    known = COMMANDS if wanted in COMMANDS else every_command()
+    if wanted in known and words[0] == wanted:
         # Alone: the flags that are near an unknown one are the command's, and it is quicker.
-        parser = Parser(prog=f"rte {wanted}", **COMMANDS[wanted].described)
+        parser = Parser(prog=f"rte {wanted}", **known[wanted].described)
         configure(wanted, parser)
         return parser.parse_words(words[1:], argparse.Namespace(command=wanted))
     parser, commands = build_parser()
-    if wanted and wanted not in COMMANDS:
-        parser.error(f"unknown command {wanted}{errors.meant(wanted, COMMANDS)}")
+    if wanted and wanted not in known:
+        parser.error(f"unknown command {wanted}{errors.meant(wanted, known)}")
     if wanted:
         configure(wanted, commands[wanted])
     return parser.parse_words(words)
@@ -165,7 +168,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     return parser, {
         name: commands.add_parser(name, help=command.help, **command.described)
-        for name, command in COMMANDS.items()
+        for name, command in every_command().items()
     }
 
 
@@ -181,4 +184,6 @@ def _unknown_variables() -> list[str]:
 
 
 def _module(command: str) -> Any:
-    return importlib.import_module(f"rte.cli.{_MODULES.get(command, command)}")
+    if command not in COMMANDS:
+        return extensions.load(extensions.COMMANDS, command)
+    return importlib.import_module(f"rte.cli.{command}")

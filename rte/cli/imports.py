@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.cli.parsing import Command
 from rte.library.files import read_text
 from rte.placement.groups import explain
 from rte.placement.groups.nhd import labels, replay, triad, triadset
@@ -24,6 +25,12 @@ from rte.reader import jsontext
 
 if TYPE_CHECKING:
     import argparse
+
+
+COMMAND = Command(
+    "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
+    "rte import nhd triad job.cfg",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -6,10 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rte import errors
+from rte import errors, extensions
 from rte.library.files import read_text
-from rte.placement.groups.nhd import triad
-from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.record import parse_record
 from rte.placement.groups.template import render
 from rte.reader import jsontext
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     allocation = read_text(args.allocation)
     record = parse_record(allocation)
     if args.form == "triad":
-        text = write_back(triad.read(read_text(args.file)), record)
+        text = extensions.load(extensions.DIALECTS, "nhd").filled(read_text(args.file), record)
     else:
         text = render(read_text(args.file), jsontext.load(allocation, "allocation"))
     if args.out is None:

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from rte import config, errors
+from rte import config, errors, extensions
 from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.front import serving
@@ -81,9 +81,8 @@ async def _main(settings: SchedulerSettings) -> None:
         if settings.listen:
             running["view"] = source.run()
         if settings.stats_listen and settings.stats_cert and settings.stats_key:
-            from rte.scheduler.front import nhd_stats  # here: it brings gRPC with it
-
-            running["statistics"] = nhd_stats.serve(
+            serve = extensions.load(extensions.SERVICES, "nhd-statistics")  # it brings gRPC
+            running["statistics"] = serve(
                 scheduler,
                 settings.stats_listen,
                 settings.stats_cert,

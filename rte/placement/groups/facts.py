@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.placement.groups.inventory import GroupNodeFacts
-from rte.placement.groups.nhd import labels as nhd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,26 +16,34 @@ MAINTENANCE = "topology.rte.dev/maintenance"
 #: Prefix of labels that become ``values`` of allocations: ``values.topology.rte.dev/vlan``.
 VALUES = "values.topology.rte.dev/"
 
-_NHD_VALUES = {"vlan": nhd.VLAN, "gateway": nhd.GATEWAY}
+#: NHD's labels of the same.
+NHD_GROUPS = "NHD_GROUP"
+NHD_MAINTENANCE = "sigproc.viasat.io/maintenance"
+NHD_VALUES = {"vlan": "DATA_PLANE_VLAN", "gateway": "DATA_DEFAULT_GW"}
 
 
 def node_facts(
     labels: Mapping[str, str], *, unschedulable: bool = False, cpu_arch: str = ""
 ) -> GroupNodeFacts:
     """The facts about a node."""
-    names = labels.get(GROUPS, labels.get(nhd.GROUP, ""))
-    maintenance = labels.get(MAINTENANCE, labels.get(nhd.MAINTENANCE, ""))
+    names = labels.get(GROUPS, labels.get(NHD_GROUPS, ""))
+    maintenance = labels.get(MAINTENANCE, labels.get(NHD_MAINTENANCE, ""))
     return GroupNodeFacts(
         cordoned=unschedulable,
-        maintenance=nhd.is_maintenance(maintenance),
+        maintenance=is_maintenance(maintenance),
         groups=tuple(sorted(set(filter(None, names.split("."))))) or ("default",),
         cpu_arch=cpu_arch,
     )
 
 
+def is_maintenance(value: str) -> bool:
+    """What is meant by the label; NHD takes any value for yes, ``false`` and ``""`` too."""
+    return value.lower() not in {"", "false", "not_scheduled"}
+
+
 def site_values(labels: Mapping[str, str]) -> dict[str, str]:
     """What the site says about a node, for the application: name -> value."""
-    values = {name: labels[key] for name, key in _NHD_VALUES.items() if key in labels}
+    values = {name: labels[key] for name, key in NHD_VALUES.items() if key in labels}
     return values | {
         key.removeprefix(VALUES): value for key, value in labels.items() if key.startswith(VALUES)
     }

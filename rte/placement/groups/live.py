@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte import errors
 from rte.placement.groups import holdings
 from rte.placement.groups.check import answers
-from rte.placement.groups.nhd.adopt import adopt, read_placed
 from rte.placement.groups.record import parse_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rte.placement.groups.allocation import GroupsAllocation
     from rte.placement.groups.inventory import GroupInventory
-    from rte.placement.groups.nhd.adopt import NHDPlacement
-    from rte.placement.groups.record import Record
     from rte.placement.groups.request import GroupsRequest
 
-_T = TypeVar("_T")
+_record = lru_cache(maxsize=16_384)(parse_record)
 
 
 class GroupHolder(NamedTuple):
@@ -35,7 +32,7 @@ class GroupHolder(NamedTuple):
         recorded: what the scheduler has recorded in its status; ``""`` = nothing.
         annotation: with its allocation, which its author may have written; ``""`` = none.
         request: what it asks for, None where that is nothing or invalid.
-        nhd: the file that NHD wrote for it; only for pods that NHD places.
+        adopts: tells what it holds of an inventory; of pods that another scheduler has placed.
     """
 
     uid: str
@@ -43,7 +40,7 @@ class GroupHolder(NamedTuple):
     recorded: str = ""
     annotation: str = ""
     request: GroupsRequest | None = None
-    nhd: str = ""
+    adopts: Callable[[GroupInventory], GroupsAllocation] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +60,21 @@ def held_by(pods: Iterable[GroupHolder], inventory: GroupInventory) -> GroupHold
     """What the pods of a node hold.
 
     A record counts for the pod and the node that it names; a copied one holds nothing. A pod that
-    NHD has placed holds what NHD wrote into its file. What only the annotation says counts where it
-    can be true: pods that an earlier release has bound have no other record.
+    another scheduler has placed holds what that one says. What only the annotation says counts
+    where it can be true: pods that an earlier release has bound have no other record.
     """
     held = GroupHoldings()
     said: list[GroupHolder] = []
     for pod in pods:
         try:
             if pod.recorded:
-                record = _sound(_record(pod.recorded))
+                record = _record(pod.recorded)
                 if record.holds_for(pod.uid, pod.node):
                     held.allocations[pod.uid] = record.allocation
             elif pod.annotation:
                 said.append(pod)
-            elif pod.nhd:
-                held.allocations[pod.uid] = adopt(_sound(_placed(pod.nhd)), inventory)
+            elif pod.adopts is not None:
+                held.allocations[pod.uid] = pod.adopts(inventory)
         except errors.RteError as error:
             held.unreadable[pod.uid] = str(error)
     held.allocations.update(_believed(said, held.allocations))
@@ -91,34 +88,15 @@ def _believed(
     is recorded for somebody else. It might have got that by asking.
     """
     for pod in pods:
-        record = _record(pod.annotation)
+        if pod.request is None:
+            continue
+        try:
+            record = _record(pod.annotation)
+        except errors.RteError:
+            continue
         if (
-            pod.request is not None
-            and not isinstance(record, errors.RteError)
-            and record.holds_for(pod.uid, pod.node)
+            record.holds_for(pod.uid, pod.node)
             and answers(pod.request, record.allocation)
             and not any(holdings.conflicts({**known, pod.uid: record.allocation}))
         ):
             yield pod.uid, record.allocation
-
-
-def _sound(read: _T | errors.RteError) -> _T:
-    if isinstance(read, errors.RteError):
-        raise read
-    return read
-
-
-@lru_cache(maxsize=16_384)
-def _record(text: str) -> Record | errors.RteError:
-    try:
-        return parse_record(text)
-    except errors.RteError as error:
-        return error
-
-
-@lru_cache(maxsize=1_024)
-def _placed(text: str) -> NHDPlacement | errors.RteError:
-    try:
-        return read_placed(text)
-    except errors.RteError as error:
-        return error

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rte import errors
+from rte import errors, extensions
 from rte.placement.dra import decode
-from rte.placement.koordinator.devices.node import read_node_devices
 from rte.scheduler.cache import gangs
 from rte.scheduler.framework import budgets, devices, node, objects, storage
 from rte.scheduler.framework.events import ClusterEvent, Kind
@@ -287,7 +286,7 @@ class Intake:
     def _set_koordinator_devices(self, obj: Mapping[str, Any], now: float) -> None:
         name = key_of("koordinator-devices", obj.get("metadata") or {})
         try:
-            read_node_devices(obj)
+            extensions.load(extensions.PLUGINS, "DeviceShare").check(obj)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             self.gone("koordinator-devices", name, now)
             raise errors.ParseError("Device", name, f"malformed: {error}") from None

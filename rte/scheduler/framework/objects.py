@@ -13,8 +13,6 @@ from rte.k8s import gang, podspec, wire
 from rte.k8s.gang import GangSource
 from rte.model import quantity
 from rte.placement.groups import allocation, networks
-from rte.placement.groups.nhd import adopt
-from rte.placement.koordinator.devices import request as devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,9 +30,9 @@ RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 _OWN_ANNOTATIONS = (
     RESOURCE_STATUS,
     allocation.ANNOTATION,
-    adopt.ANNOTATION,
     networks.ANNOTATION,
-    devices.ALLOCATED,
+    "scheduling.koordinator.sh/device-allocated",
+    "sigproc.viasat.io/nhd_config",
 )
 #: Annotation of pods: the Workload that Kueue started them for.
 _WORKLOAD = "kueue.x-k8s.io/workload"

@@ -18,7 +18,6 @@ from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request
-from rte.placement.koordinator.devices import request as devices
 from rte.placement.kubelet.cpus import pod_exclusive_cpus
 from rte.scheduler.framework import csi, terms
 from rte.scheduler.framework.room import UNBOUNDED, Needs
@@ -38,9 +37,9 @@ _ANNOTATIONS = (
     *KOORDINATOR_ANNOTATIONS,
     alignment.ANNOTATION,
     request.ANNOTATION,
-    devices.ALLOCATE_HINT,
-    devices.JOINT_ALLOCATE,
-    devices.GPU_PARTITION_SPEC,
+    "scheduling.koordinator.sh/device-allocate-hint",
+    "scheduling.koordinator.sh/device-joint-allocate",
+    "scheduling.koordinator.sh/gpu-partition-spec",
 )
 
 KOORDINATOR_LABELS = ("koordinator.sh/qosClass", "koordinator.sh/priority-class")

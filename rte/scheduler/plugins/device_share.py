@@ -51,6 +51,11 @@ class DeviceShare(NodeFilter, Annotate):
     def __init__(self) -> None:
         self._requests: dict[bytes, DeviceShareRequest | DeviceRequestError | None] = {}
 
+    @staticmethod
+    def check(device: Mapping[str, Any]) -> None:
+        """Read a Device object as it comes; any error of Python's says that it is malformed."""
+        read_node_devices(device)
+
     def filter_node(self, shape: Shape, node: NodeEntry, status: Status) -> Status:
         """Choose the devices, or refuse a node that has none for the pod."""
         request = self._request(shape)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rte import extensions
 from rte.placement.groups.policies import Policies
 from rte.scheduler.framework.profile import Profile, Scoring
 from rte.scheduler.plugins import declared
-from rte.scheduler.plugins.device_share import DeviceShare
 from rte.scheduler.plugins.dynamic_resources import DynamicResources
 from rte.scheduler.plugins.gang_scheduling import GangScheduling
 from rte.scheduler.plugins.groups.books import Books
 from rte.scheduler.plugins.groups.rules import GroupsNode, GroupsWellFormed, ProcessingGroups
 from rte.scheduler.plugins.image_locality import ImageLocality
 from rte.scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from rte.scheduler.plugins.koordinator import Koordinator
 from rte.scheduler.plugins.node_affinity import RequiredNodes
 from rte.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from rte.scheduler.plugins.node_pool import NodePool
@@ -88,12 +87,13 @@ def profile(
     if options.shared_limit:
         optional.append(SharedPool(options.shared_limit))
     if options.resource_status:
-        optional.append(Koordinator())
+        optional.append(extensions.load(extensions.PLUGINS, "Koordinator")())
     if options.device_share:
-        optional.append(DeviceShare())
+        optional.append(extensions.load(extensions.PLUGINS, "DeviceShare")())
     strategies = {name: each.strategy for name, each in options.scoring.items() if each.strategy}
     zone_room.instead = ScoringStrategy(strategies)
-    books = Books(options.policies)
+    dialects = extensions.registered(extensions.DIALECTS).values()
+    books = Books(options.policies, [each.load() for each in dialects])
     return Profile(
         [
             GroupsWellFormed(books),

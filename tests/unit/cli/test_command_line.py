@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rte import cli, config
-from rte.cli import COMMANDS
 from tests.depth import scaled
 
 #: Commands that end by themselves whatever they are given.
@@ -95,8 +94,8 @@ def check(words: list[str]) -> tuple[int, str]:
     return code, err
 
 
-FLAGS = {command: flags_of(command) for command in COMMANDS}
-commands = st.sampled_from(list(COMMANDS))
+FLAGS = {command: flags_of(command) for command in cli.every_command()}
+commands = st.sampled_from(list(cli.every_command()))
 
 
 @st.composite
@@ -109,7 +108,11 @@ def lines(draw, among=OFFLINE):
     return [command, *draw(st.lists(word, max_size=6))]
 
 
-@given(lines(among=tuple(COMMANDS)), st.integers(0, 6), st.text("abcdefgh", min_size=3, max_size=9))
+@given(
+    lines(among=tuple(cli.every_command())),
+    st.integers(0, 6),
+    st.text("abcdefgh", min_size=3, max_size=9),
+)
 @relaxed
 def test_wrong_command_lines_end_in_one_line(words, place, unknown):
     place = min(1 + place, len(words))
@@ -252,7 +255,7 @@ def test_the_nearest_name_is_told(words, told):
 def test_alone_it_shows_its_commands():
     code, out, err = typed([])
     assert (code, err) == (0, "")
-    assert all(command in out for command in COMMANDS)
+    assert all(command in out for command in cli.every_command())
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_unknown_variables_are_told_and_foreign_ones_are_not(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", cli.every_command())
 def test_help_has_an_example_and_the_exit_codes(command):
     code, out, _ = typed([command, "--help"])
     assert code == 0

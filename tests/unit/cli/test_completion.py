@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rte import cli
-from rte.cli import COMMANDS, completion
+from rte.cli import completion
 
 if TYPE_CHECKING:
     import argparse
@@ -55,10 +55,10 @@ def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentPa
 
 def test_a_command_is_completed(bash: Path) -> None:
     assert complete(bash, "top") == ["topology"]
-    assert set(COMMANDS) <= set(complete(bash, ""))
+    assert set(cli.every_command()) <= set(complete(bash, ""))
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "import"])
+@pytest.mark.parametrize("command", [name for name in cli.every_command() if name != "import"])
 def test_every_flag_of_a_command_is_completed(bash: Path, command: str) -> None:
     _, commands = cli.build_parser()
     cli.configure(command, commands[command])
@@ -88,7 +88,7 @@ def test_every_shell_knows_every_command_and_flag(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = script(shell, capsys)
-    for name in COMMANDS:
+    for name in cli.every_command():
         assert name in text
         _, commands = cli.build_parser()
         cli.configure(name, commands[name])

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import bits, quantity
+from rte.placement.groups.facts import NHD_GROUPS, NHD_MAINTENANCE, NHD_VALUES, is_maintenance
 from rte.placement.groups.inventory import GPU, NIC, Core, GroupInventory, GroupNodeFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PREFIX = "feature.node.kubernetes.io/"
-GROUP = "NHD_GROUP"
-MAINTENANCE = "sigproc.viasat.io/maintenance"
-VLAN, GATEWAY, RESERVED_PAGES = "DATA_PLANE_VLAN", "DATA_DEFAULT_GW", "RES_HUGEPAGES_GB"
+RESERVED_PAGES = "RES_HUGEPAGES_GB"
 
 _SOCKETS = f"{PREFIX}nfd-extras-cpu.numSockets"
 _CORES = f"{PREFIX}nfd-extras-cpu.num_cores"
@@ -87,20 +86,11 @@ def read(labels: Mapping[str, str], allocatable: Mapping[str, str]) -> LabelledN
             reserved_pages={"1Gi": withheld} if withheld else {},
         ),
         facts=GroupNodeFacts(
-            groups=tuple(sorted(set(filter(None, labels.get(GROUP, "default").split("."))))),
-            maintenance=is_maintenance(labels.get(MAINTENANCE, "")),
+            groups=tuple(sorted(set(filter(None, labels.get(NHD_GROUPS, "default").split("."))))),
+            maintenance=is_maintenance(labels.get(NHD_MAINTENANCE, "")),
         ),
-        values={
-            name: labels[key]
-            for name, key in (("vlan", VLAN), ("gateway", GATEWAY))
-            if key in labels
-        },
+        values={name: labels[key] for name, key in NHD_VALUES.items() if key in labels},
     )
-
-
-def is_maintenance(value: str) -> bool:
-    """What is meant by the label; NHD takes any value for yes, ``false`` and ``""`` too."""
-    return value.lower() not in {"", "false", "not_scheduled"}
 
 
 def _number(labels: Mapping[str, str], key: str) -> int:

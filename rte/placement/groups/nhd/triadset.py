@@ -12,13 +12,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.nhd import compatible, triad
+from rte.placement.groups.nhd import triad
 from rte.placement.groups.request import ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NHD_SCHEDULER = "nhd-scheduler"
+#: Of ``render`` in a request: NHD's file, which the bind fills in.
+FIELD = "triad"
 GROUPS = "sigproc.viasat.io/nhd_groups"
 #: What NHD wrote into pods; it means nothing to a new one.
 _WRITTEN = "sigproc.viasat.io/"
@@ -87,7 +89,7 @@ def _template(
         if names:
             document["nodeGroups"] = names
         if nhd_config:
-            document["render"] = {compatible.FIELD: text}
+            document["render"] = {FIELD: text}
         kept[ANNOTATION] = json.dumps(document)
     metadata["annotations"] = kept
     spec = template.setdefault("spec", {})

@@ -7,6 +7,7 @@ the API shows and from our own decisions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rte import errors
@@ -15,18 +16,16 @@ from rte.placement.groups import allocation, facts, holdings, request
 from rte.placement.groups.answers import KnownPlaces
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.live import GroupHolder, GroupHoldings, held_by
-from rte.placement.groups.nhd import adopt, compatible
-from rte.placement.groups.nhd.labels import is_nhds
-from rte.placement.groups.nhd.triadset import NHD_SCHEDULER
 from rte.placement.groups.parsing import check_pages, parse_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rte.placement.groups.answers import GroupGround, KnownRequest
+    from rte.placement.groups.dialects import Dialect
     from rte.placement.groups.inventory import GroupNodeFacts
-    from rte.placement.groups.nhd.triad import Triad
     from rte.placement.groups.policies import Policies
+    from rte.placement.groups.record import Record
     from rte.placement.groups.request import GroupsRequest
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -54,11 +53,12 @@ class OnNode:
 class Books:
     """Requests by shape, nodes by entry, and the answers that were given before."""
 
-    def __init__(self, policies: Policies) -> None:
+    def __init__(self, policies: Policies, dialects: Sequence[Dialect] = ()) -> None:
+        self._dialects = dialects
         self.policies = policies
         self.answers = KnownPlaces()
         self._wishes: dict[bytes, KnownRequest | RequestError] = {}
-        self._files: dict[bytes, Triad] = {}
+        self._fillers: dict[bytes, dict[str, Callable[[Record], str]]] = {}
 
     def wish(self, shape: Shape) -> KnownRequest | RequestError | None:
         """What pods of the shape ask for, or what is wrong with it; None: they ask for nothing."""
@@ -69,11 +69,14 @@ class Books:
         if known is None:
             if len(self._wishes) >= _MOST_SHAPES:
                 self._wishes.clear()
-                self._files.clear()
+                self._fillers.clear()
             try:
                 known = self.answers.wish(_request(text, shape))
-                if file := compatible.file_of(text):
-                    self._files[shape.key] = file
+                self._fillers[shape.key] = {
+                    dialect.ANNOTATION: filler
+                    for dialect in self._dialects
+                    if (filler := dialect.filler(text)) is not None
+                }
             except RequestError as error:
                 known = error
             self._wishes[shape.key] = known
@@ -84,9 +87,9 @@ class Books:
         wish = self.wish(shape)
         return None if isinstance(wish, RequestError) else wish
 
-    def file(self, shape: Shape) -> Triad | None:
-        """NHD's file that the bind fills in for pods of the shape."""
-        return self._files.get(shape.key) if self.valid(shape) is not None else None
+    def fillers(self, shape: Shape) -> Mapping[str, Callable[[Record], str]]:
+        """What makes annotations of other schedulers that pods of the shape go on reading."""
+        return self._fillers.get(shape.key, {}) if self.valid(shape) is not None else {}
 
     def on(self, entry: NodeEntry) -> OnNode | None:
         """The node; None where its agent publishes no inventory."""
@@ -148,14 +151,15 @@ class Books:
         """What tells what a pod holds on a node with these labels."""
         annotation = pod.annotations.get(allocation.ANNOTATION, "")
         wish = self.valid(pod.shape) if annotation and not pod.recorded else None
-        by_nhd = pod.scheduler == NHD_SCHEDULER and is_nhds(labels)
+        placed = (it for it in self._dialects if it.is_placed(pod.scheduler, labels))
+        told = ((it, pod.annotations.get(it.ANNOTATION, "")) for it in placed)
         return GroupHolder(
             uid=pod.uid,
             node=pod.node,
             recorded=pod.recorded,
             annotation=annotation,
             request=wish.request if wish else None,
-            nhd=pod.annotations.get(adopt.ANNOTATION, "") if by_nhd else "",
+            adopts=next((partial(it.held, text) for it, text in told if text), None),
         )
 
 

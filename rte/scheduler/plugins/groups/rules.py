@@ -14,8 +14,6 @@ from rte.placement.groups import allocation, holdings, networks
 from rte.placement.groups.cluster import preference
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.facts import site_values
-from rte.placement.groups.nhd import adopt
-from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.place import ALIGNMENT, RESOURCES, unfit
 from rte.placement.groups.record import Record, devices_of
 from rte.scheduler.framework.events import Kind
@@ -33,10 +31,9 @@ from rte.scheduler.plugins.groups.totals import Totals
 from rte.telemetry.effects import Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rte.placement.groups.allocation import GroupsAllocation
-    from rte.placement.groups.nhd.triad import Triad
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -188,15 +185,15 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
         if given is None:
             resources = bool(_OF_ROOM.intersection(decision.reasons))
             return replace(_refused(status, decision.reasons), resources=resources)
-        file = self.books.file(shape)
-        if known.ground.policy.networks or file:
+        fillers = self.books.fillers(shape)
+        if known.ground.policy.networks or fillers:
             record = _record("", node, known, given)
             try:
                 _networks(record, known, "")
             except errors.RteError as error:
                 return replace(_refused(status, ("networks",)), message=str(error))
             try:
-                _filled(file, record)
+                _filled(fillers, record)
             except errors.RteError as error:
                 return replace(_refused(status, ("nhd-config",)), message=str(error))
         return replace(status, groups=given)
@@ -245,9 +242,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
         selected = _networks(record, known, pod.annotations.get(networks.ANNOTATION, ""))
         if selected:
             written[networks.ANNOTATION] = selected
-        if filled := _filled(self.books.file(pod.shape), record):
-            written[adopt.ANNOTATION] = filled
-        return written
+        return written | _filled(self.books.fillers(pod.shape), record)
 
     def second(self, now: float, snapshot: Snapshot) -> Passed:  # noqa: ARG002
         """What two pods hold that only one can, and records that cannot be read."""
@@ -316,5 +311,5 @@ def _networks(record: Record, known: OnNode, existing: str) -> str:
     return networks.selection(template, record, existing) if template else ""
 
 
-def _filled(file: Triad | None, record: Record) -> str:
-    return write_back(file, record) if file else ""
+def _filled(fillers: Mapping[str, Callable[[Record], str]], record: Record) -> dict[str, str]:
+    return {annotation: filler(record) for annotation, filler in fillers.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import conflicts, used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
 from rte.placement.groups.live import GroupHolder, held_by
+from rte.placement.groups.nhd import dialect
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import Policies, read_policies
 from rte.placement.groups.record import Record
@@ -125,7 +127,7 @@ def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
             st.sampled_from(["", "5", "-1", "99999999999", "[", ")", "( )", '"x"', "{ }", "true"])
         )
 
-    held = held_by([GroupHolder("u", "n", nhd="".join(words))], NODE)
+    held = held_by([GroupHolder("u", "n", adopts=partial(dialect.held, "".join(words)))], NODE)
 
     used_by(held.allocations)
     assert len(held.allocations) + len(held.unreadable) == 1
@@ -135,7 +137,7 @@ def test_no_damaged_file_of_nhd_crashes_anything(data: st.DataObject) -> None:
 def test_no_text_crashes_the_reading(record: str, nhd: str) -> None:
     holders = [
         GroupHolder("a", "n", record),
-        GroupHolder("b", "n", nhd=nhd),
+        GroupHolder("b", "n", adopts=partial(dialect.held, nhd)),
         GroupHolder("c", "n", "", record),
     ]
 
@@ -143,7 +145,9 @@ def test_no_text_crashes_the_reading(record: str, nhd: str) -> None:
 
 
 def test_a_record_counts_before_what_nhd_wrote() -> None:
-    held = held_by([GroupHolder("u", "n", RECORD.text(), nhd="a =")], two_sockets())
+    held = held_by(
+        [GroupHolder("u", "n", RECORD.text(), adopts=partial(dialect.held, "a ="))], two_sockets()
+    )
 
     assert held.allocations == {"u": RECORD.allocation}
 
