@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from rte import errors
+from rte.placement.groups import facts
 from rte.placement.groups.allocation import QueueCPUs
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import used_by
@@ -231,7 +232,7 @@ def test_labels_of_the_wrong_form_are_told(key: str, value: str) -> None:
     ("value", "wanted"), [("not_scheduled", False), ("", False), ("false", False), ("now", True)]
 )
 def test_maintenance_is_what_is_meant(value: str, wanted: bool) -> None:
-    assert labels.read({**LABELS, labels.MAINTENANCE: value}, {}).facts.maintenance == wanted
+    assert labels.read({**LABELS, facts.NHD_MAINTENANCE: value}, {}).facts.maintenance == wanted
 
 
 def triad_set(**spec: Any) -> dict[str, Any]:
