@@ -21,7 +21,7 @@ from rte.model import bits
 from rte.model.node import CPUInfo, KubeletConfig, NodeState, Topology, ZoneInfo
 from rte.model.pod import QOS, Container, Pod
 from rte.placement.fleet import places, scores, screen
-from rte.placement.kubelet import layout, pickers
+from rte.placement.kubelet.cpu import layout, pickers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rte.model import bits
 from rte.model.node import CPUInfo, Topology
-from rte.placement.kubelet import layout, merge, outcome, pickers, releases
+from rte.placement.kubelet import merge, outcome, releases
+from rte.placement.kubelet.cpu import layout, pickers
 from tests.conformance.kubelet import VERSION, Differences, as_hint
 
 TAKE_FIELDS = {

@@ -14,7 +14,8 @@ import numpy as np
 
 from rte.placement.free import free_of
 from rte.placement.inflight.zones import picks_always_succeed
-from rte.placement.kubelet import demand, layout, memory, merge, outcome
+from rte.placement.kubelet import demand, memory, merge, outcome
+from rte.placement.kubelet.cpu import layout
 from rte.placement.kubelet.rules import KubeletRules, rules_of
 
 if TYPE_CHECKING:

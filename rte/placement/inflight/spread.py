@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from rte.model import quantity
 from rte.placement.free import free_of, is_grouped, times
 from rte.placement.inflight.zones import picks_always_succeed
-from rte.placement.kubelet import demand, devices, layout, memory, merge, outcome
+from rte.placement.kubelet import demand, devices, memory, merge, outcome
 from rte.placement.kubelet.admission import settle
+from rte.placement.kubelet.cpu import layout
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:

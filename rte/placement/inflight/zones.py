@@ -16,8 +16,9 @@ from rte.model import bits, quantity
 from rte.model.pod import ContainerKind
 from rte.placement.free import free_of, is_grouped
 from rte.placement.inflight.orders import without
-from rte.placement.kubelet import combinations, demand, devices, layout, merge
+from rte.placement.kubelet import combinations, demand, devices, merge
 from rte.placement.kubelet.admission import settle
+from rte.placement.kubelet.cpu import layout
 from rte.placement.kubelet.rules import rules_of
 
 if TYPE_CHECKING:

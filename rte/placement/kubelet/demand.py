@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind
 from rte.model.totals import peak
-from rte.placement.kubelet import cpus, devices, memory, merge
+from rte.placement.kubelet import devices, memory, merge
+from rte.placement.kubelet.cpu import static
 from rte.placement.kubelet.rules import has_pod_level_resources
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def cpus_of(pod: Pod, container: Container, rules: KubeletRules) -> int:
         return 0
     if is_pod_level(pod, rules) and not is_eligible(container):
         return 0
-    return cpus.exclusive_cpus(pod, container)
+    return static.exclusive_cpus(pod, container)
 
 
 def cpus_of_pod(pod: Pod, rules: KubeletRules) -> int:
@@ -48,7 +49,7 @@ def cpus_of_pod(pod: Pod, rules: KubeletRules) -> int:
     if rules.cpu is None or not is_served(pod, rules):
         return 0
     if not is_pod_level(pod, rules):
-        return cpus.pod_exclusive_cpus(pod)
+        return static.pod_exclusive_cpus(pod)
     milli = (pod.pod_requests or {}).get("cpu", 0)
     return 0 if milli % 1000 else milli // 1000
 

@@ -14,7 +14,8 @@ from msgspec import structs
 
 from rte.model.node import Holding
 from rte.model.pod import ContainerKind
-from rte.placement.kubelet import cpus, demand, devices, layout, memory, merge, outcome, podlevel
+from rte.placement.kubelet import demand, devices, memory, merge, outcome, podlevel
+from rte.placement.kubelet.cpu import layout, static
 from rte.placement.kubelet.outcome import Admission, Merge, Start, Verdict
 from rte.placement.kubelet.rules import CPUOptions
 
@@ -249,7 +250,7 @@ class AdmissionManagers:
         return self._hints_for_cpus(self._assignable(), held, count)
 
     def _hints_for_cpus(self, available: CPUSet, reusable: CPUSet, count: int) -> ProviderHints:
-        offered = cpus.hints(self.layout, self.cpu_options, available, reusable, count)
+        offered = static.hints(self.layout, self.cpu_options, available, reusable, count)
         return {"cpu": offered}
 
     def _cpu_parts(self) -> list[tuple[Container, int]]:
@@ -343,7 +344,7 @@ class AdmissionManagers:
             self._check_full_cores(count)
         if taken is None:
             allocatable = self._assignable() | self.reusable_cpus
-            taken = cpus.allocate(self.layout, self.cpu_options, allocatable, count, hint[0])
+            taken = static.allocate(self.layout, self.cpu_options, allocatable, count, hint[0])
             self.cpus[container.name] = taken
             self.shared &= ~taken
         if container.kind is ContainerKind.INIT:
@@ -353,7 +354,7 @@ class AdmissionManagers:
 
     def _check_full_cores(self, count: int) -> None:
         if self.cpu_options.full_pcpus_only:
-            cpus.check_full_cores(self.layout, self.shared, self.state.reserved, count)
+            static.check_full_cores(self.layout, self.shared, self.state.reserved, count)
 
     def _allocate_pod_cpus(self, hint: Hint) -> None:
         """Whatever the pod's containers hold already, CPUs are taken for the pod (once more)."""
@@ -363,7 +364,7 @@ class AdmissionManagers:
         parts = self._cpu_parts()
         podlevel.check_shared_cpus(count, parts)
         self._check_full_cores(count)
-        taken = cpus.allocate(self.layout, self.cpu_options, self._assignable(), count, hint[0])
+        taken = static.allocate(self.layout, self.cpu_options, self._assignable(), count, hint[0])
         self.shared &= ~taken
         self.whole = structs.replace(self.whole or Holding(), cpus=taken)
         self.cpus = podlevel.split_cpus(self.layout, self.cpu_options, taken, parts)

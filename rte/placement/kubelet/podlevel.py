@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from rte.model.node import MemoryBlock
 from rte.model.pod import ContainerKind
-from rte.placement.kubelet import cpus, outcome
+from rte.placement.kubelet import outcome
+from rte.placement.kubelet.cpu import static
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.model.bits import CPUSet, ZoneSet
     from rte.model.pod import Container
-    from rte.placement.kubelet.layout import Layout
+    from rte.placement.kubelet.cpu.layout import Layout
     from rte.placement.kubelet.rules import CPUOptions
 
     #: Containers with what each asks for itself, in admission order.
@@ -100,9 +101,9 @@ def split_cpus(
     pool = whole
     for container, count in parts:
         if container.kind is ContainerKind.INIT:
-            labels[container.name] = cpus.take(layout, options, pool, count) if count else pool
+            labels[container.name] = static.take(layout, options, pool, count) if count else pool
         elif count:
-            labels[container.name] = taken = cpus.take(layout, options, pool, count)
+            labels[container.name] = taken = static.take(layout, options, pool, count)
             pool &= ~taken
     return {container.name: labels.get(container.name, pool) for container, _ in parts}
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.model import bits
 from rte.model.node import NodeState
-from rte.placement.kubelet import cpus, layout, memory, merge, outcome, releases
+from rte.placement.kubelet import memory, merge, outcome, releases
+from rte.placement.kubelet.cpu import layout, static
 from rte.placement.kubelet.rules import StartError, build_rules
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _reserve(topology: Topology, config: KubeletConfig, rules: KubeletRules) -> 
     reserved = config.reserved_cpus or 0
     if not reserved:
         try:
-            reserved = cpus.take(machine, rules.cpu, machine.all_cpus, wanted)
+            reserved = static.take(machine, rules.cpu, machine.all_cpus, wanted)
         except outcome.AllocationRefused:
             reserved = 0
         except outcome.Breaks as error:

@@ -18,7 +18,7 @@ from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request
-from rte.placement.kubelet.cpus import pod_exclusive_cpus
+from rte.placement.kubelet.cpu.static import pod_exclusive_cpus
 from rte.scheduler.framework import csi, terms
 from rte.scheduler.framework.room import UNBOUNDED, Needs
 

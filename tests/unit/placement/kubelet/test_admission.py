@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from rte import placement
 from rte.model import bits
 from rte.model.pod import QOS
-from rte.placement.kubelet import layout, outcome
+from rte.placement.kubelet import outcome
+from rte.placement.kubelet.cpu import layout
 from rte.placement.kubelet.rules import rules_of
 from tests.depth import scaled
 from tests.unit.placement import build

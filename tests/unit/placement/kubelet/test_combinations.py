@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rte.model import bits
 from rte.model.node import CPUInfo, MemoryAmounts, ZoneMemory
-from rte.placement.kubelet import combinations, cpus, devices, layout, memory, outcome
+from rte.placement.kubelet import combinations, devices, memory, outcome
+from rte.placement.kubelet.cpu import layout, static
 from rte.placement.kubelet.rules import CPUOptions
 from tests.unit.placement import build
 
@@ -70,7 +71,7 @@ def test_hints_for_cpus_are_those_of_the_walk(homes, sockets, draw):
     reusable = draw.draw(st.integers(0, everything)) & draw.draw(st.integers(0, everything))
     reusable &= ~available
     count, by_socket = draw.draw(st.integers(1, len(homes) + 1)), draw.draw(st.booleans())
-    found = cpus.hints(machine, CPUOptions(align_by_socket=by_socket), available, reusable, count)
+    found = static.hints(machine, CPUOptions(align_by_socket=by_socket), available, reusable, count)
     assert list(found) == by_walking_cpus(machine, available, reusable, count, by_socket=by_socket)
 
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.model import bits
-from rte.placement.kubelet import layout, outcome, pickers
+from rte.placement.kubelet import outcome
+from rte.placement.kubelet.cpu import layout, pickers
 from tests.unit.placement import build
 
 # Two zones of four cores; CPUs 0-3 and 8-11 are in zone 0, CPU n and n + 8 share a core.

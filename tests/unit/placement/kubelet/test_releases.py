@@ -10,7 +10,8 @@ from rte import errors, placement
 from rte.model import bits
 from rte.model.node import CPUInfo, Topology
 from rte.model.pod import QOS
-from rte.placement.kubelet import cpus, layout, outcome, releases
+from rte.placement.kubelet import outcome, releases
+from rte.placement.kubelet.cpu import layout, static
 from rte.placement.kubelet.releases import Release, ReleaseChange
 from rte.placement.kubelet.rules import build_rules, qos_class, rules_of
 from tests.unit.placement import build
@@ -191,7 +192,7 @@ def test_distribution_in_socket():
     free = bits.parse_list("1-2,5-7,9-13,15")
 
     def picked(version):
-        return bits.format_list(cpus.take(machine, distributing(version), free, 6))
+        return bits.format_list(static.take(machine, distributing(version), free, 6))
 
     assert picked("v1.36.4") == "5-7,9-11"
     assert picked("v1.37.0") == "9-13,15"
@@ -204,12 +205,12 @@ def test_share_lowered():
     free = bits.of(cpu for cpu in range(60) if cpu < 20 or cpu % 5 < 3)
 
     with pytest.raises(outcome.AllocationRefused, match="accounting error, not enough CPUs"):
-        cpus.take(machine, distributing("v1.36.4"), free, 18)
-    assert bits.format_list(cpus.take(machine, distributing("v1.37.0"), free, 18)) == (
+        static.take(machine, distributing("v1.36.4"), free, 18)
+    assert bits.format_list(static.take(machine, distributing("v1.37.0"), free, 18)) == (
         "0-13,15,55-57"
     )
     with pytest.raises(outcome.Breaks, match="would never end"):
-        cpus.take(machine, distributing("v1.37.0"), free, 16)
+        static.take(machine, distributing("v1.37.0"), free, 16)
 
 
 def distributing(version):

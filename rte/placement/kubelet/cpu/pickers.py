@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.model.bits import CPUSet
-    from rte.placement.kubelet.layout import Layout, Unit
+    from rte.placement.kubelet.cpu.layout import Layout, Unit
 
 #: So many sets of zones are compared on machines of any number of zones.
 _MOST_SETS = 512

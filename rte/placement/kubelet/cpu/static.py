@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from rte.model import bits
 from rte.model.pod import QOS
 from rte.model.totals import peak
-from rte.placement.kubelet import combinations, outcome, pickers
+from rte.placement.kubelet import combinations, outcome
 from rte.placement.kubelet.combinations import Hints
+from rte.placement.kubelet.cpu import pickers
 
 if TYPE_CHECKING:
     from rte.model.bits import CPUSet, ZoneSet
     from rte.model.pod import Container, Pod
     from rte.placement.kubelet.combinations import Family
-    from rte.placement.kubelet.layout import Layout
+    from rte.placement.kubelet.cpu.layout import Layout
     from rte.placement.kubelet.rules import CPUOptions
 
 
