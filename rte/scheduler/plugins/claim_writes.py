@@ -8,8 +8,11 @@ and nobody else uses the claim.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from rte.placement.dra import binding, decode
 from rte.placement.dra.extended import CLAIM_ANNOTATION
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from rte.placement.dra.extended import ExtendedClaim
     from rte.placement.dra.objects import AllocationResult, ResourceClaim
+    from rte.scheduler.framework.devices import KnownClaim
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Found
 
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 _COLLECTION = "device-claims"
+
+#: Ids of shares are made of this.
+_SHARES = uuid.UUID("6f0ab0a3-3f0e-4c8f-9a75-1c1f4a0d0c57")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +199,35 @@ class ToldPod:
             for one in self.claim.mappings
         ]
         return {"requestMappings": mappings, "resourceClaimName": extended_claim_name(self.pod)}
+
+
+def reserved_claim(
+    known: KnownClaim, allocation: AllocationResult, pod: PodView, *, decided: bool
+) -> ReservedClaim:
+    """What is written for a claim that the API has."""
+    return ReservedClaim(
+        namespace=known.claim.namespace,
+        name=known.claim.name,
+        uid=known.claim.uid,
+        allocation=allocation,
+        decided=decided,
+        pod=pod,
+        known=known.found,
+    )
+
+
+def with_share_ids(allocation: AllocationResult, known: KnownClaim) -> AllocationResult:
+    """Ids that no other share of a device has, equal for equal decisions."""
+    results = tuple(
+        result
+        if result.share_id is None
+        else structs.replace(
+            result, share_id=str(uuid.uuid5(_SHARES, f"{known.uid}/{known.version}/{place}"))
+        )
+        for place, result in enumerate(allocation.devices.results)
+    )
+    devices = structs.replace(allocation.devices, results=results)
+    return structs.replace(allocation, devices=devices)
 
 
 def extended_claim_name(pod: PodView) -> str:

@@ -8,12 +8,10 @@ node allows it. What is decided is promised at once and written before the bind.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
 
 from rte import errors
 from rte.placement.dra import AlignmentWish, align, alignment, balance, binding, extended, nodes
@@ -31,9 +29,10 @@ from rte.scheduler.framework.status import Status
 from rte.scheduler.framework.writes import NOTHING, Reserved
 from rte.scheduler.plugins.claim_writes import (
     MadeClaim,
-    ReservedClaim,
     ToldPod,
     extended_claim_name,
+    reserved_claim,
+    with_share_ids,
 )
 from rte.scheduler.plugins.node_resources_fit import lacking
 
@@ -417,12 +416,12 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         allocations = answer.aligned.verdict.allocations
         for claim, known in zip(asked.claims, asked.objects, strict=True):
             given = claim.status.allocation
-            allocation = given or _with_share_ids(allocations[claim.name], known)
+            allocation = given or with_share_ids(allocations[claim.name], known)
             decided = known.claim.status.allocation is None
             if decided:
                 self._devices.promise(known.key, allocation)
                 promises.append(known.key)
-            writes.append(_reserved(known, allocation, pod, decided=decided))
+            writes.append(reserved_claim(known, allocation, pod, decided=decided))
         if answer.made is not None:
             allocation = allocations[extended.CLAIM_NAME]
             key = f"{pod.namespace}/{extended_claim_name(pod)}"
@@ -450,7 +449,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
             allocation = known.claim.status.allocation
             others = [one for one in known.claim.status.reserved_for if one.uid != pod.uid]
             if allocation is not None and not others:
-                yield _reserved(known, allocation, pod, decided=True)
+                yield reserved_claim(known, allocation, pod, decided=True)
         made = self._devices.claims.get(f"{pod.namespace}/{extended_claim_name(pod)}")
         if made is not None and made.owner == pod.uid:
             allocation = made.claim.status.allocation or AllocationResult()
@@ -461,20 +460,6 @@ def _after(candidate: Candidate) -> NodeState | None:
     """The node's state with the pod, as far as it is known."""
     verdict = candidate.status.verdict
     return verdict.after if verdict is not None else None
-
-
-def _reserved(
-    known: KnownClaim, allocation: AllocationResult, pod: PodView, *, decided: bool
-) -> ReservedClaim:
-    return ReservedClaim(
-        namespace=known.claim.namespace,
-        name=known.claim.name,
-        uid=known.claim.uid,
-        allocation=allocation,
-        decided=decided,
-        pod=pod,
-        known=known.found,
-    )
 
 
 def _zones(pod: PodView, node: NodeEntry) -> tuple[ExpectedZones, Places]:
@@ -506,20 +491,3 @@ def _said(reason: Reason, message: str) -> str:
         case Reason.ALLOCATED_ELSEWHERE:
             return "node(s) other than those of the devices that a claim has"
     return message[:300]
-
-
-def _with_share_ids(allocation: AllocationResult, known: KnownClaim) -> AllocationResult:
-    """Ids that no other share of a device has, equal for equal decisions."""
-    results = tuple(
-        result
-        if result.share_id is None
-        else structs.replace(
-            result, share_id=str(uuid.uuid5(_SHARES, f"{known.uid}/{known.version}/{place}"))
-        )
-        for place, result in enumerate(allocation.devices.results)
-    )
-    devices = structs.replace(allocation.devices, results=results)
-    return structs.replace(allocation, devices=devices)
-
-
-_SHARES = uuid.UUID("6f0ab0a3-3f0e-4c8f-9a75-1c1f4a0d0c57")
