@@ -16,6 +16,8 @@ from rte import errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: What a file of another shape leads to.
+_MALFORMED = (KeyError, TypeError, AttributeError, ValueError)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -133,6 +135,8 @@ class Credentials:
 def load(kubeconfig: Path | None, environ: Mapping[str, str]) -> Credentials:
     """The named kubeconfig; else in-cluster; else ``$KUBECONFIG`` or ``~/.kube/config``.
 
+    ``$KUBECONFIG`` may list several files, which count together as for kubectl.
+
     Raises:
         errors.KubeError: none of them is there, or the one found is unusable.
     """
@@ -140,8 +144,12 @@ def load(kubeconfig: Path | None, environ: Mapping[str, str]) -> Credentials:
         return from_kubeconfig(kubeconfig)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ)
-    named = environ.get("KUBECONFIG", "").split(":")[0]
-    path = Path(named) if named else Path(environ.get("HOME", "/root")) / ".kube" / "config"
+    named = [name for name in environ.get("KUBECONFIG", "").split(":") if name]
+    there = [name for name in named if Path(name).exists()]
+    if len(there) > 1:
+        return _by_package(":".join(there))
+    usual = Path(environ.get("HOME", "/root")) / ".kube" / "config"
+    path = Path([*there, *named][0]) if named else usual
     if not path.exists():
         raise errors.KubeError(
             f"no API server known: not in a pod and no kubeconfig at {path}"
@@ -188,7 +196,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
         server = str(cluster["server"]).rstrip("/")
         namespace = str(current.get("namespace") or "default")
         if user.get("exec") or user.get("auth-provider"):
-            return _plugin(path, context, namespace)
+            return _by_package(str(path), context)
         tls = _kubeconfig_tls(path.parent, cluster, user) if server.startswith("https") else None
         return Credentials(
             server=server,
@@ -205,7 +213,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Credentials:
     except OSError as error:
         why = errors.why_unreadable(error)
         raise errors.KubeError(f"cannot read the kubeconfig {path}: {why}") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except _MALFORMED as error:
         raise errors.KubeError(
             f"the kubeconfig {path} is not usable: {' '.join(str(error).split())}"
         ) from None
@@ -321,31 +329,44 @@ def _decode(data: str) -> bytes:
         raise ValueError(f"bad base64 in a *-data field: {error}") from None
 
 
-def _plugin(path: Path, context: str, namespace: str) -> Credentials:
-    """Exec and auth-provider plug-ins: the kubernetes package runs and renews them."""
+def _by_package(paths: str, context: str = "") -> Credentials:
+    """What the kubernetes package makes of one or several files: it runs and renews what plug-ins
+    (exec, OIDC and other auth-providers) give, and merges files as kubectl does.
+    """
     from kubernetes import client, config  # 30 MiB that a pod does not need
+    from yaml import YAMLError
 
     configuration = client.Configuration()
+    package: Any = config  # it has no types
     try:
-        load: Any = config.load_kube_config
-        load(str(path), context or None, configuration, persist_config=False)
-    except config.ConfigException as error:
-        raise errors.KubeError(f"the kubeconfig {path} is not usable: {error}") from None
-    tls = tls_context(configuration.ssl_ca_cert or "", verify=configuration.verify_ssl)
-    if configuration.cert_file:
-        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+        package.load_kube_config(paths, context or None, configuration, persist_config=False)
+        contexts, current = package.list_kube_config_contexts(paths)
+    except (config.ConfigException, YAMLError, OSError, *_MALFORMED) as error:
+        why = " ".join(str(error).split())
+        raise errors.KubeError(f"the kubeconfig {paths} is not usable: {why}") from None
+    chosen = next((each for each in contexts if each["name"] == context), current)
+    files = tuple(Path(name) for name in (configuration.cert_file, configuration.key_file) if name)
 
-    def token() -> str:
+    def tls() -> ssl.SSLContext:
+        made = tls_context(configuration.ssl_ca_cert or "", verify=configuration.verify_ssl)
+        if configuration.cert_file:
+            made.load_cert_chain(configuration.cert_file, configuration.key_file)
+        return made
+
+    def authorization() -> str:
         settings: Any = configuration.auth_settings()
-        value: str = settings.get("BearerToken", {}).get("value") or ""
-        return value.removeprefix("Bearer ")
+        return str(settings.get("BearerToken", {}).get("value") or "")
 
+    kind, _, secret = authorization().partition(" ")
     return Credentials(
         server=str(configuration.host).rstrip("/"),
-        tls=tls if str(configuration.host).startswith("https") else None,
+        tls=tls() if str(configuration.host).startswith("https") else None,
+        certificate=CertificateFiles(files, tls) if files else None,
         server_name=str(configuration.tls_server_name or ""),
-        token=token,
+        token=lambda: authorization().removeprefix("Bearer "),
         runs_program=True,
+        basic=base64.b64decode(secret).decode() if kind == "Basic" else "",
         proxy=str(configuration.proxy or ""),
-        namespace=namespace,
+        namespace=str(chosen["context"].get("namespace") or "default"),
+        ca_file=str(configuration.ssl_ca_cert or ""),
     )

@@ -10,6 +10,7 @@ from rte import errors
 from rte.agent import learn
 from rte.agent.settings import AgentSettings
 from rte.model.node import ConfigSource
+from tests.processes import add_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +44,7 @@ async def test_the_source_of_a_configuration_is_told(tmp_path: Path) -> None:
     (state / "config.yaml").write_text(f"{HEAD}topologyManagerPolicy: none\n")
     flags = [f"--root-dir={state}", "--topology-manager-policy=single-numa-node"]
     for pid, words in ((7, ["--topology-manager-policy=restricted"]), (8, flags)):
-        (proc / str(pid)).mkdir(parents=True)
-        (proc / str(pid) / "comm").write_text("kubelet\n")
-        (proc / str(pid) / "cmdline").write_text("\0".join(["kubelet", *words]))
+        add_process(proc, pid, "kubelet", ["kubelet", *words])
     settings = AgentSettings(procfs_root=proc, kubelet_state_dir=state)
     config = await learn.read_kubelet_config(settings, 1 << 30)
     assert config is not None
@@ -53,7 +52,7 @@ async def test_the_source_of_a_configuration_is_told(tmp_path: Path) -> None:
         ConfigSource.COMMAND_LINE, "single-numa-node",
     )  # fmt: skip
     # Without it there is another process called kubelet, which is not that of the directory.
-    (proc / "8/comm").write_text("gone\n")
+    add_process(proc, 8, "gone", ["gone", *flags])
     config = await learn.read_kubelet_config(settings, 1 << 30)
     assert config is not None
     assert (config.source, config.topology_policy) == (ConfigSource.USUAL_FILE, "none")

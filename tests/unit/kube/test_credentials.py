@@ -222,6 +222,48 @@ async def test_kubeconfig_from_the_environment(tmp_path: Path):
     assert await access.authorization() == "Bearer t"
 
 
+async def test_several_kubeconfigs_count_together_as_for_kubectl(tmp_path: Path, pem: Path):
+    """Context and cluster in one file, the user in another one; what comes first counts."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "one" / "ca.pem").write_bytes((pem / "crt.pem").read_bytes())
+    one = kubeconfig(tmp_path / "one", {}, **{"certificate-authority": "ca.pem"})
+    body = yaml.safe_load(one.read_text())
+    del body["users"]
+    one.write_text(yaml.safe_dump(body))
+    two = kubeconfig(tmp_path / "two", {"token": "of-two"}, server="http://not-this-one")
+    access = credentials.load(None, {"KUBECONFIG": f"{one}:/absent:{two}", "HOME": "/nowhere"})
+    assert (access.server, access.namespace) == ("https://127.0.0.1:6443", "ns")
+    assert await access.authorization() == "Bearer of-two"
+    assert access.tls is not None
+    assert len(access.tls.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("broken", ["", "[]", "a: [", "current-context: x"])
+def test_several_kubeconfigs_of_which_one_is_none_are_one_line(tmp_path: Path, broken: str):
+    (tmp_path / "broken").write_text(broken)
+    (tmp_path / "other").write_text("{}")
+    with pytest.raises(errors.KubeError, match="not usable") as refused:
+        credentials.load(None, {"KUBECONFIG": f"{tmp_path}/broken:{tmp_path}/other"})
+    assert "\n" not in str(refused.value)
+
+
+async def test_kubeconfig_with_an_oidc_provider(tmp_path: Path):
+    """A token that is still good is shown as it is; the package renews one that is not."""
+    claims = base64.urlsafe_b64encode(b'{"exp": 9999999999}').decode().rstrip("=")
+    token = f"e30.{claims}.c2ln"
+    provider = {"name": "oidc", "config": {"id-token": token, "idp-issuer-url": "https://idp"}}
+    access = credentials.from_kubeconfig(kubeconfig(tmp_path, {"auth-provider": provider}))
+    assert await access.authorization() == f"Bearer {token}"
+
+
+async def test_several_kubeconfigs_with_a_password(tmp_path: Path):
+    one = kubeconfig(tmp_path, {"username": "u", "password": "p"})
+    (tmp_path / "other").write_text("{}")
+    access = credentials.load(None, {"KUBECONFIG": f"{one}:{tmp_path}/other"})
+    assert await access.authorization() == "Basic " + base64.b64encode(b"u:p").decode()
+
+
 async def test_a_client_certificate_that_was_renewed_is_shown_by_the_next_request(tmp_path: Path):
     folders = {name: tmp_path / name for name in ("server", "january", "february")}
     for name, folder in folders.items():

@@ -13,6 +13,7 @@ from rte.kubelet import config as kubelet_config
 from rte.kubelet import config_document, config_flags
 from rte.model.node import KubeletConfig
 from tests.depth import scaled
+from tests.processes import add_process
 from tests.unit.kubelet.test_statefiles import json_values
 
 GIB = 1 << 30
@@ -220,14 +221,13 @@ def test_a_command_line_leads_to_its_files(tmp_path: Path) -> None:
 
 def test_the_kubelets_command_line_is_found_in_procfs(tmp_path: Path) -> None:
     for pid, name, words in (
-        (1, "systemd", "/sbin/init"),
-        (77, "kubelet", "/usr/bin/kubelet\0--max-pods=5\0--v=2\0"),
-        (78, "bash", "bash\0kubelet\0"),
-        (79, "kubelet", "kubelet\0--root_dir\0/data/kubelet\0--max-pods=7\0"),
+        (1, "systemd", ["/sbin/init"]),
+        (77, "kubelet", ["/usr/bin/kubelet", "--max-pods=5", "--v=2"]),
+        (78, "bash", ["bash", "kubelet"]),
+        (79, "kubelet", ["kubelet", "--root_dir", "/data/kubelet", "--max-pods=7"]),
     ):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
-        (tmp_path / str(pid) / "cmdline").write_text(words)
+        add_process(tmp_path, pid, name, words)
+    (tmp_path / "80").mkdir()  # it has just ended
     usual = Path("/var/lib/kubelet")
     assert config_flags.find_command_line(tmp_path, usual) == ("--max-pods=5", "--v=2")
     other = config_flags.find_command_line(tmp_path, Path("/data/kubelet"))
