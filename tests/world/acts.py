@@ -1,0 +1,154 @@
+"""Acts of a story: what happens, when, and with what; drawn by seed, or read from a file."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    Draw = Callable[[random.Random], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One sort of act. ``weight``: how often, among those of its sort; 0: only when asked for."""
+
+    name: str
+    do: Callable[..., Any]
+    draw: Draw
+    weight: float
+    is_fault: bool
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def act(
+    name: str, *, draw: Draw, weight: float = 1.0, fault: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register an act under its name."""
+
+    def register(do: Callable[..., Any]) -> Callable[..., Any]:
+        KINDS[name] = Kind(name, do, draw, weight, fault)
+        return do
+
+    return register
+
+
+@dataclass(frozen=True)
+class Act:
+    """``at``: seconds after the world is up; ``number`` tells it from its likes."""
+
+    at: float
+    what: str
+    number: int
+    given: Mapping[str, Any]
+
+    def line(self) -> str:
+        """As a file has it."""
+        given = " ".join(f"{key}={json.dumps(value)}" for key, value in self.given.items())
+        return f"{self.at:.3f} {self.what} #{self.number} {given}".rstrip()
+
+
+def read_act(line: str) -> Act:
+    """The other way."""
+    at, what, number, *given = line.split()
+    pairs = (one.partition("=") for one in given)
+    return Act(
+        float(at), what, int(number.removeprefix("#")),
+        {key: json.loads(text) for key, _, text in pairs},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is played.
+
+    Attributes:
+        seed: of all chance that the acts leave open.
+        acts: in their order.
+        episodes: moments after which nothing happens for a while, and all must be well.
+        nodes: how many the cluster has.
+        planted: name of the planted fault; empty: none.
+    """
+
+    seed: int
+    acts: tuple[Act, ...]
+    episodes: tuple[float, ...]
+    nodes: int = 8
+    planted: str = ""
+
+    def write(self, path: Path, found: Iterable[str] = ()) -> None:
+        """As a file that ``python -m tests.world FILE`` plays."""
+        lines = [f"# {line}" for line in found]
+        lines += [f"seed {self.seed}", f"nodes {self.nodes}"]
+        lines += [f"planted {self.planted}"] if self.planted else []
+        lines += [f"quiet {moment:g}" for moment in self.episodes]
+        path.write_text("\n".join([*lines, *(one.line() for one in self.acts)]) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Story:
+        """The other way."""
+        seed, nodes, name, acts, episodes = 1, 8, "", [], []
+        for line in path.read_text().splitlines():
+            word, _, rest = line.partition(" ")
+            match word:
+                case "" | "#":
+                    pass
+                case "seed":
+                    seed = int(rest)
+                case "nodes":
+                    nodes = int(rest)
+                case "planted":
+                    name = rest
+                case "quiet":
+                    episodes.append(float(rest))
+                case _:
+                    acts.append(read_act(line))
+        return cls(seed, tuple(acts), tuple(episodes), nodes, name)
+
+
+#: Seconds of an episode in which things happen, and after it, in which nothing does.
+EPISODE_S, QUIET_S = 720.0, 180.0
+
+
+def draw_story(
+    seed: int, hours: float, *, nodes: int = 8, only: Iterable[str] = (), every_s: float = 4.0
+) -> Story:
+    """A story by chance: users do something every ``every_s``, each fault comes once an hour.
+
+    ``only``: faults that may come; none named: all.
+    """
+    chance = random.Random(f"{seed} story")
+    users = [kind for kind in KINDS.values() if not kind.is_fault and kind.weight]
+    wanted = set(only)
+    faults = [
+        kind for kind in KINDS.values()
+        if kind.is_fault and kind.weight and (not wanted or kind.name in wanted)
+    ]  # fmt: skip
+    acts: list[Act] = []
+    episodes: list[float] = []
+    begin, number = 5.0, 0
+    while begin < hours * 3600.0:
+        end = begin + EPISODE_S
+        at = begin
+        while (at := at + chance.expovariate(1 / every_s)) < end:
+            kind = chance.choices(users, [one.weight for one in users])[0]
+            number += 1
+            acts.append(Act(round(at, 3), kind.name, number, kind.draw(chance)))
+        share = (EPISODE_S + QUIET_S) / 3600.0
+        for kind in faults:
+            # Once an hour at least, whatever its weight.
+            times = int(1.25 * share * kind.weight + chance.random())
+            for _ in range(times):
+                number += 1
+                moment = round(chance.uniform(begin, end), 3)
+                acts.append(Act(moment, kind.name, number, kind.draw(chance)))
+        episodes.append(end)
+        begin = end + QUIET_S
+    return Story(seed, tuple(sorted(acts, key=lambda one: one.at)), tuple(episodes), nodes)
