@@ -7,14 +7,14 @@ gives the same history (with ``PYTHONHASHSEED`` fixed, which ``python -m tests.w
 from __future__ import annotations
 
 import asyncio
-import datetime as _datetime
+import datetime as dt
 import random
 import secrets
 import sys
 import time
 import uuid
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.world.substitution import Substitutions
 
@@ -101,19 +101,19 @@ class Loop(asyncio.BaseEventLoop):
         return future
 
 
-class _WallClock(type(_datetime.datetime)):
+class _WallClock(type(dt.datetime)):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _datetime.datetime)
+        return isinstance(instance, dt.datetime)
 
 
-class _Datetime(_datetime.datetime, metaclass=_WallClock):
+class _Datetime(dt.datetime, metaclass=_WallClock):
     """``datetime`` whose ``now`` is the virtual wall clock of who asks."""
 
     clock: Clock
 
     @classmethod
-    def now(cls, tz: _datetime.tzinfo | None = None) -> _datetime.datetime:
-        return _datetime.datetime.fromtimestamp(cls.clock.unix(), tz or _datetime.UTC)
+    def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+        return dt.datetime.fromtimestamp(cls.clock.unix(), tz or dt.UTC)
 
 
 class Clock:
@@ -143,7 +143,7 @@ class Clock:
         self._counter += _COUNTER_S
         return self.loop.now + self._counter
 
-    def __enter__(self) -> Clock:
+    def __enter__(self) -> Self:
         random.seed(self._seed)
         chance = random.Random(self._seed ^ 0x5EED)
         put = self._substituted.put
@@ -157,7 +157,7 @@ class Clock:
         put(secrets, "choice", chance.choice)
         _Datetime.clock = self
         for name, module in list(sys.modules.items()):
-            if name.startswith("rte.") and getattr(module, "datetime", None) is _datetime.datetime:
+            if name.startswith("rte.") and getattr(module, "datetime", None) is dt.datetime:
                 put(module, "datetime", _Datetime)
         asyncio.set_event_loop(self.loop)
         return self

@@ -25,13 +25,13 @@ from rte.kube import credentials
 from rte.kube.client import Client
 from rte.scheduler.settings import SchedulerSettings
 from rte.scheduler.shell.service import Scheduler
-from rte.sim import controllers, machines, slices
+from rte.sim import machines, slices
 from rte.sim.apiserver import API, DeleteOptions, StatusError
 from rte.sim.demo.cluster import claim_template, crd, gpu_pool
 from rte.sim.kubelet import Timing, kubelet, kubelet_document
 from rte.telemetry.metrics import AgentMetrics
 from tests.world.clock import PROCESS, Clock
-from tests.world.kubernetes import NodeLifecycle
+from tests.world.kubernetes import CONTROLLERS, NodeLifecycle, paced
 from tests.world.nodes import Follower, KubeletOfWorld, Node, PodResourcesStandIn, WorldFiles
 from tests.world.processes import Link, Process
 from tests.world.wire import Session, Wire
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 GPU = "example.com/gpu"
 AGENTS = "rte-agents"
-_ALL_CONTROLLERS = "controllers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +60,13 @@ class Make:
     scopes: tuple[str, ...] = ("container", "pod")
     versions: tuple[str, ...] = ("v1.37.1", "v1.35.4", "v1.34.2")
     schedulers: int = 2
+    lease_s: float = 9.0
 
 
 @cache
 def scratch() -> Path:
     """A folder in memory, where there is one, for as long as this process lives."""
-    memory = Path("/dev/shm")  # noqa: S108
+    memory = Path("/dev/shm")
     parent = memory if memory.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="w", dir=parent))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -167,7 +167,8 @@ class World:
 
     async def _control(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(controllers.run(self.api))
+            for kind in CONTROLLERS:
+                group.create_task(paced(kind(self.api)))
             group.create_task(NodeLifecycle(self.api, self.clock).run())
 
     async def _add_node(self, number: int) -> None:
@@ -241,7 +242,10 @@ class World:
         process.start(self._schedule(name))
 
     async def _schedule(self, name: str) -> None:
-        settings = SchedulerSettings(kubeconfig=self.kubeconfig, listen="")
+        lease_s = self.make.lease_s
+        settings = SchedulerSettings(
+            kubeconfig=self.kubeconfig, listen="", lease_seconds=lease_s, renew_seconds=lease_s / 3
+        )
         access = credentials.load(self.kubeconfig, {})
         async with Client(access, component="rte-scheduler") as client:
             scheduler = Scheduler(client, settings, clock=self.now)

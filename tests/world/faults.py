@@ -302,9 +302,7 @@ def delete_lease(world: World, *, number: int, place: float, scheduler: bool) ->
         if scheduler:
             world.api.delete("leases.coordination.k8s.io", "rte-scheduler", "kube-system")
         else:
-            world.api.delete(
-                "leases.coordination.k8s.io", _node(world, place).name, "rte-agents"
-            )
+            world.api.delete("leases.coordination.k8s.io", _node(world, place).name, "rte-agents")
 
 
 @act("new-node", draw=_place, fault=True)

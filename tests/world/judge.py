@@ -176,9 +176,9 @@ class Judge:
             self._allocate(key, change.object)
 
     def _allocate(self, key: str, obj: Any) -> None:
-        results = (
-            ((obj.get("status") or {}).get("allocation") or {}).get("devices") or {}
-        ).get("results") or ()
+        results = (((obj.get("status") or {}).get("allocation") or {}).get("devices") or {}).get(
+            "results"
+        ) or ()
         devices = frozenset((one["driver"], one["pool"], one["device"]) for one in results)
         self._claims[key] = devices
         for device in devices:
@@ -227,7 +227,9 @@ class Judge:
     def tick(self) -> None:
         """Look at what is cheap to look at."""
         world = self.world
-        processes = [*world.schedulers.values(), *(node.agent for node in world.nodes.values())]
+        processes = [
+            *world.schedulers.values(), *(node.agent for node in world.nodes.values()), world.control
+        ]  # fmt: skip
         for process in processes:
             if process.ended:
                 self.breaks("processes go on", f"{process.name} has ended: {process.ended}")
@@ -299,13 +301,17 @@ class Judge:
         supply = 0
         for _, one in store.items("resourceslices.resource.k8s.io"):
             if one["spec"].get("nodeName") == node.name and one["spec"]["driver"].startswith("gpu"):
-                names = {(one["spec"]["driver"], node.name, d["name"]) for d in one["spec"]["devices"]}
+                names = {
+                    (one["spec"]["driver"], node.name, d["name"]) for d in one["spec"]["devices"]
+                }
                 supply += len(names - claimed)
         kubelet = node.kubelet
         active = kubelet._active()
         others = tuple(record.obj for record in kubelet._records.values() if record.active)
         _, totals = kubelet._totals()
-        return Place(node.name, made, placement.settle(kubelet.state, active), others, totals, supply)
+        return Place(
+            node.name, made, placement.settle(kubelet.state, active), others, totals, supply
+        )
 
     def _judge_reports(self) -> None:
         world = self.world

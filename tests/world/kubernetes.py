@@ -8,17 +8,51 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rte.sim.apiserver import DeleteOptions, StatusError
+from rte.sim.controllers.claims import ClaimController
+from rte.sim.controllers.deployments import Deployments
+from rte.sim.controllers.garbage import Garbage
+from rte.sim.controllers.jobs import Jobs
+from rte.sim.controllers.namespaces import Namespaces
+from rte.sim.controllers.replicasets import ReplicaSets
 
 if TYPE_CHECKING:
     from rte.sim.apiserver import API
+    from rte.sim.controllers.controller import Controller
     from tests.world.clock import Clock
 
+CONTROLLERS = (ClaimController, Deployments, ReplicaSets, Jobs, Garbage, Namespaces)
+
+_PACE_S = 0.1
 _EVERY_S = 5.0
 #: nodeMonitorGracePeriod of the node lifecycle controller.
 _GRACE_S = 50.0
 #: defaultNotReadyTolerationSeconds of the admission plugin.
 _TOLERATED_S = 300.0
 _NOT_READY = "node.kubernetes.io/unreachable"
+
+
+async def paced(controller: Controller) -> None:
+    """A controller that looks at most ten times a second: it looks at everything."""
+    changed = asyncio.Event()
+
+    async def follow(name: str) -> None:
+        while True:
+            watch = controller.api.watch(name)
+            changed.set()
+            while await watch.batch():
+                changed.set()
+
+    async with asyncio.TaskGroup() as group:
+        for name in controller.watched:
+            group.create_task(follow(name))
+        seconds: float | None = 0.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            await asyncio.sleep(_PACE_S)
+            changed.clear()
+            seconds = controller.sync()
 
 
 class NodeLifecycle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rte import errors
 from rte.agent.follow import FileFollower
@@ -102,7 +102,7 @@ class PodResourcesStandIn:
         self.path = socket_path(address)
         self._node = self.worlds.node_of(self.path)
 
-    async def __aenter__(self) -> PodResourcesStandIn:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -199,9 +199,7 @@ class KubeletsAPI:
             raise StatusError(404, "unknown while the link is cut")
         self._later.append(lambda: call(*args, **kwargs))
         if len(self._later) == 1:
-            self._node.process.context.run(
-                asyncio.get_running_loop().create_task, self._catch_up()
-            )
+            self._node.process.context.run(asyncio.get_running_loop().create_task, self._catch_up())
         return shown
 
     def forget(self) -> None:

@@ -48,7 +48,7 @@ def edited(old: str, new: str) -> Callable[[Any], Any]:
         code = compile(
             f"from __future__ import annotations\n{text.replace(old, new)}", "<planted>", "exec"
         )
-        exec(code, plain.__globals__, space)  # noqa: S102 - text of this repository
+        exec(code, plain.__globals__, space)
         made = space[plain.__name__]
         return type(function)(made) if isinstance(function, staticmethod | classmethod) else made
 

@@ -126,9 +126,7 @@ def make_gang(world: World, *, number: int, count: int, cpu: str, seconds: float
 def make_claiming(world: World, *, number: int, seconds: float) -> None:
     """A pod with a GPU of DRA."""
     made = pod(f"d{number}-0", "2", "1Gi", seconds)
-    made["spec"]["resourceClaims"] = [
-        {"name": "gpu", "resourceClaimTemplateName": CLAIM_TEMPLATE}
-    ]
+    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": CLAIM_TEMPLATE}]
     made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
     with suppress(StatusError):
         world.api.create("pods", made, "default")

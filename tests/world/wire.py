@@ -94,7 +94,10 @@ class Session:
         params = options.get("params") or {}
         if params.get("watch"):
             async with asyncio.timeout(limit.sock_connect):
-                await wire.reach(process, path)
+                try:
+                    await wire.reach(process, path)
+                except _FailingError as failing:
+                    return _refusal(StatusError(failing.code, "injected"))
                 return Stream(wire.watch(process, path, params), limit.sock_read or _DEAD_S)
         kind = (options.get("headers") or {}).get("Content-Type", "application/json")
         sending = wire.send(process, method, path, params, options.get("data"), kind)
@@ -151,7 +154,7 @@ class Wire:
             and fails[2] in path
             and process.chance.random() < fails[3]
         ):
-            raise _Failing(fails[0])
+            raise _FailingError(fails[0])
 
     async def send(
         self,
@@ -170,7 +173,7 @@ class Wire:
         ends = world.now() + limit
         try:
             await self.reach(process, path)
-        except _Failing as failing:
+        except _FailingError as failing:
             after = "1" if failing.code in (429, 503) else ""
             return _refusal(StatusError(failing.code, "injected"), after)
         if world.now() > ends:
@@ -256,7 +259,9 @@ class Wire:
             return 200, self._world.configz(path.split("/")[4])
         kind, namespace, name, subresource = self.target(path)
         api = self._api
-        options = Options(agent=process.name.partition(" ")[0], manager=params.get("fieldManager", ""))
+        options = Options(
+            agent=process.name.partition(" ")[0], manager=params.get("fieldManager", "")
+        )
         match method, subresource:
             case "GET", _:
                 return 200, self._get(kind, namespace, name, params)
@@ -372,7 +377,7 @@ class Wire:
         return [b"".join(lines)]
 
 
-class _Failing(Exception):
+class _FailingError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code

@@ -43,6 +43,8 @@ class Garbage(Controller):
 
     def _release(self, name: str, obj: Obj, every: list[tuple[str, Obj]]) -> None:
         """Let an owner go once its dependents are gone, or are told that they have none."""
+        if not (_waits(obj, _ORPHAN) or _waits(obj, _FOREGROUND)):
+            return
         uid = obj["metadata"]["uid"]
         dependents = [
             (table, each)
@@ -53,7 +55,7 @@ class Garbage(Controller):
             for table, each in dependents:
                 owners = [o for o in each["metadata"]["ownerReferences"] if o["uid"] != uid]
                 self._patch(table, each, {"ownerReferences": owners or None})
-        elif not _waits(obj, _FOREGROUND) or any(_blocks(each, uid) for _, each in dependents):
+        elif any(_blocks(each, uid) for _, each in dependents):
             return
         rest = [f for f in obj["metadata"]["finalizers"] if f not in (_ORPHAN, _FOREGROUND)]
         self._patch(name, obj, {"finalizers": rest or None})
