@@ -131,24 +131,27 @@ def draw_story(
         kind for kind in KINDS.values()
         if kind.is_fault and kind.weight and (not wanted or kind.name in wanted)
     ]  # fmt: skip
-    acts: list[Act] = []
+    moments: list[tuple[float, Kind]] = []
     episodes: list[float] = []
-    begin, number = 5.0, 0
+    begin = 5.0
     while begin < hours * 3600.0:
         end = begin + EPISODE_S
         at = begin
         while (at := at + chance.expovariate(1 / every_s)) < end:
-            kind = chance.choices(users, [one.weight for one in users])[0]
-            number += 1
-            acts.append(Act(round(at, 3), kind.name, number, kind.draw(chance)))
-        share = (EPISODE_S + QUIET_S) / 3600.0
-        for kind in faults:
-            # Once an hour at least, whatever its weight.
-            times = int(1.25 * share * kind.weight + chance.random())
-            for _ in range(times):
-                number += 1
-                moment = round(chance.uniform(begin, end), 3)
-                acts.append(Act(moment, kind.name, number, kind.draw(chance)))
+            moments.append((at, chance.choices(users, [one.weight for one in users])[0]))
         episodes.append(end)
         begin = end + QUIET_S
-    return Story(seed, tuple(sorted(acts, key=lambda one: one.at)), tuple(episodes), nodes)
+    hour = round(3600.0 / (EPISODE_S + QUIET_S))
+    for first in range(0, len(episodes), hour):
+        for kind in faults:
+            for _ in range(max(1, round(kind.weight))):
+                # Once an hour at least; of an hour that is played in part, its part.
+                place = first + chance.randrange(hour)
+                if place < len(episodes):
+                    moments.append((episodes[place] - chance.uniform(0.0, EPISODE_S), kind))
+    moments.sort(key=lambda one: one[0])
+    acts = [
+        Act(round(at, 3), kind.name, number, kind.draw(chance))
+        for number, (at, kind) in enumerate(moments)
+    ]
+    return Story(seed, tuple(acts), tuple(episodes), nodes)

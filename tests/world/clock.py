@@ -95,7 +95,7 @@ class Loop(asyncio.BaseEventLoop):
 
         try:
             value, error = func(*args), None
-        except Exception as raised:  # handed on to who waits
+        except Exception as raised:  # noqa: BLE001 - handed on to who waits
             value, error = None, raised
         self.call_later(0.002, done, value, error)
         return future

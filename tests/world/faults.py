@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.world.cluster import World
     from tests.world.nodes import Node
 
+_VERSIONS = ("v1.34.2", "v1.35.4", "v1.36.1", "v1.37.1")
 _NRTS = "noderesourcetopologies"
 
 
@@ -111,7 +112,7 @@ async def kill_kubelet(world: World, *, number: int, place: float, seconds: floa
 
 
 @act("upgrade-kubelet",
-     draw=lambda c: {**_place(c), "version": c.choice(("v1.34.2", "v1.35.4", "v1.36.1", "v1.37.1"))},
+     draw=lambda c: {**_place(c), "version": c.choice(_VERSIONS)},
      fault=True)  # fmt: skip
 async def upgrade_kubelet(world: World, *, number: int, place: float, version: str) -> None:
     """A kubelet of another release takes over."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte import placement
-from rte.model import bits, podspec
+from rte.k8s import podspec
+from rte.model import bits
 from rte.sim.kubelet import predicates
 from tests.world.clock import PROCESS
 from tests.world.cluster import GPU
@@ -227,9 +228,8 @@ class Judge:
     def tick(self) -> None:
         """Look at what is cheap to look at."""
         world = self.world
-        processes = [
-            *world.schedulers.values(), *(node.agent for node in world.nodes.values()), world.control
-        ]  # fmt: skip
+        agents = [node.agent for node in world.nodes.values()]
+        processes = [*world.schedulers.values(), *agents, world.control]
         for process in processes:
             if process.ended:
                 self.breaks("processes go on", f"{process.name} has ended: {process.ended}")

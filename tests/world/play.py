@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ def play(story: Story, *, tells: bool = False, goes_on: bool = False) -> Played:
         world = World(make, clock, judge, tells=tells)
         judge.watch_logs(on=True)
         PROCESS.set(world.user)
+        # What a world that was broken off leaves behind ends when nobody is there any more.
+        sys.unraisablehook = lambda _: None
         try:
             clock.loop.run_until_complete(_play(world, story, goes_on=goes_on))
         except NeverEndsError as error:

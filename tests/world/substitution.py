@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 
 class NoSuchNameError(Exception):
@@ -18,18 +20,65 @@ class NoSuchNameError(Exception):
 def find(path: str) -> tuple[Any, str, Any]:
     """Who has the name, its last part, and what it stands for.
 
+    ``*`` for a class: the only one of the module that defines the last part. A module that has
+    moved within its package is looked for there, by what it defines.
+
     Raises:
-        NoSuchNameError: nothing has that name.
+        NoSuchNameError: nothing has that name, or several do.
     """
-    module, _, inner = path.partition(":")
+    place, _, inner = path.partition(":")
     try:
-        owner: Any = importlib.import_module(module)
-        *parts, last = inner.split(".")
-        for part in parts:
-            owner = getattr(owner, part)
-        return owner, last, inspect.getattr_static(owner, last)
+        return _find_in(importlib.import_module(place), inner)
     except (ImportError, AttributeError) as error:
-        raise NoSuchNameError(f"{path}: there is nothing of that name ({error})") from None
+        found = [one for one in map(_try(inner), _package_of(place)) if one is not None]
+        owners = {id(one[0]): one for one in found}
+        if len(owners) == 1:
+            return next(iter(owners.values()))
+        why = f"{error}; in its package {len(owners)} have it"
+        raise NoSuchNameError(f"{path}: there is nothing of that name ({why})") from None
+
+
+def _find_in(module: ModuleType, inner: str) -> tuple[Any, str, Any]:
+    *parts, last = inner.split(".")
+    owner: Any = module
+    for part in parts:
+        owner = _only_class(module, last) if part == "*" else getattr(owner, part)
+    if not parts and getattr(inspect.getattr_static(owner, last), "__module__", None) not in (
+        None,
+        module.__name__,
+    ):
+        raise AttributeError(f"{last} is only imported by {module.__name__}")
+    return owner, last, inspect.getattr_static(owner, last)
+
+
+def _only_class(module: ModuleType, name: str) -> type:
+    having = [
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and one.__module__ == module.__name__ and name in vars(one)
+    ]
+    if len(having) != 1:
+        raise AttributeError(f"{len(having)} classes of {module.__name__} define {name}")
+    return having[0]
+
+
+def _try(inner: str) -> Callable[[ModuleType], tuple[Any, str, Any] | None]:
+    def find_there(module: ModuleType) -> tuple[Any, str, Any] | None:
+        try:
+            owner, last, value = _find_in(module, inner)
+        except AttributeError:
+            return None
+        here = owner is module or owner.__module__ == module.__name__
+        return (owner, last, value) if here else None
+
+    return find_there
+
+
+def _package_of(place: str) -> list[ModuleType]:
+    """All modules of the package one below the root."""
+    package = importlib.import_module(".".join(place.split(".")[:2]))
+    names = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    return [importlib.import_module(one.name) for one in names if "_pb" not in one.name]
 
 
 def edited(old: str, new: str) -> Callable[[Any], Any]:

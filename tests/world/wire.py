@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from rte.sim.apiserver import DeleteOptions, Options, Query, StatusError
+from rte.sim.apiserver import DeleteOptions, Query, StatusError, WriteOptions
 from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.verbs import applying
 from tests.world.clock import PROCESS
@@ -259,7 +259,7 @@ class Wire:
             return 200, self._world.configz(path.split("/")[4])
         kind, namespace, name, subresource = self.target(path)
         api = self._api
-        options = Options(
+        options = WriteOptions(
             agent=process.name.partition(" ")[0], manager=params.get("fieldManager", "")
         )
         match method, subresource:
