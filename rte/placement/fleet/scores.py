@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rte.model.bits import ZoneSet
-    from rte.model.node import NodeState
+    from rte.model.node import KubeletConfig, NodeState
     from rte.model.pod import Container, Pod
+    from rte.placement.free import Free
 
     #: (pod, state before, state after its admission) -> 0..100.
     Score: TypeAlias = Callable[[Pod, NodeState, NodeState], float]
@@ -52,7 +53,7 @@ def room(state: NodeState, pod: Pod) -> int:
     whole pod to one zone in pod scope); where the policy does not bind a container to one zone, or
     none is large enough, zones count together.
     """
-    return int(Rooms((pod,)).of(state)[0])
+    return int(Rooms((pod,)).of(free_of(state), state.config)[0])
 
 
 class Rooms:
@@ -65,13 +66,10 @@ class Rooms:
     def __init__(self, pods: Sequence[Pod]) -> None:
         self._needs = {whole: _Needs(pods, whole=whole) for whole in (False, True)}
 
-    def of(self, state: NodeState) -> Counted:
-        """How many of each shape the node could still take."""
-        needs, policy = (
-            self._needs[state.config.topology_scope == "pod"],
-            state.config.topology_policy,
-        )
-        zones: list[Mapping[str, int]] = list(free_of(state).zones.values())
+    def of(self, free: Free, config: KubeletConfig) -> Counted:
+        """How many of each shape a node could still take."""
+        needs, policy = self._needs[config.topology_scope == "pod"], config.topology_policy
+        zones: list[Mapping[str, int]] = list(free.zones.values())
         if policy not in {"restricted", "single-numa-node"}:
             zones = [quantity.total(zones)]
         counts = needs.count(zones)
@@ -179,7 +177,8 @@ class NextFit:
         """The score of one place."""
         rooms = Rooms([shape for shape, _ in self.shapes])
         weights = np.array([weight for _, weight in self.shapes])
-        cost = float(weights @ (rooms.of(before) - rooms.of(after)))
+        had, left = (rooms.of(free_of(state), state.config) for state in (before, after))
+        cost = float(weights @ (had - left))
         cost = max(0.0, cost / weights.sum()) if weights.any() else 0.0
         return 99.0 / (1.0 + cost) + most_allocated(pod, before, after) * 1e-5
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
 from rte.nrt import group_inventory
+from rte.placement.free import free_of
 from rte.scheduler.framework import outlook as state
 from rte.scheduler.framework.room import UNBOUNDED, ZoneBound
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.placement.fleet import scores
     from rte.placement.foreign import zones
+    from rte.placement.free import Free
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status
@@ -179,7 +181,8 @@ class NodeEntry:
         self.evidence: Evidence | None = None
         self.changed = 0
         self._outlook: state.Outlook | None = None
-        self._free: tuple[tuple[int, int, int], ...] | None = None
+        self._free: Free | None = None
+        self._zones: tuple[tuple[int, int, int], ...] | None = None
         self._bound: ZoneBound | None = None
         self.remembered: dict[bytes, Status] = {}
         self._standing: tuple[NodeInfo | None, dict[bytes, Status]] = None, {}
@@ -190,9 +193,7 @@ class NodeEntry:
     def touch(self, sequence: int) -> None:
         """Forget what was derived."""
         self.changed = sequence
-        self._outlook = None
-        self._free = None
-        self._bound = None
+        self._outlook = self._free = self._zones = self._bound = None
         self.forget_answers()
 
     def forget_answers(self) -> None:
@@ -319,15 +320,26 @@ class NodeEntry:
         reported = self.report.state if self.report else None
         return reported is None or pod.kubelet_uid in reported.admitted
 
+    def free(self) -> Free | None:
+        """What its managers can still give, pods in flight taken off; None without prediction."""
+        outlook = self.outlook()
+        if outlook is not None and self._free is None:
+            self._free = free_of(outlook.predicted)
+        return self._free
+
     def free_by_zone(self) -> tuple[tuple[int, int, int], ...] | None:
         """Of each zone (id, free exclusive CPUs, free bytes of memory); None without prediction.
 
         What a manager does not count is :data:`~rte.scheduler.framework.room.UNBOUNDED`.
         """
-        outlook = self.outlook()
-        if outlook is not None and self._free is None:
-            self._free = free_by_zone(outlook.predicted)
-        return self._free
+        view, free = self.outlook(), self.free()
+        if view is not None and free is not None and self._zones is None:
+            pinned = view.base.config.cpu_policy == "static"
+            self._zones = tuple(
+                (zone, has["cpu"] if pinned else UNBOUNDED, has.get("memory", UNBOUNDED))
+                for zone, has in free.zones.items()
+            )
+        return self._zones
 
     def zone_bound(self) -> ZoneBound:
         """Who finds no zones here as things are."""
@@ -437,21 +449,3 @@ def zone_bound(now: NodeState, free: Collection[int]) -> ZoneBound:
         amounts = (zone.amounts.get("memory") for zone in now.memory.values())
         memory = max((each.allocatable for each in amounts if each), default=-1)
     return ZoneBound(by_pod, max(free), size, memory)
-
-
-def free_by_zone(now: NodeState) -> tuple[tuple[int, int, int], ...]:
-    """Of each zone (id, free exclusive CPUs, free bytes of memory); see :class:`NodeEntry`."""
-    pinned = now.config.cpu_policy == "static"
-    free = now.shared & ~now.reserved
-    out = []
-    for zone, cpus in now.topology.zone_cpus.items():
-        row = now.memory.get(zone)
-        memory = row.amounts.get("memory") if row else None
-        out.append(
-            (
-                zone,
-                (free & cpus).bit_count() if pinned else UNBOUNDED,
-                memory.free if memory else UNBOUNDED,
-            )
-        )
-    return tuple(out)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.placement.fleet import scores
+from rte.placement.free import free_of
 from rte.scheduler.framework.amounts import MANY, SCORED
 from rte.scheduler.framework.plugin import Ranks, Score
 from rte.scheduler.framework.room import UNBOUNDED
@@ -131,7 +132,8 @@ class ZoneRoom(Score, Ranks):
         """
         known = node.rooms.get(own)
         if known is None or known[0] is not self._rooms:
-            rooms = self._rooms.of(state)
+            free = free_of(state) if own else node.free()
+            rooms = self._rooms.of(free or free_of(state), state.config)
             # In millionths of a percent: what decides between equal costs.
             fullness = round(1e6 * scores.most_allocated(shape.pod, state, state)) if own else 0
             known = node.rooms[own] = (self._rooms, rooms, fullness)
