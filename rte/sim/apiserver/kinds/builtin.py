@@ -1,342 +1,96 @@
-"""The built-in resources."""
+"""The built-in resources: ``kinds.json`` as a real API server tells it, with the rules that are known.
+
+Kinds without rules are held like any object: manifests have them, and no controller acts upon them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import resources
 
-from rte.sim.apiserver.kinds import claims, core, events, inert, meta, pods, small, workloads
-from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, keep_spec, keep_status
+import orjson
+
+from rte.sim.apiserver.kinds import claims, core, custom, events, meta, pods, small, workloads
+from rte.sim.apiserver.kinds.resource import ServedResource, KindRules, Subresource
 
 #: Sub-resources of pods that their kubelet answers.
 SESSIONS = ("log", "exec", "attach", "portforward")
+_SUBRESOURCES = ("status", "scale", "binding", "eviction", "finalize", *SESSIONS)
 
-_POD_FIELDS = (
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.podIPs",
-    "status.nominatedNodeName",
-)
-
-
-_EVENT_FIELDS = (
-    *(
-        f"involvedObject.{name}"
-        for name in (
-            "kind",
-            "namespace",
-            "name",
-            "uid",
-            "apiVersion",
-            "resourceVersion",
-            "fieldPath",
+#: By struct.
+_RULES: dict[str, KindRules] = {
+    "core/v1.Pod": pods.RULES,
+    "events/v1.Event": KindRules(validate=events.validate_new_event),
+    "core/v1.Event": KindRules(validate=events.validate_event),
+    **{
+        struct: KindRules(generation=("spec",))
+        for struct in (
+            "resource/v1.ResourceSlice", "resource/v1.DeviceClass", "resource/v1.DeviceTaintRule",
+            "scheduling/v1beta1.PodGroup", "admissionregistration/v1.ValidatingAdmissionPolicy",
+            "admissionregistration/v1.ValidatingAdmissionPolicyBinding", "networking/v1.Ingress",
         )
+    },
+    **core.RULES,
+    **claims.RULES,
+    **small.RULES,
+    **workloads.RULES,
+    **custom.RULES,
+}  # fmt: skip
+_FIELDS = {
+    "core/v1.Pod": (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+        "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs",
+        "status.nominatedNodeName",
     ),
-    "reason",
-    "reportingComponent",
-    "source",
-    "type",
-)
+    "core/v1.Node": ("spec.unschedulable",),
+    "core/v1.Namespace": ("status.phase",),
+    "core/v1.Secret": ("type",),
+    "resource/v1.ResourceSlice": ("spec.nodeName", "spec.driver"),
+    "batch/v1.Job": ("status.successful",),
+    **dict.fromkeys(
+        ("core/v1.Event", "events/v1.Event"),
+        (
+            "involvedObject.kind", "involvedObject.namespace", "involvedObject.name",
+            "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion",
+            "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+        ),
+    ),
+}  # fmt: skip
+_NAMES = {
+    "core/v1.Namespace": meta.dns_label,
+    **dict.fromkeys(
+        ("core/v1.Event", "events/v1.Event", "rbac/v1.Role", "rbac/v1.ClusterRole",
+         "rbac/v1.RoleBinding", "rbac/v1.ClusterRoleBinding"),
+        meta.path_segment,
+    ),
+}  # fmt: skip
+_MADE_BY_PUT = ("core/v1.Event", "events/v1.Event", "coordination/v1.Lease")
+#: PUT has to name the version that it changes.
+_CONDITIONAL = (
+    "coordination/v1.Lease", "policy/v1.PodDisruptionBudget", "storage/v1.CSINode",
+    "storage/v1.CSIDriver", "storage/v1.CSIStorageCapacity", "node/v1.RuntimeClass",
+)  # fmt: skip
 
 
 def builtin() -> list[ServedResource]:
     """The built-in resources."""
-    return [
-        ServedResource(
-            group="",
-            version="v1",
-            plural="pods",
-            kind="Pod",
-            struct="core/v1.Pod",
-            namespaced=True,
-            short_names=("po",),
-            categories=("all",),
-            subresources=("status", "binding", "eviction", *SESSIONS),
-            fields=_POD_FIELDS,
-            returns_object=True,
-            rules=KindRules(
-                default=pods.set_defaults,
-                create=pods.prepare_create,
-                validate=pods.validate_create,
-                update=pods.prepare_update,
-                validate_update=pods.validate_update,
-                status=pods.prepare_status,
-                validate_status=pods.validate_status,
-            ),
-        ),
-        ServedResource(
-            group="",
-            version="v1",
-            plural="nodes",
-            kind="Node",
-            struct="core/v1.Node",
-            namespaced=False,
-            short_names=("no",),
-            subresources=("status",),
-            fields=("spec.unschedulable",),
-            rules=KindRules(
-                default=core.default_node,
-                validate=core.validate_node,
-                validate_update=core.validate_node_update,
-                update=keep_status,
-                status=keep_spec,
-            ),
-        ),
-        ServedResource(
-            group="",
-            version="v1",
-            plural="namespaces",
-            kind="Namespace",
-            struct="core/v1.Namespace",
-            namespaced=False,
-            short_names=("ns",),
-            subresources=("status", "finalize"),
-            fields=("status.phase",),
-            check_name=meta.dns_label,
-            returns_object=True,
-            rules=KindRules(
-                default=core.default_namespace,
-                create=core.create_namespace,
-                update=core.keep_namespace,
-                status=keep_spec,
-            ),
-        ),
-        _simple("", "v1", "configmaps", "ConfigMap", "core/v1.ConfigMap", short_names=("cm",)),
-        _simple(
-            "",
-            "v1",
-            "secrets",
-            "Secret",
-            "core/v1.Secret",
-            fields=("type",),
-            rules=KindRules(default=core.default_secret),
-        ),
-        _simple(
-            "",
-            "v1",
-            "serviceaccounts",
-            "ServiceAccount",
-            "core/v1.ServiceAccount",
-            short_names=("sa",),
-            returns_object=True,
-        ),
-        _simple(
-            "",
-            "v1",
-            "persistentvolumeclaims",
-            "PersistentVolumeClaim",
-            "core/v1.PersistentVolumeClaim",
-            short_names=("pvc",),
-            subresources=("status",),
-            returns_object=True,
-            rules=KindRules(
-                default=core.default_volume_claim,
-                create=core.create_volume_claim,
-                update=keep_status,
-                status=keep_spec,
-            ),
-        ),
-        _simple(
-            "",
-            "v1",
-            "persistentvolumes",
-            "PersistentVolume",
-            "core/v1.PersistentVolume",
-            namespaced=False,
-            short_names=("pv",),
-            subresources=("status",),
-            returns_object=True,
-            rules=KindRules(
-                default=core.default_volume,
-                create=core.create_volume,
-                update=keep_status,
-                status=keep_spec,
-            ),
-        ),
-        _simple(
-            "resource.k8s.io",
-            "v1",
-            "resourceclaims",
-            "ResourceClaim",
-            "resource/v1.ResourceClaim",
-            subresources=("status",),
-            returns_object=True,
-            rules=KindRules(
-                default=claims.set_defaults,
-                create=claims.prepare_create,
-                update=claims.prepare_update,
-                validate_update=claims.validate_update,
-                status=claims.prepare_status,
-                validate_status=claims.validate_status,
-            ),
-        ),
-        _simple(
-            "resource.k8s.io",
-            "v1",
-            "resourceclaimtemplates",
-            "ResourceClaimTemplate",
-            "resource/v1.ResourceClaimTemplate",
-            returns_object=True,
-            rules=KindRules(default=claims.set_template_defaults),
-        ),
-        _simple(
-            "resource.k8s.io",
-            "v1",
-            "resourceslices",
-            "ResourceSlice",
-            "resource/v1.ResourceSlice",
-            namespaced=False,
-            fields=("spec.nodeName", "spec.driver"),
-            returns_object=True,
-            rules=KindRules(generation=("spec",)),
-        ),
-        _simple(
-            "resource.k8s.io",
-            "v1",
-            "deviceclasses",
-            "DeviceClass",
-            "resource/v1.DeviceClass",
-            namespaced=False,
-            returns_object=True,
-            rules=KindRules(generation=("spec",)),
-        ),
-        _simple(
-            "resource.k8s.io",
-            "v1",
-            "devicetaintrules",
-            "DeviceTaintRule",
-            "resource/v1.DeviceTaintRule",
-            namespaced=False,
-            subresources=("status",),
-            returns_object=True,
-            rules=KindRules(update=keep_status, status=keep_spec, generation=("spec",)),
-        ),
-        _simple(
-            "",
-            "v1",
-            "events",
-            "Event",
-            "core/v1.Event",
-            short_names=("ev",),
-            fields=_EVENT_FIELDS,
-            check_name=meta.path_segment,
-            create_on_update=True,
-            rules=KindRules(validate=events.validate_event),
-        ),
-        _simple(
-            "events.k8s.io",
-            "v1",
-            "events",
-            "Event",
-            "events/v1.Event",
-            store="events",
-            short_names=("ev",),
-            fields=_EVENT_FIELDS,
-            check_name=meta.path_segment,
-            create_on_update=True,
-            rules=KindRules(validate=events.validate_new_event),
-        ),
-        _simple(
-            "coordination.k8s.io",
-            "v1",
-            "leases",
-            "Lease",
-            "coordination/v1.Lease",
-            unconditional=False,
-            create_on_update=True,
-            rules=KindRules(validate=small.validate_lease),
-        ),
-        _simple(
-            "policy",
-            "v1",
-            "poddisruptionbudgets",
-            "PodDisruptionBudget",
-            "policy/v1.PodDisruptionBudget",
-            short_names=("pdb",),
-            subresources=("status",),
-            unconditional=False,
-            rules=KindRules(
-                create=small.create_budget,
-                update=keep_status,
-                status=keep_spec,
-                generation=("spec",),
-            ),
-        ),
-        _simple(
-            "scheduling.k8s.io",
-            "v1",
-            "priorityclasses",
-            "PriorityClass",
-            "scheduling/v1.PriorityClass",
-            namespaced=False,
-            short_names=("pc",),
-            rules=KindRules(
-                default=small.default_priority_class,
-                validate=small.validate_priority_class,
-                generation=("value",),
-            ),
-        ),
-        _simple(
-            "storage.k8s.io",
-            "v1",
-            "storageclasses",
-            "StorageClass",
-            "storage/v1.StorageClass",
-            namespaced=False,
-            short_names=("sc",),
-            returns_object=True,
-            rules=KindRules(default=small.default_storage_class),
-        ),
-        _simple(
-            "storage.k8s.io",
-            "v1",
-            "csinodes",
-            "CSINode",
-            "storage/v1.CSINode",
-            namespaced=False,
-            returns_object=True,
-            unconditional=False,
-        ),
-        _simple(
-            "storage.k8s.io",
-            "v1",
-            "csidrivers",
-            "CSIDriver",
-            "storage/v1.CSIDriver",
-            namespaced=False,
-            returns_object=True,
-            unconditional=False,
-        ),
-        _simple(
-            "storage.k8s.io",
-            "v1",
-            "csistoragecapacities",
-            "CSIStorageCapacity",
-            "storage/v1.CSIStorageCapacity",
-            unconditional=False,
-        ),
-        _simple(
-            "node.k8s.io",
-            "v1",
-            "runtimeclasses",
-            "RuntimeClass",
-            "node/v1.RuntimeClass",
-            namespaced=False,
-            unconditional=False,
-        ),
-        *workloads.workloads(),
-        *inert.inert(),
-    ]
-
-
-def _simple(
-    group: str, version: str, plural: str, kind: str, struct: str, **more: Any
-) -> ServedResource:
-    more.setdefault("namespaced", True)
-    return ServedResource(
-        group=group, version=version, plural=plural, kind=kind, struct=struct, **more
-    )
+    text = resources.files("rte.sim.apiserver.schema").joinpath("kinds.json").read_bytes()
+    out = []
+    for row in orjson.loads(text):
+        struct, subresources = row["struct"], row.pop("subresources")
+        out.append(
+            ServedResource(
+                **{key: tuple(item) if isinstance(item, list) else item for key, item in row.items()},
+                store="events" if row["plural"] == "events" else "",
+                subresources={
+                    name: Subresource(*subresources[name])
+                    for name in _SUBRESOURCES
+                    if name in subresources
+                },
+                fields=_FIELDS.get(struct, ()),
+                check_name=_NAMES.get(struct, meta.subdomain),
+                unconditional=struct not in _CONDITIONAL,
+                create_on_update=struct in _MADE_BY_PUT,
+                rules=_RULES.get(struct, KindRules()),
+            )
+        )
+    return out

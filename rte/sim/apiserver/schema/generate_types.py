@@ -20,32 +20,10 @@ import re
 import sys
 from pathlib import Path
 
-ROOTS = {
-    "core/v1": (
-        "Pod Node Namespace Event ConfigMap Secret ServiceAccount PersistentVolume "
-        "PersistentVolumeClaim Binding Service ResourceQuota"
-    ),
-    "coordination/v1": "Lease",
-    "events/v1": "Event",
-    "apps/v1": "Deployment ReplicaSet DaemonSet",
-    "batch/v1": "Job",
-    "autoscaling/v1": "Scale",
-    "rbac/v1": "Role RoleBinding ClusterRole ClusterRoleBinding",
-    "networking/v1": "NetworkPolicy",
-    "authorization/v1": "SelfSubjectAccessReview",
-    "admissionregistration/v1": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
-    "policy/v1": "PodDisruptionBudget Eviction",
-    "storage/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",
-    "scheduling/v1": "PriorityClass",
-    "node/v1": "RuntimeClass",
-    "resource/v1": (
-        "ResourceSlice ResourceClaim ResourceClaimTemplate DeviceClass DeviceTaintRule"
-    ),
-    "meta/v1": "DeleteOptions",
-    "scheduling/v1beta1": "PodGroup",
-    "scheduling/v1alpha3": "",  # what Jobs say of gangs
-    "apiextensions/v1": "CustomResourceDefinition",
-}
+#: Structs that are no resources of ``kinds.json``.
+_OTHERS = (
+    "core/v1.Binding", "autoscaling/v1.Scale", "policy/v1.Eviction", "meta/v1.DeleteOptions",
+)  # fmt: skip
 _SPECIAL = {
     "Time": "time",
     "MicroTime": "microtime",
@@ -161,8 +139,11 @@ class _Generator:
 
 def main(cache: str, version: str) -> None:
     """Read the modules below ``cache`` and write the two files beside this one."""
-    root = Path(cache) / "k8s.io"
-    where = {name: root / f"api@{version}" / name for name in ROOTS}
+    root, here = Path(cache) / "k8s.io", Path(__file__).parent
+    kinds = json.loads((here / "kinds.json").read_text())
+    roots = sorted({*(row["struct"] for row in kinds), *_OTHERS})
+    names = {*_IMPORTED.values(), *(name.rpartition(".")[0] for name in roots)}
+    where = {name: root / f"api@{version}" / name for name in names}
     where["meta/v1"] = root / f"apimachinery@{version}/pkg/apis/meta/v1"
     where["apiextensions/v1"] = (
         root / f"apiextensions-apiserver@{version}/pkg/apis/apiextensions/v1"
@@ -179,15 +160,15 @@ def main(cache: str, version: str) -> None:
         for name, path in where.items()
     }
     generator = _Generator(packages)
-    for name, roots in ROOTS.items():
-        for struct in roots.split():
-            generator.struct(packages[name], struct)
+    for struct in roots:
+        package, _, name = struct.rpartition(".")
+        generator.struct(packages[package], name)
     for file, table in (("types.json", generator.out), ("numbers.json", generator.numbers)):
         lines = ",\n".join(
             f"{json.dumps(name)}:{json.dumps(rows, separators=(',', ':'))}"
             for name, rows in sorted(table.items())
         )
-        Path(__file__).with_name(file).write_text("{\n" + lines + "\n}\n")
+        (here / file).write_text("{\n" + lines + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def replace_stored(
     else:
         if kind.table == "pods":
             pods.add_tolerations(new)
-        kind.rules.update(new, old)
+        kind.changed(new, old)
     metadata = new["metadata"]
     metadata.setdefault("uid", before["uid"])
     metadata["creationTimestamp"] = before["creationTimestamp"]

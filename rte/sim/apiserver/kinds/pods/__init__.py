@@ -7,7 +7,7 @@ from rte.sim.apiserver.kinds.pods.admission import (
     admit_priority,
     denied,
 )
-from rte.sim.apiserver.kinds.pods.defaults import prepare_create, set_defaults, set_spec_defaults
+from rte.sim.apiserver.kinds.pods.defaults import prepare_create, set_defaults, default_spec
 from rte.sim.apiserver.kinds.pods.transitions import bind, disrupted
 from rte.sim.apiserver.kinds.pods.updates import (
     prepare_status,
@@ -16,8 +16,20 @@ from rte.sim.apiserver.kinds.pods.updates import (
     validate_update,
 )
 from rte.sim.apiserver.kinds.pods.validation import validate, validate_create
+from rte.sim.apiserver.kinds.resource import KindRules
+
+RULES = KindRules(
+    default=set_defaults,
+    create=prepare_create,
+    validate=validate_create,
+    update=prepare_update,
+    validate_update=validate_update,
+    status=prepare_status,
+    validate_status=validate_status,
+)
 
 __all__ = [
+    "RULES",
     "add_tolerations",
     "admit_account",
     "admit_overhead",
@@ -25,13 +37,6 @@ __all__ = [
     "bind",
     "denied",
     "disrupted",
-    "prepare_create",
-    "prepare_status",
-    "prepare_update",
-    "set_defaults",
-    "set_spec_defaults",
+    "default_spec",
     "validate",
-    "validate_create",
-    "validate_status",
-    "validate_update",
 ]

@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from rte.sim.apiserver.storage.store import Obj
 
 
-_VOLUME_MODE = 0o644
-
-
 def set_defaults(pod: Obj) -> None:
-    """Fill in what the API server defaults, in place."""
+    """Fill in what depends on more than the field itself, in place."""
     spec = pod["spec"]
-    set_spec_defaults(spec)
-    containers = [*(spec.get("containers") or ()), *spec.get("initContainers", ())]
-    for container in containers:
+    default_spec(spec)
+    for _, container in amounts.containers_of(spec):
         resources = container["resources"]
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
@@ -36,60 +32,20 @@ def set_defaults(pod: Obj) -> None:
     spec.setdefault("enableServiceLinks", True)
 
 
-def set_spec_defaults(spec: Obj) -> None:
-    """Defaults that also apply to pod templates."""
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("securityContext", {})
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("schedulerName", "default-scheduler")
+def default_spec(spec: Obj) -> None:
+    """What also applies to pod templates."""
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
     elif spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"]
-    for container in [*(spec.get("containers") or ()), *spec.get("initContainers", ())]:
-        _default_container(container)
+    for _, container in amounts.containers_of(spec):
+        if not container.get("imagePullPolicy"):
+            last = container.get("image", "").rpartition("/")[2]
+            latest = "@" not in last and (":" not in last or last.endswith(":latest"))
+            container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
     for volume in spec.get("volumes", ()):
-        _default_volume(volume)
-
-
-def _default_container(container: Obj) -> None:
-    if not container.get("imagePullPolicy"):
-        image = container.get("image", "")
-        last = image.rpartition("/")[2]
-        latest = "@" not in last and (":" not in last or last.endswith(":latest"))
-        container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    for port in container.get("ports", ()):
-        port.setdefault("protocol", "TCP")
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(name)
-        if probe is not None:
-            probe.setdefault("timeoutSeconds", 1)
-            probe.setdefault("periodSeconds", 10)
-            probe.setdefault("successThreshold", 1)
-            probe.setdefault("failureThreshold", 3)
-            if probe.get("httpGet") is not None:
-                probe["httpGet"].setdefault("path", "/")
-                probe["httpGet"].setdefault("scheme", "HTTP")
-    for variable in container.get("env", ()):
-        reference = (variable.get("valueFrom") or {}).get("fieldRef")
-        if reference is not None:
-            reference.setdefault("apiVersion", "v1")
-
-
-def _default_volume(volume: Obj) -> None:
-    if len(volume) == 1:
-        volume["emptyDir"] = {}
-    for source in ("secret", "configMap", "downwardAPI", "projected"):
-        if volume.get(source) is not None:
-            volume[source].setdefault("defaultMode", _VOLUME_MODE)
-    if volume.get("hostPath") is not None:
-        volume["hostPath"].setdefault("type", "")
-    for item in (volume.get("downwardAPI") or {}).get("items", ()):
-        if item.get("fieldRef") is not None:
-            item["fieldRef"].setdefault("apiVersion", "v1")
+        if len(volume) == 1:
+            volume["emptyDir"] = {}
 
 
 def _default_pod_resources(spec: Obj) -> None:
