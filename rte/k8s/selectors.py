@@ -157,17 +157,21 @@ def parse_node_terms(obj: object, what: str) -> tuple[NodeTerm, ...]:
 
 _PART = re.compile(
     r"\s*(?P<absent>!)?\s*(?P<key>[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?)"
-    r"(\s*(?P<sign>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)"
+    r"(\s*(?P<sign>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)"
     r"|\s+(?P<word>in|notin)\s*\((?P<values>[-A-Za-z0-9_., ]*)\))?\s*(?:,(?=.)|$)",
     re.ASCII,
 )
 
 
+_SIGNS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
+
+
 def parse_text(text: str) -> NodeTerm:
     """A label selector as ``kubectl -l`` takes it; empty: nothing.
 
-    ``key``, ``!key``, ``key=value``, ``key!=value``, ``key in (a,b)`` and ``key notin (a,b)``, all
-    of which have to hold; the negative ones hold where the key is not there.
+    ``key``, ``!key``, ``key=value``, ``key!=value``, ``key in (a,b)``, ``key notin (a,b)``,
+    ``key>1`` and ``key<1``, all of which have to hold; the negative ones hold where the key is not
+    there.
 
     Raises:
         errors.ParseError: it is malformed.
@@ -178,7 +182,7 @@ def parse_text(text: str) -> NodeTerm:
         if part is None or (part["absent"] and (part["sign"] or part["word"])):
             raise errors.ParseError("label selector", text, f"cannot read {text[at:]!r}")
         if part["sign"]:
-            operator, values = "NotIn" if part["sign"] == "!=" else "In", [part["value"]]
+            operator, values = _SIGNS[part["sign"]], [part["value"]]
         elif part["word"]:
             operator = "In" if part["word"] == "in" else "NotIn"
             values = [value.strip() for value in part["values"].split(",")]

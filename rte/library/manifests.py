@@ -10,7 +10,7 @@ from rte.k8s import workload
 from rte.library import files
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
-from rte.sim.apiserver.schema import quantities, typed
+from rte.sim.apiserver.schema import defaults, quantities, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,10 +73,11 @@ def checked(item: dict[str, Any], file: object) -> dict[str, Any]:
         if "name" not in pod["metadata"] and "generateName" in pod["metadata"]:
             pod["metadata"]["name"] = pod["metadata"]["generateName"] + "0"
         pod.setdefault("spec", {})
-        pods.set_defaults(pod)
+        defaults.fill("core/v1.Pod", pod)
+        pods.RULES.default(pod)
         pod["metadata"].setdefault("namespace", "default")
         causes = meta.validate(pod["metadata"], namespaced=True, check_name=meta.subdomain)
-        causes += pods.validate_create(pod)
+        causes += pods.RULES.validate(pod)
     except status.DecodeError as error:
         raise errors.UsageError(f"{where}: {_malformed_amount(item)}{error}") from None
     if causes:

@@ -126,6 +126,12 @@ def not_found(resource: str, name: str, group: str = "") -> StatusError:
     )
 
 
+def denied(resource: str, name: str, why: str, group: str = "") -> StatusError:
+    """403 by an admission plugin."""
+    text = f'{_qualified(resource, group)} "{name}" is forbidden: {why}'
+    return StatusError(403, text, details=_who(name, group, resource))
+
+
 def unknown_resource() -> StatusError:
     """404 for a path that no resource serves."""
     return StatusError(404, "the server could not find the requested resource", details={})

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import zlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
 
 from rte.sim.apiserver import DeleteOptions, StatusError
 
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from rte.sim.apiserver import API
 
 Obj = dict[str, Any]
+#: Label of pods: the template that they were made from.
+REVISION = "controller-revision-hash"
+_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Controller:
@@ -93,8 +100,16 @@ class Controller:
         with contextlib.suppress(StatusError):  # its namespace may be about to go
             self.api.create("events", event, metadata["namespace"])
 
-    def make_pod(self, owner: Obj, source: str, *, labels: Obj | None = None, **more: Any) -> Obj:
-        """Create a pod from the template of its owner.
+    def make_pod(
+        self,
+        owner: Obj,
+        source: str,
+        *,
+        labels: Obj | None = None,
+        spec: Obj | None = None,
+        **more: Any,
+    ) -> Obj:
+        """Create a pod from the template of its owner, with ``more`` in its metadata.
 
         Raises:
             StatusError: the API server refuses it.
@@ -110,7 +125,7 @@ class Controller:
         metadata["generateName"] = f"{owner['metadata']['name']}-"
         metadata["ownerReferences"] = [owner_reference(owner)]
         metadata |= more
-        pod = {"metadata": metadata, "spec": template["spec"]}
+        pod = {"metadata": metadata, "spec": spec or template["spec"]}
         made = self.api.create("pods", pod, owner["metadata"]["namespace"])
         name = made["metadata"]["name"]
         self.record(source, owner, "SuccessfulCreate", f"Created pod: {name}")
@@ -120,6 +135,25 @@ class Controller:
         """Delete a pod of an owner."""
         self.delete("pods", pod)
         self.record(source, owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+
+
+def template_hash(owner: Obj) -> str:
+    """What tells the pods of one template from those of another."""
+    template = owner["spec"]["template"]
+    number = zlib.crc32(orjson.dumps(template, option=orjson.OPT_SORT_KEYS))
+    mark = ""
+    while number:
+        number, rest = divmod(number, len(_HASH_LETTERS))
+        mark += _HASH_LETTERS[rest]
+    return mark
+
+
+def share(value: int | str, of: int, *, up: bool) -> int:
+    """A number, or a percentage of another one."""
+    if isinstance(value, int):
+        return value
+    exact = int(value.removesuffix("%")) * of / 100
+    return math.ceil(exact) if up else math.floor(exact)
 
 
 def owner_reference(owner: Obj) -> Obj:

@@ -7,13 +7,9 @@ Source: kubernetes ``pkg/controller/deployment`` (``sync.go``, ``rolling.go``, `
 from __future__ import annotations
 
 import copy
-import math
-import zlib
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
-
-import orjson
 
 from rte.sim.apiserver import StatusError
 from rte.sim.controllers.controller import (
@@ -25,6 +21,8 @@ from rte.sim.controllers.controller import (
     owned_by,
     owner_reference,
     seconds_until,
+    share,
+    template_hash,
     with_condition,
 )
 
@@ -38,7 +36,6 @@ _DESIRED = "deployment.kubernetes.io/desired-replicas"
 _MOST = "deployment.kubernetes.io/max-replicas"
 #: Annotations of a Deployment that its ReplicaSets do not get.
 _OWN_NOTES = {"kubectl.kubernetes.io/last-applied-configuration", _REVISION, _DESIRED, _MOST}
-_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Deployments(Controller):
@@ -75,11 +72,7 @@ class Deployments(Controller):
     def _make(self, item: Obj, sets: Sequence[Obj]) -> Obj:
         """A ReplicaSet for the present template."""
         template = copy.deepcopy(item["spec"]["template"])
-        number = zlib.crc32(orjson.dumps(template, option=orjson.OPT_SORT_KEYS))
-        mark = ""
-        while number:
-            number, rest = divmod(number, len(_HASH_LETTERS))
-            mark += _HASH_LETTERS[rest]
+        mark = template_hash(item)
         labels = {**(template["metadata"].get("labels") or {}), HASH: mark}
         template["metadata"]["labels"] = labels
         selector = copy.deepcopy(item["spec"]["selector"])
@@ -294,7 +287,7 @@ def _same_template(each: Obj, item: Obj) -> bool:
 
 def _surge(item: Obj) -> int:
     rolling = item["spec"]["strategy"].get("rollingUpdate")
-    return _share(rolling["maxSurge"], item, up=True) if rolling else 0
+    return share(rolling["maxSurge"], item["spec"]["replicas"], up=True) if rolling else 0
 
 
 def _unavailable(item: Obj) -> int:
@@ -302,12 +295,5 @@ def _unavailable(item: Obj) -> int:
     rolling = item["spec"]["strategy"].get("rollingUpdate")
     if not rolling:
         return 0
-    missing = _share(rolling["maxUnavailable"], item, up=False)
+    missing = share(rolling["maxUnavailable"], item["spec"]["replicas"], up=False)
     return max(missing, 0 if _surge(item) else 1)
-
-
-def _share(value: int | str, item: Obj, *, up: bool) -> int:
-    if isinstance(value, int):
-        return value
-    exact: float = int(value.removesuffix("%")) * item["spec"]["replicas"] / 100
-    return math.ceil(exact) if up else math.floor(exact)

@@ -11,7 +11,9 @@ from rte.sim.apiserver import StatusError
 from rte.sim.controllers.controller import Controller, Obj, is_leaving
 
 #: What owns or is owned in a cluster of one process.
-_TABLES = ("pods", "replicasets", "deployments", "daemonsets", "jobs", "resourceclaims")
+_TABLES = (
+    "pods", "replicasets", "deployments", "daemonsets", "statefulsets", "jobs", "resourceclaims",
+)  # fmt: skip
 _FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
 
 

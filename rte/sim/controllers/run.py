@@ -6,16 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rte.sim.controllers.claims import ClaimController
+from rte.sim.controllers.daemonsets import DaemonSets
 from rte.sim.controllers.deployments import Deployments
 from rte.sim.controllers.garbage import Garbage
 from rte.sim.controllers.jobs import Jobs
 from rte.sim.controllers.namespaces import Namespaces
 from rte.sim.controllers.replicasets import ReplicaSets
+from rte.sim.controllers.statefulsets import StatefulSets
 
 if TYPE_CHECKING:
     from rte.sim.apiserver import API
 
-_ALL = (ClaimController, Deployments, ReplicaSets, Jobs, Garbage, Namespaces)
+_ALL = (
+    ClaimController, Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs, Garbage, Namespaces,
+)  # fmt: skip
 
 
 async def run(api: API) -> None:

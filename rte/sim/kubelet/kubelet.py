@@ -460,13 +460,12 @@ class Kubelet:
         """Run ordinary init containers one after another; True when one failed for good."""
         if await _stopped(record, self._timing.start):
             return False
-        annotations = record.obj["metadata"].get("annotations") or {}
         for item in record.obj["spec"].get("initContainers") or ():
             run = pod.containers[item["name"]]
             run.started = _now()
             if item.get("restartPolicy") == "Always":
                 continue
-            plan = plans.of_container(item, annotations)
+            plan = plans.of_container(record.obj, item)
             if await _stopped(record, plan.seconds):
                 return False
             run.finished, run.code = _now(), plan.code
@@ -476,11 +475,10 @@ class Kubelet:
 
     async def _run_containers(self, record: _Record, pod: status.PodRun) -> None:
         """Until all app containers have ended for good, or the pod is to stop."""
-        annotations = record.obj["metadata"].get("annotations") or {}
         policy = record.obj["spec"]["restartPolicy"]
         ends = []
         for item in record.obj["spec"]["containers"]:
-            plan = plans.of_container(item, annotations)
+            plan = plans.of_container(record.obj, item)
             if plan.seconds is not None and (
                 policy == "Never" or (policy == "OnFailure" and plan.code == 0)
             ):

@@ -1,13 +1,15 @@
 """How long a container runs: told by its command or by annotations, as on the real test bed.
 
-Commands are words: ``sleep SECONDS``, ``exit CODE``, ``true``, ``false``; anything else, and
-``sleep infinity``, runs until it is stopped. A shell in front (``sh -c "sleep 5; exit 1"``) is
-looked through. Annotations ``testbed.rte.dev/exit-after`` and ``exit-code`` (each with an optional
-suffix ``.<container>``) win over the command.
+Commands are words: ``sleep SECONDS``, ``exit CODE``, ``true``, ``false``, and programs that end at
+once (``date``, ``echo``). Anything else runs until it is stopped, but in a pod of a Job, where it
+ends at once: Jobs are there to end. ``sleep infinity`` goes on there too. A shell in front
+(``sh -c "sleep 5; exit 1"``) is looked through. Annotations ``testbed.rte.dev/exit-after`` and
+``exit-code`` (each with an optional suffix ``.<container>``) win over the command.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PREFIX = "testbed.rte.dev/"
+_SHORT = (
+    "true", "cat", "date", "df", "echo", "env", "free", "hostname", "id", "ls", "nproc", "printenv",
+    "printf", "ps", "pwd", "uname", "uptime", "whoami",
+)  # fmt: skip
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
@@ -28,44 +34,49 @@ class ContainerPlan:
     code: int = 0
 
 
-def of_container(container: Mapping[str, Any], annotations: Mapping[str, str]) -> ContainerPlan:
-    """The plan of a container of the API."""
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    plan = parse_command(words)
-    name = str(container["name"])
+def of_container(pod: Mapping[str, Any], container: Mapping[str, Any]) -> ContainerPlan:
+    """The plan of a container of a pod of the API."""
+    plan = parse_command([*(container.get("command") or ()), *(container.get("args") or ())])
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    if plan.seconds is None and any(owner["kind"] == "Job" for owner in owners):
+        plan = ContainerPlan(0.0)
+    annotations, name = metadata.get("annotations") or {}, str(container["name"])
     after = _annotation(annotations, "exit-after", name)
     code = _annotation(annotations, "exit-code", name)
     seconds = plan.seconds if after is None else parse_span(after)
     return ContainerPlan(
-        seconds, int(code) if code and re.fullmatch(r"\d{1,3}", code) else plan.code
+        None if seconds == math.inf else seconds,
+        int(code) if code and re.fullmatch(r"\d{1,3}", code) else plan.code,
     )
 
 
 def parse_command(words: Sequence[str]) -> ContainerPlan:
-    """Read a command."""
+    """Read a command; endless sleep is infinite, and None what is not known to end."""
+    commands = [list(words)] if words else []
     if len(words) >= 3 and words[0].rpartition("/")[2] in ("sh", "bash") and words[1] == "-c":
-        words = re.split(r"[\s;&]+", words[2].strip())
-    seconds: float | None = None
-    rest = iter(words)
-    for word in rest:
-        match word:
-            case "true":
-                return ContainerPlan(seconds or 0.0)
-            case "false":
-                return ContainerPlan(seconds or 0.0, 1)
-            case "exit":
-                code = next(rest, "0")
-                return ContainerPlan(
-                    seconds or 0.0, int(code) if re.fullmatch(r"\d{1,3}", code) else 1
-                )
-            case "sleep":
-                text = next(rest, "")
-                if not re.fullmatch(r"\d{1,9}(\.\d+)?", text):
-                    return ContainerPlan()
-                seconds = (seconds or 0.0) + float(text)
+        commands = [part.split() for part in re.split(r"[;&\n]+", words[2]) if part.strip()]
+    if not commands:
+        return ContainerPlan()
+    seconds, code = 0.0, 0
+    while commands:
+        name, *rest = commands.pop(0)
+        match name.rpartition("/")[2], rest:
+            case "sleep", ["infinity", *_]:
+                return ContainerPlan(math.inf)
+            case "sleep", [text, *_] if re.fullmatch(r"\d{1,9}(\.\d+)?", text):
+                seconds, code = seconds + float(text), 0
+                commands = [rest[1:], *commands] if rest[1:] else commands
+            case "exit", _:
+                text = rest[0] if rest else str(code)
+                return ContainerPlan(seconds, int(text) if re.fullmatch(r"\d{1,3}", text) else 1)
+            case "false", _:
+                code = 1
+            case program, _ if program in _SHORT:
+                code = 0
             case _:
-                return ContainerPlan(seconds)
-    return ContainerPlan(seconds)
+                return ContainerPlan(seconds or None)
+    return ContainerPlan(seconds, code)
 
 
 def parse_span(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 HOST = "127.0.0.1"
+RUNTIME = "simulated"
 
 
 @dataclass
@@ -118,7 +120,8 @@ def pod_status(pod: Mapping[str, Any], run: PodRun, phase: str, now: str) -> Obj
 
 
 def _container(container: Mapping[str, Any], run: ContainerRun, pod: Mapping[str, Any]) -> Obj:
-    uid = f"containerd://{pod['metadata']['uid']}-{container['name']}"
+    made = f"{pod['metadata']['uid']}/{container['name']}/{run.restarts}"
+    uid = f"{RUNTIME}://{hashlib.sha256(made.encode()).hexdigest()}"
     if run.finished:
         state: Obj = {
             "terminated": {
@@ -248,7 +251,7 @@ def node_status(
             "bootID": "",
             "kernelVersion": "simulated",
             "osImage": "simulated",
-            "containerRuntimeVersion": "simulated://1",
+            "containerRuntimeVersion": f"{RUNTIME}://1",
             "kubeletVersion": version,
             "kubeProxyVersion": "",
             "operatingSystem": "linux",

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from rte.sim.apiserver import API, DeleteOptions, StatusError
+from rte.sim.controllers.daemonsets import DaemonSets
 from rte.sim.controllers.deployments import Deployments
 from rte.sim.controllers.garbage import Garbage
 from rte.sim.controllers.jobs import Jobs
 from rte.sim.controllers.namespaces import Namespaces
 from rte.sim.controllers.replicasets import ReplicaSets
+from rte.sim.controllers.statefulsets import StatefulSets
 
 LABELS = {"app": "web"}
 
@@ -23,7 +25,9 @@ class World:
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.api = API(clock=lambda: self.now)
-        kinds = (Deployments, ReplicaSets, Jobs, Garbage, Namespaces)
+        kinds = (
+            Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs, Garbage, Namespaces,
+        )  # fmt: skip
         self.controllers = [kind(self.api) for kind in kinds]
 
     def settle(self) -> list[float]:
@@ -335,3 +339,149 @@ def test_a_scale_is_read_and_written_by_itself(world: World) -> None:
     with pytest.raises(StatusError) as caught:
         world.api.set_scale("deployments", "web", {**scale, "spec": {"replicas": 1}}, "default")
     assert caught.value.status == 409
+
+
+def template(image: str = "i:1", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": LABELS},
+        "spec": {"containers": [{"name": "c", "image": image}], **spec},
+    }
+
+
+def add_node(world: World, name: str, **spec: Any) -> None:
+    world.api.create("nodes", {"metadata": {"name": name, "labels": {"name": name}}, "spec": spec})
+
+
+def start_daemons(world: World, **spec: Any) -> None:
+    body = {"selector": {"matchLabels": LABELS}, "template": template(**spec)}
+    world.api.create("daemonsets", {"metadata": {"name": "every"}, "spec": body}, "default")
+    world.settle()
+
+
+def nodes_named(world: World) -> list[str]:
+    """The nodes that the affinities of the pods name."""
+    out = []
+    for pod in world.pods():
+        affinity = pod["spec"]["affinity"]["nodeAffinity"]
+        (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        out += term["matchFields"][0]["values"]
+    return sorted(out)
+
+
+def test_a_daemon_set_has_a_pod_for_each_node_that_suits(world: World) -> None:
+    add_node(world, "a")
+    add_node(world, "b", taints=[{"key": "k", "effect": "NoSchedule"}])
+    add_node(world, "c", unschedulable=True)
+    start_daemons(world)
+    assert nodes_named(world) == ["a", "c"]
+    add_node(world, "d")
+    world.settle()
+    assert nodes_named(world) == ["a", "c", "d"]
+    world.api.delete("nodes", "a")
+    world.settle()
+    assert nodes_named(world) == ["c", "d"]
+    world.run_all()
+    told = world.api.get("daemonsets", "every", "default")["status"]
+    assert (told["desiredNumberScheduled"], told["numberReady"], told["numberAvailable"]) == (
+        2, 2, 2,
+    )  # fmt: skip
+
+
+def test_a_daemon_set_heeds_the_node_selector(world: World) -> None:
+    add_node(world, "a")
+    add_node(world, "b")
+    start_daemons(world, nodeSelector={"name": "b"})
+    assert nodes_named(world) == ["b"]
+
+
+def test_a_changed_daemon_set_renews_its_pods_one_at_a_time(world: World) -> None:
+    for name in ("a", "b", "c"):
+        add_node(world, name)
+    start_daemons(world)
+    world.run_all()
+    world.api.patch("daemonsets", "every", {"spec": {"template": template("i:2")}}, "default")
+    steps = 0
+    while {pod["spec"]["containers"][0]["image"] for pod in world.pods("Running")} != {"i:2"}:
+        world.settle()
+        assert len(world.pods("Running")) >= 2
+        world.run_all()
+        steps += 1
+        assert steps < 10
+    shown = world.api.get("daemonsets", "every", "default")
+    assert shown["metadata"]["annotations"]["deprecated.daemonset.template.generation"] == "2"
+    assert shown["status"]["updatedNumberScheduled"] == 3
+
+
+def start_numbered(world: World, replicas: int = 3, **more: Any) -> None:
+    spec = {
+        "replicas": replicas, "serviceName": "db", "selector": {"matchLabels": LABELS},
+        "template": template(), **more,
+    }  # fmt: skip
+    world.api.create("statefulsets", {"metadata": {"name": "db"}, "spec": spec}, "default")
+    world.settle()
+
+
+def names(world: World) -> list[str]:
+    return [pod["metadata"]["name"] for pod in world.pods()]
+
+
+def test_a_stateful_set_makes_its_pods_in_order(world: World) -> None:
+    start_numbered(world, 2)
+    assert names(world) == ["db-0"]
+    world.run_all()
+    assert names(world) == ["db-0", "db-1"]
+    world.run_all()
+    told = world.api.get("statefulsets", "db", "default")["status"]
+    assert (told["replicas"], told["readyReplicas"], told["updatedReplicas"]) == (2, 2, 2)
+    assert world.pods()[1]["spec"]["hostname"] == "db-1"
+    world.set(world.pods()[0], "Failed")
+    world.settle()
+    assert world.pods()[0]["status"]["phase"] == "Pending"
+
+
+def test_a_stateful_set_shrinks_from_its_end(world: World) -> None:
+    start_numbered(world, 3, podManagementPolicy="Parallel")
+    assert names(world) == ["db-0", "db-1", "db-2"]
+    world.run_all()
+    world.api.patch("statefulsets", "db", {"spec": {"replicas": 1}}, "default")
+    world.settle()
+    assert names(world) == ["db-0"]
+
+
+def test_a_changed_stateful_set_renews_its_pods_from_the_last_on(world: World) -> None:
+    start_numbered(world, 2)
+    world.run_all()
+    world.run_all()
+    change = {"spec": {"template": template("i:2")}}
+    world.api.patch("statefulsets", "db", change, "default")
+    world.settle()
+    images = {
+        pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in world.pods()
+    }
+    assert images == {"db-0": "i:1", "db-1": "i:2"}
+    told = world.api.get("statefulsets", "db", "default")["status"]
+    assert told["currentRevision"] != told["updateRevision"]
+    for _ in range(3):
+        world.run_all()
+    told = world.api.get("statefulsets", "db", "default")["status"]
+    assert told["currentRevision"] == told["updateRevision"]
+    assert {pod["spec"]["containers"][0]["image"] for pod in world.pods()} == {"i:2"}
+
+
+def test_each_pod_of_a_stateful_set_has_claims_of_its_own(world: World) -> None:
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    start_numbered(world, 1, volumeClaimTemplates=[claim])
+    assert world.api.get("persistentvolumeclaims", "data-db-0", "default")
+    (volume,) = world.pods()[0]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "data-db-0"}
+
+
+def test_what_no_controller_would_act_upon_is_refused(world: World) -> None:
+    body = {"metadata": {"name": "often"}, "spec": {"schedule": "* * * * *"}}
+    with pytest.raises(StatusError) as caught:
+        world.api.create("cronjobs", body, "default")
+    assert str(caught.value) == (
+        'cronjobs.batch "often" is forbidden: no controller for cronjobs runs here, so nothing '
+        "would come of it"
+    )
+    assert caught.value.status == 403

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
         (["sleep", "2"], Plan(2.0)), (["true"], Plan(0.0)),
         (["false"], Plan(0.0, 1)), (["sleep", "1", "exit", "3"], Plan(1.0, 3)),
         (["sh", "-c", "sleep 1; exit 2"], Plan(1.0, 2)), ([], Plan()),
-        (["sleep", "infinity"], Plan()), (["server", "--port"], Plan()),
+        (["sleep", "infinity"], Plan(math.inf)), (["date"], Plan(0.0)),
+        (["sh", "-c", "echo x; sleep 2"], Plan(2.0)), (["sh", "-c", "false; echo x"], Plan(0.0)),
+        (["sh", "-c", "date && serve"], Plan()), (["server", "--port"], Plan()),
     ],
 )  # fmt: skip
 def test_commands(words: list[str], plan: plans.ContainerPlan) -> None:
@@ -37,7 +40,16 @@ def test_commands(words: list[str], plan: plans.ContainerPlan) -> None:
 def test_annotations_win_over_the_command() -> None:
     container = {"name": "c", "command": ["sleep", "1"]}
     annotations = {f"{plans.PREFIX}exit-after.c": "1m30s", f"{plans.PREFIX}exit-code": "4"}
-    assert plans.of_container(container, annotations) == plans.ContainerPlan(90.0, 4)
+    pod = {"metadata": {"annotations": annotations}}
+    assert plans.of_container(pod, container) == plans.ContainerPlan(90.0, 4)
+
+
+def test_a_container_of_a_job_ends_unless_it_sleeps() -> None:
+    owned = {"metadata": {"ownerReferences": [{"kind": "Job"}]}}
+    for words, seconds in (([], 0.0), (["work", "-x"], 0.0), (["sleep", "infinity"], None)):
+        container = {"name": "c", "command": words}
+        assert plans.of_container(owned, container) == plans.ContainerPlan(seconds)
+    assert plans.of_container({"metadata": {}}, {"name": "c"}) == plans.ContainerPlan()
 
 
 NODE = {

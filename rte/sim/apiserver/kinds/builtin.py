@@ -1,4 +1,4 @@
-"""The built-in resources: ``kinds.json`` as a real API server tells it, with the rules that are known.
+"""The built-in resources: ``kinds.json``, as a real API server tells, with the rules known here.
 
 Kinds without rules are held like any object: manifests have them, and no controller acts upon them.
 """
@@ -10,7 +10,7 @@ from importlib import resources
 import orjson
 
 from rte.sim.apiserver.kinds import claims, core, custom, events, meta, pods, small, workloads
-from rte.sim.apiserver.kinds.resource import ServedResource, KindRules, Subresource
+from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, Subresource
 
 #: Sub-resources of pods that their kubelet answers.
 SESSIONS = ("log", "exec", "attach", "portforward")
@@ -77,9 +77,11 @@ def builtin() -> list[ServedResource]:
     out = []
     for row in orjson.loads(text):
         struct, subresources = row["struct"], row.pop("subresources")
+        for key in ("short_names", "categories", "verbs"):
+            row[key] = tuple(row[key])
         out.append(
             ServedResource(
-                **{key: tuple(item) if isinstance(item, list) else item for key, item in row.items()},
+                **row,
                 store="events" if row["plural"] == "events" else "",
                 subresources={
                     name: Subresource(*subresources[name])

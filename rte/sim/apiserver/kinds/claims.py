@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
+from rte.sim.apiserver.kinds.resource import KindRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,44 +19,41 @@ if TYPE_CHECKING:
 _MOST_CONSUMERS = 256
 
 
-def set_defaults(claim: Obj) -> None:
-    """Mode and count of each request."""
+def _default_claim(claim: Obj) -> None:
     _default_requests(claim["spec"])
 
 
-def set_template_defaults(template: Obj) -> None:
-    """As for the claims that are made from it."""
+def _default_template(template: Obj) -> None:
     _default_requests(template["spec"]["spec"])
 
 
 def _default_requests(spec: Obj) -> None:
+    """The count of each request."""
     for request in spec["devices"].get("requests") or ():
         exactly = request.get("exactly")
         for one in (*(request.get("firstAvailable") or ()), *([exactly] if exactly else ())):
-            if not one.get("allocationMode"):
-                one["allocationMode"] = "ExactCount"
             if one["allocationMode"] == "ExactCount" and not one.get("count"):
                 one["count"] = 1
 
 
-def prepare_create(claim: Obj) -> None:
+def _prepare_create(claim: Obj) -> None:
     """A new claim holds nothing."""
     claim["status"] = {}
 
 
-def prepare_update(new: Obj, old: Obj) -> None:
+def _prepare_update(new: Obj, old: Obj) -> None:
     """The status has its own subresource."""
     new["status"] = old.get("status") or {}
 
 
-def validate_update(new: Obj, old: Obj) -> list[Cause]:
+def _validate_update(new: Obj, old: Obj) -> list[Cause]:
     """The specification stays."""
     if new["spec"] != old["spec"]:
         return [status.invalid("spec", "", "field is immutable")]
     return []
 
 
-def prepare_status(new: Obj, old: Obj) -> None:
+def _prepare_status(new: Obj, old: Obj) -> None:
     """Only the status changes; what drivers say ends with the allocation."""
     new["spec"] = old["spec"]
     metadata = dict(old["metadata"])
@@ -66,7 +64,7 @@ def prepare_status(new: Obj, old: Obj) -> None:
         new.get("status", {}).pop("devices", None)
 
 
-def validate_status(new: Obj, old: Obj) -> list[Cause]:
+def _validate_status(new: Obj, old: Obj) -> list[Cause]:
     """An allocation is immutable; what is not allocated, or is going, cannot be reserved."""
     return [*_problems(new, new.get("status") or {}, old.get("status") or {})]
 
@@ -94,3 +92,16 @@ def _problems(new: Obj, now: Obj, before: Obj) -> Iterator[Cause]:
     held = before.get("allocation")
     if held and now.get("allocation") and held != now["allocation"]:
         yield status.invalid("status.allocation", "", "field is immutable")
+
+
+RULES = {
+    "resource/v1.ResourceClaim": KindRules(
+        default=_default_claim,
+        create=_prepare_create,
+        update=_prepare_update,
+        validate_update=_validate_update,
+        status=_prepare_status,
+        validate_status=_validate_status,
+    ),
+    "resource/v1.ResourceClaimTemplate": KindRules(default=_default_template),
+}

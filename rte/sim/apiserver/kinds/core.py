@@ -1,4 +1,4 @@
-"""Rules of the core group but pods: nodes, namespaces, secrets, volumes."""
+"""Rules of the core group but pods: nodes, namespaces, volumes, services."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta
-from rte.sim.apiserver.kinds.resource import keep_status
+from rte.sim.apiserver.kinds.resource import KindRules, keep_status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.storage.store import Obj
 
 
-def default_node(node: Obj) -> None:
+def _default_node(node: Obj) -> None:
     """What is allocatable is the capacity unless a kubelet says otherwise."""
     capacity = node["status"].get("capacity")
     if capacity and not node["status"].get("allocatable"):
@@ -25,7 +27,7 @@ def default_node(node: Obj) -> None:
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def validate_node(node: Obj) -> list[Cause]:
+def _validate_node(node: Obj) -> list[Cause]:
     """Rules for the taints of a node."""
     out: list[Cause] = []
     seen: set[tuple[str, str]] = set()
@@ -45,9 +47,9 @@ def validate_node(node: Obj) -> list[Cause]:
     return out
 
 
-def validate_node_update(new: Obj, old: Obj) -> list[Cause]:
+def _validate_node_update(new: Obj, old: Obj) -> list[Cause]:
     """What may not change in a node."""
-    out = validate_node(new)
+    out = _validate_node(new)
     before = old["spec"].get("podCIDRs")
     if before and new["spec"].get("podCIDRs") != before:
         text = 'node updates may not change podCIDR except from "" to valid'
@@ -55,7 +57,7 @@ def validate_node_update(new: Obj, old: Obj) -> list[Cause]:
     return out
 
 
-def create_namespace(namespace: Obj) -> None:
+def _create_namespace(namespace: Obj) -> None:
     """A new namespace is active, and has a finalizer until its content is gone."""
     namespace["status"] = {"phase": "Active"}
     finalizers = list(namespace["spec"].get("finalizers") or ())
@@ -63,7 +65,7 @@ def create_namespace(namespace: Obj) -> None:
         namespace["spec"]["finalizers"] = [*finalizers, "kubernetes"]
 
 
-def default_namespace(namespace: Obj) -> None:
+def _default_namespace(namespace: Obj) -> None:
     """A namespace is labelled with its name."""
     name = namespace["metadata"].get("name")
     if name:
@@ -71,39 +73,38 @@ def default_namespace(namespace: Obj) -> None:
         namespace["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": name}
 
 
-def keep_namespace(new: Obj, old: Obj) -> None:
+def _keep_namespace(new: Obj, old: Obj) -> None:
     """Finalizers and status have sub-resources of their own."""
     new["spec"]["finalizers"] = old["spec"].get("finalizers", [])
     keep_status(new, old)
 
 
-def default_secret(secret: Obj) -> None:
-    """A secret without a type is opaque."""
-    secret.setdefault("type", "Opaque")
+def _protected(finalizer: str) -> Callable[[Obj], None]:
+    """A new volume or claim is pending, and protected while it is in use."""
+
+    def create(item: Obj) -> None:
+        item["status"] = {"phase": "Pending"}
+        finalizers = item["metadata"].get("finalizers") or []
+        if finalizer not in finalizers:
+            item["metadata"]["finalizers"] = [*finalizers, finalizer]
+
+    return create
 
 
-def default_volume_claim(item: Obj) -> None:
-    """Defaults of volume claims."""
-    item["spec"].setdefault("volumeMode", "Filesystem")
+def _default_service(item: Obj) -> None:
+    for port in item["spec"].get("ports", ()):
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port["port"]
 
 
-def create_volume_claim(item: Obj) -> None:
-    """A new claim is pending, and protected while it is in use."""
-    item["status"] = {"phase": "Pending"}
-    finalizers = item["metadata"].get("finalizers") or []
-    if "kubernetes.io/pvc-protection" not in finalizers:
-        item["metadata"]["finalizers"] = [*finalizers, "kubernetes.io/pvc-protection"]
-
-
-def default_volume(item: Obj) -> None:
-    """Defaults of persistent volumes."""
-    item["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
-    item["spec"].setdefault("volumeMode", "Filesystem")
-
-
-def create_volume(item: Obj) -> None:
-    """A new volume is pending, and protected while it is in use."""
-    item["status"] = {"phase": "Pending"}
-    finalizers = item["metadata"].get("finalizers") or []
-    if "kubernetes.io/pv-protection" not in finalizers:
-        item["metadata"]["finalizers"] = [*finalizers, "kubernetes.io/pv-protection"]
+RULES = {
+    "core/v1.Node": KindRules(
+        default=_default_node, validate=_validate_node, validate_update=_validate_node_update
+    ),
+    "core/v1.Namespace": KindRules(
+        default=_default_namespace, create=_create_namespace, update=_keep_namespace
+    ),
+    "core/v1.PersistentVolumeClaim": KindRules(create=_protected("kubernetes.io/pvc-protection")),
+    "core/v1.PersistentVolume": KindRules(create=_protected("kubernetes.io/pv-protection")),
+    "core/v1.Service": KindRules(default=_default_service),
+}

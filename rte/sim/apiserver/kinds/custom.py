@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
-from rte.sim.apiserver.kinds import resource as resources
+from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, Subresource
 from rte.sim.apiserver.schema.structural import Definition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.storage.store import Obj
 
 
-def validate_definition(crd: Obj) -> list[Cause]:
+def _validate_definition(crd: Obj) -> list[Cause]:
     """Rules for a CustomResourceDefinition as far as a manifest of ours could break them."""
     spec = crd["spec"]
     name = f"{spec['names']['plural']}.{spec['group']}"
@@ -63,15 +62,14 @@ def validate_definition(crd: Obj) -> list[Cause]:
     return out
 
 
-def default_definition(crd: Obj) -> None:
+def _default_definition(crd: Obj) -> None:
     """Names that follow from others."""
-    names, spec = crd["spec"]["names"], crd["spec"]
+    names = crd["spec"]["names"]
     names.setdefault("singular", names["kind"].lower())
     names.setdefault("listKind", f"{names['kind']}List")
-    spec.setdefault("conversion", {"strategy": "None"})
 
 
-def create_definition(crd: Obj) -> None:
+def _create_definition(crd: Obj) -> None:
     """Status as soon as the names are accepted (the real server takes a moment)."""
     spec = crd["spec"]
     crd["metadata"]["generation"] = 1
@@ -94,33 +92,16 @@ def create_definition(crd: Obj) -> None:
     }
 
 
-def _keep_status(new: Obj, old: Obj) -> None:
-    new["status"] = old["status"]
-
-
-def _keep_spec(new: Obj, old: Obj) -> None:
-    new["spec"] = old["spec"]
-
-
-DEFINITIONS = resources.ServedResource(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    struct="apiextensions/v1.CustomResourceDefinition",
-    namespaced=False,
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    subresources=("status",),
-    rules=resources.KindRules(
-        default=default_definition,
-        create=create_definition,
-        validate=validate_definition,
-        update=_keep_status,
-        status=_keep_spec,
+_STATUS_VERBS = ("get", "patch", "update")
+TABLE = "customresourcedefinitions.apiextensions.k8s.io"
+RULES = {
+    "apiextensions/v1.CustomResourceDefinition": KindRules(
+        default=_default_definition,
+        create=_create_definition,
+        validate=_validate_definition,
         generation=("spec",),
-    ),
-)
+    )
+}
 
 
 def served(crd: Obj) -> Iterator[ServedResource]:
@@ -131,12 +112,13 @@ def served(crd: Obj) -> Iterator[ServedResource]:
         if not version["served"]:
             continue
         has_status = "status" in (version.get("subresources") or {})
+        status_of_kind = Subresource("", "", names["kind"], _STATUS_VERBS)
         definition = Definition(
             schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
             columns=tuple(version.get("additionalPrinterColumns") or ()),
             has_status=has_status,
         )
-        yield resources.ServedResource(
+        yield ServedResource(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],
@@ -145,21 +127,14 @@ def served(crd: Obj) -> Iterator[ServedResource]:
             namespaced=spec["scope"] == "Namespaced",
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
-            subresources=("status",) if has_status else (),
+            subresources={"status": status_of_kind} if has_status else {},
             unconditional=False,
             definition=definition,
-            rules=resources.KindRules(
+            rules=KindRules(
                 validate=definition.validate,
-                update=_keep_custom_status if has_status else resources.KindRules().update,
                 status=_only_status,
             ),
         )
-
-
-def _keep_custom_status(new: Obj, old: Obj) -> None:
-    new.pop("status", None)
-    if "status" in old:
-        new["status"] = old["status"]
 
 
 def _only_status(new: Obj, old: Obj) -> None:

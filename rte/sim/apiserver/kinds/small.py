@@ -1,4 +1,4 @@
-"""KindRules of kinds that have few."""
+"""Rules of kinds that have few."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def _name_nobody(item: Obj) -> None:
 
 RULES = {
     "coordination/v1.Lease": KindRules(validate=_validate_lease),
-    "scheduling/v1.PriorityClass": KindRules(validate=_validate_priority_class, generation=("value",)),
+    "scheduling/v1.PriorityClass": KindRules(
+        validate=_validate_priority_class, generation=("value",)
+    ),
     "policy/v1.PodDisruptionBudget": KindRules(create=_create_budget, generation=("spec",)),
     "rbac/v1.RoleBinding": KindRules(default=_default_binding),
     "rbac/v1.ClusterRoleBinding": KindRules(default=_default_binding),

@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets, DaemonSets and Jobs: what the API server fills in and refuses.
+"""What keeps pods running, and Jobs: what the API server fills in and refuses.
 
 Sources: kubernetes ``pkg/apis/{apps,batch}/v1/defaults.go``,
 ``pkg/registry/{apps,batch}/*/strategy.go``
@@ -9,12 +9,12 @@ and ``pkg/apis/{apps,batch}/validation/validation.go``. What controllers do with
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rte.k8s import selectors
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
-from rte.sim.apiserver.kinds.resource import KindRules, ServedResource, keep_spec, keep_status
-from rte.sim.apiserver.storage import selectors
+from rte.sim.apiserver.kinds.resource import KindRules, keep_spec, keep_status
 
 if TYPE_CHECKING:
     from rte.sim.apiserver.status import Cause
@@ -29,32 +29,52 @@ _JOB_FIXED = (
 )  # fmt: skip
 
 
-def _default_daemon_set(item: Obj) -> None:
-    pods.set_spec_defaults(item["spec"]["template"]["spec"])
+#: How often the template of a DaemonSet has changed.
+GENERATION = "deprecated.daemonset.template.generation"
+_STATEFUL_FREE = (
+    "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
+)  # fmt: skip
 
 
-def _default_replica_set(item: Obj) -> None:
-    item["spec"].setdefault("replicas", 1)
-    pods.set_spec_defaults(item["spec"]["template"]["spec"])
+def _default_template(item: Obj) -> None:
+    pods.default_spec(item["spec"]["template"]["spec"])
 
 
 def _default_deployment(item: Obj) -> None:
-    spec = item["spec"]
-    spec.setdefault("replicas", 1)
-    pods.set_spec_defaults(spec["template"]["spec"])
-    strategy = spec["strategy"]
-    strategy.setdefault("type", "RollingUpdate")
+    _default_template(item)
+    strategy = item["spec"]["strategy"]
     if strategy["type"] == "RollingUpdate":
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxUnavailable", "25%")
         rolling.setdefault("maxSurge", "25%")
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
+
+
+def _default_daemon_set(item: Obj) -> None:
+    _default_template(item)
+    strategy = item["spec"]["updateStrategy"]
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    notes = item["metadata"].setdefault("annotations", {})
+    notes.setdefault(GENERATION, "1")
+
+
+def _default_stateful_set(item: Obj) -> None:
+    _default_template(item)
+    strategy = item["spec"]["updateStrategy"]
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("partition", 0)
+        rolling.setdefault("maxUnavailable", 1)
+    for claim in item["spec"].get("volumeClaimTemplates") or ():
+        claim.update(apiVersion="v1", kind="PersistentVolumeClaim", status={"phase": "Pending"})
 
 
 def _default_job(item: Obj) -> None:
     spec = item["spec"]
-    pods.set_spec_defaults(spec["template"]["spec"])
+    _default_template(item)
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -62,11 +82,8 @@ def _default_job(item: Obj) -> None:
     labels = spec["template"]["metadata"].get("labels")
     if labels and not item["metadata"].get("labels"):
         item["metadata"]["labels"] = dict(labels)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
     replaced = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
     spec.setdefault("podReplacementPolicy", replaced)
-    spec.setdefault("manualSelector", False)
 
 
 def _create_job(item: Obj) -> None:
@@ -87,12 +104,13 @@ def _create_job(item: Obj) -> None:
 
 
 def _create(item: Obj) -> None:
-    item["status"] = _STATUS.get(item["kind"], {})
+    item["status"] = dict(_STATUS.get(item["kind"], {}))
 
 
 #: Fields of a status that are written also when they are zero.
 _STATUS = {
     "ReplicaSet": {"replicas": 0},
+    "StatefulSet": {"replicas": 0, "availableReplicas": 0},
     "DaemonSet": {
         "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0,
         "numberReady": 0,
@@ -106,6 +124,14 @@ def _update_deployment(new: Obj, old: Obj) -> None:
     notes = [obj["metadata"].get("annotations") or {} for obj in (new, old)]
     if new["spec"] != old["spec"] or notes[0] != notes[1]:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _update_daemon_set(new: Obj, old: Obj) -> None:
+    """The template is counted by itself."""
+    keep_status(new, old)
+    count = int((old["metadata"].get("annotations") or {}).get(GENERATION, 1))
+    changed = new["spec"]["template"] != old["spec"]["template"]
+    new["metadata"].setdefault("annotations", {})[GENERATION] = str(count + changed)
 
 
 def _status_of_deployment(new: Obj, old: Obj) -> None:
@@ -144,8 +170,7 @@ def _validate_selected(item: Obj) -> list[Cause]:
         text = f"empty selector is invalid for {kind.lower()}"
         out.append(status.invalid("spec.selector", selector, text))
     labels = template["metadata"].get("labels") or {}
-    wanted = selectors.from_label_selector(selector or {})
-    if wanted is not None and not all(one.matches(labels) for one in wanted):
+    if not selectors.parse_selector(selector or {}, "selector").matches(labels):
         text = "`selector` does not match template `labels`"
         out.append(status.invalid("spec.template.metadata.labels", labels, text))
     out += _validate_template(template)
@@ -205,39 +230,39 @@ def _validate_job_update(new: Obj, old: Obj) -> list[Cause]:
     ]
 
 
-def workloads() -> list[ServedResource]:
-    """The resources of the groups apps and batch."""
-    common: dict[str, Any] = {"version": "v1", "namespaced": True, "categories": ("all",)}
-    kept: dict[str, Any] = {"status": keep_spec, "generation": ("spec",)}
-    return [
-        ServedResource(
-            group="apps", plural="deployments", kind="Deployment", struct="apps/v1.Deployment",
-            short_names=("deploy",), subresources=("status", "scale"), **common,
-            rules=KindRules(
-                default=_default_deployment, create=_create, validate=_validate_selected,
-                update=_update_deployment, validate_update=_validate_selected_update,
-                status=_status_of_deployment, generation=("spec",),
-            ),
-        ),
-        ServedResource(
-            group="apps", plural="replicasets", kind="ReplicaSet", struct="apps/v1.ReplicaSet",
-            short_names=("rs",), subresources=("status", "scale"), **common,
-            rules=KindRules(
-                default=_default_replica_set, create=_create, validate=_validate_selected,
-                update=keep_status, validate_update=_validate_selected_update, **kept,
-            ),
-        ),
-        ServedResource(
-            group="apps", plural="daemonsets", kind="DaemonSet", struct="apps/v1.DaemonSet",
-            short_names=("ds",), subresources=("status",), **common,
-            rules=KindRules(default=_default_daemon_set, update=keep_status, **kept),
-        ),
-        ServedResource(
-            group="batch", plural="jobs", kind="Job", struct="batch/v1.Job",
-            subresources=("status",), **common, fields=("status.successful",),
-            rules=KindRules(
-                default=_default_job, create=_create_job, validate=_validate_job,
-                update=keep_status, validate_update=_validate_job_update, **kept,
-            ),
-        ),
-    ]  # fmt: skip
+def _validate_stateful_update(new: Obj, old: Obj) -> list[Cause]:
+    out = _validate_selected(new)
+    before, after = (
+        {name: value for name, value in obj["spec"].items() if name not in _STATEFUL_FREE}
+        for obj in (old, new)
+    )
+    if before != after:
+        names = ", ".join(f"'{name}'" for name in _STATEFUL_FREE[:-1])
+        text = f"updates to statefulset spec for fields other than {names} and "
+        text += f"'{_STATEFUL_FREE[-1]}' are forbidden"
+        out.append(status.forbidden("spec", text))
+    return out
+
+
+_SELECTED = KindRules(
+    default=_default_template, create=_create, validate=_validate_selected,
+    validate_update=_validate_selected_update, generation=("spec",),
+)  # fmt: skip
+#: By struct.
+RULES = {
+    "apps/v1.Deployment": replace(
+        _SELECTED, default=_default_deployment, update=_update_deployment,
+        status=_status_of_deployment,
+    ),
+    "apps/v1.ReplicaSet": _SELECTED,
+    "apps/v1.DaemonSet": replace(
+        _SELECTED, default=_default_daemon_set, update=_update_daemon_set
+    ),
+    "apps/v1.StatefulSet": replace(
+        _SELECTED, default=_default_stateful_set, validate_update=_validate_stateful_update
+    ),
+    "batch/v1.Job": KindRules(
+        default=_default_job, create=_create_job, validate=_validate_job,
+        validate_update=_validate_job_update, generation=("spec",),
+    ),
+}  # fmt: skip

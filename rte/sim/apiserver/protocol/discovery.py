@@ -9,26 +9,6 @@ if TYPE_CHECKING:
 
     from rte.sim.apiserver.kinds.resource import ServedResource
 
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_SUB_VERBS = {
-    "status": ["get", "patch", "update"],
-    "binding": ["create"],
-    "eviction": ["create"],
-    "finalize": ["update"],
-    "scale": ["get", "patch", "update"],
-    "log": ["get"],
-    "exec": ["create", "get"],
-    "attach": ["create", "get"],
-    "portforward": ["create", "get"],
-}
-_SUB_KINDS = {
-    "binding": ("", "v1", "Binding"),
-    "eviction": ("policy", "v1", "Eviction"),
-    "scale": ("autoscaling", "v1", "Scale"),
-    "exec": ("", "v1", "PodExecOptions"),
-    "attach": ("", "v1", "PodAttachOptions"),
-    "portforward": ("", "v1", "PodPortForwardOptions"),
-}
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -43,12 +23,6 @@ def by_group(served: Iterable[ServedResource]) -> dict[str, dict[str, list[Serve
     }
 
 
-def _verbs(item: ServedResource) -> list[str]:
-    if not item.is_stored:
-        return ["create"]
-    return [v for v in _VERBS if not (item.table == "namespaces" and v == "deletecollection")]
-
-
 def resource_list(served: Iterable[ServedResource], group: str, version: str) -> dict[str, Any]:
     """``/api/v1`` or ``/apis/GROUP/VERSION``."""
     rows: list[dict[str, Any]] = []
@@ -59,23 +33,22 @@ def resource_list(served: Iterable[ServedResource], group: str, version: str) ->
                 "singularName": item.singular or item.kind.lower(),
                 "namespaced": item.namespaced,
                 "kind": item.kind,
-                "verbs": _verbs(item),
+                "verbs": list(item.verbs),
                 **({"shortNames": list(item.short_names)} if item.short_names else {}),
                 **({"categories": list(item.categories)} if item.categories else {}),
             }
         )
-        for sub in item.subresources:
-            other = _SUB_KINDS.get(sub)
-            rows.append(
-                {
-                    "name": f"{item.plural}/{sub}",
-                    "singularName": "",
-                    "namespaced": item.namespaced,
-                    **({"group": other[0], "version": other[1]} if other and other[0] else {}),
-                    "kind": other[2] if other else item.kind,
-                    "verbs": _SUB_VERBS[sub],
-                }
-            )
+        rows += [
+            {
+                "name": f"{item.plural}/{name}",
+                "singularName": "",
+                "namespaced": item.namespaced,
+                **({"group": sub.group, "version": sub.version} if sub.group else {}),
+                "kind": sub.kind,
+                "verbs": list(sub.verbs),
+            }
+            for name, sub in item.subresources.items()
+        ]
     return {
         "kind": "APIResourceList",
         **({"apiVersion": "v1"} if group else {}),
@@ -135,22 +108,20 @@ def aggregated(served: Iterable[ServedResource], *, core: bool) -> dict[str, Any
 
 
 def _aggregated_row(item: ServedResource) -> dict[str, Any]:
-    subresources = []
-    for sub in item.subresources:
-        name, version, kind = _SUB_KINDS.get(sub, ("", "", item.kind))
-        subresources.append(
-            {
-                "subresource": sub,
-                "responseKind": {"group": name, "version": version, "kind": kind},
-                "verbs": _SUB_VERBS[sub],
-            }
-        )
+    subresources = [
+        {
+            "subresource": name,
+            "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
+            "verbs": list(sub.verbs),
+        }
+        for name, sub in item.subresources.items()
+    ]
     return {
         "resource": item.plural,
         "responseKind": {"group": item.group, "version": item.version, "kind": item.kind},
         "scope": "Namespaced" if item.namespaced else "Cluster",
         "singularResource": item.singular or item.kind.lower(),
-        "verbs": _verbs(item),
+        "verbs": list(item.verbs),
         **({"shortNames": list(item.short_names)} if item.short_names else {}),
         **({"categories": list(item.categories)} if item.categories else {}),
         **({"subresources": subresources} if subresources else {}),

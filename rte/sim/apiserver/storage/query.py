@@ -14,7 +14,8 @@ from rte.sim.apiserver import status
 from rte.sim.apiserver.storage.store import Key, Obj, field_text
 
 if TYPE_CHECKING:
-    from rte.sim.apiserver.storage.selectors import FieldRequirement, LabelRequirement
+    from rte.k8s.selectors import Requirement
+    from rte.sim.apiserver.storage.selectors import FieldRequirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Query:
 
     namespace: str = ""
     name: str = ""
-    labels: tuple[LabelRequirement, ...] = ()
+    labels: tuple[Requirement, ...] = ()
     fields: tuple[FieldRequirement, ...] = ()
     limit: int = 0
     token: str = ""
@@ -39,7 +40,7 @@ class Query:
                 return False
         if self.labels:
             labels = obj["metadata"].get("labels") or {}
-            return all(wanted.matches(labels) for wanted in self.labels)
+            return all(wanted.accepts(labels.get(wanted.key)) for wanted in self.labels)
         return True
 
     @property

@@ -10,7 +10,7 @@ import orjson
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import events
-from rte.sim.apiserver.schema import typed
+from rte.sim.apiserver.schema import defaults, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,8 @@ def decode(
         plain = new.pop("stringData")
         encoded = {k: base64.b64encode(v.encode()).decode() for k, v in plain.items()}
         new["data"] = {**new.get("data", {}), **encoded}
+    if kind.struct:
+        defaults.fill("core/v1.Event" if kind.table == "events" else kind.struct, new)
     kind.rules.default(new)
     return {"kind": kind.kind, "apiVersion": state.storage_version(kind), **new}
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _SERVERS = (
     "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "managedFields",
 )  # fmt: skip
+#: What would do something on a real cluster, and does nothing here.
+_WITHOUT_CONTROLLER = (
+    "batch/v1.CronJob", "core/v1.ReplicationController", "autoscaling/v2.HorizontalPodAutoscaler",
+)  # fmt: skip
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -128,6 +132,9 @@ def _admit_create(state: VerbState, kind: ServedResource, new: Obj) -> None:
                     ],
                 },
             )
+    if kind.struct in _WITHOUT_CONTROLLER:
+        why = f"no controller for {kind.plural} runs here, so nothing would come of it"
+        raise status.denied(kind.plural, name, why, kind.group)
     if kind.table == "pods":
         account = state.store.get("serviceaccounts", (namespace, "default"))
         pods.admit_account(new, [account] if account else [])

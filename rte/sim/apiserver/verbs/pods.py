@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rte.k8s import selectors
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import pods
 from rte.sim.apiserver.schema import typed
-from rte.sim.apiserver.storage import selectors
 from rte.sim.apiserver.verbs import bodies, deleting
 from rte.sim.apiserver.verbs.deleting import DeleteOptions
 
@@ -106,6 +106,5 @@ def _take_from_budget(state: VerbState, pod: Obj, options: DeleteOptions) -> Non
 
 
 def _covers(budget: Obj, pod: Obj) -> bool:
-    wanted = selectors.from_label_selector(budget["spec"].get("selector"))
-    labels = pod["metadata"].get("labels") or {}
-    return wanted is not None and all(item.matches(labels) for item in wanted)
+    wanted = selectors.parse_selector(budget["spec"].get("selector"), "selector")
+    return wanted.matches(pod["metadata"].get("labels") or {})

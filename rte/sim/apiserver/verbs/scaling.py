@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from rte.k8s.selectors import parse_selector
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import typed
 from rte.sim.apiserver.storage import selectors
@@ -36,7 +37,7 @@ def get(state: VerbState, kind: ServedResource, name: str, namespace: str) -> Ob
 
 def _scale(obj: Obj) -> Obj:
     spec, shown = obj["spec"], obj.get("status") or {}
-    wanted = selectors.from_label_selector(spec.get("selector")) or ()
+    wanted = parse_selector(spec.get("selector"), "selector")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",

@@ -28,7 +28,7 @@ class VerbState:
         self.store = Store(history)
         self.clock = clock
         self._resources: dict[tuple[str, str, str], ServedResource] = {}
-        for item in (*builtin.builtin(), custom.DEFINITIONS):
+        for item in builtin.builtin():
             self._resources[item.group, item.version, item.plural] = item
 
     def served(self) -> Iterable[ServedResource]:
@@ -59,7 +59,7 @@ class VerbState:
         """Whether a custom resource's version is the stored one (built-in ones have only one)."""
         if item.definition is None:
             return True
-        crd = self.store.get(custom.DEFINITIONS.table, ("", f"{item.plural}.{item.group}"))
+        crd = self.store.get(custom.TABLE, ("", f"{item.plural}.{item.group}"))
         return crd is not None and any(
             v["storage"] and v["name"] == item.version for v in crd["spec"]["versions"]
         )
@@ -70,7 +70,7 @@ class VerbState:
             return "v1"
         if kind.definition is None or self._is_storage(kind):
             return kind.group_version
-        crd = self.stored(custom.DEFINITIONS, ("", f"{kind.plural}.{kind.group}"))
+        crd = self.store.get(custom.TABLE, ("", f"{kind.plural}.{kind.group}")) or {}
         version = next(v["name"] for v in crd["spec"]["versions"] if v["storage"])
         return f"{kind.group}/{version}"
 
@@ -87,7 +87,7 @@ class VerbState:
 
     def wrote(self, kind: ServedResource, obj: Obj) -> None:
         """A definition that was written is served as it says."""
-        if kind is not custom.DEFINITIONS:
+        if kind.table != custom.TABLE:
             return
         self._unserve(obj)
         for item in custom.served(obj):
@@ -95,7 +95,7 @@ class VerbState:
 
     def removed(self, kind: ServedResource, obj: Obj) -> None:
         """A definition that is gone takes its objects and watches with it."""
-        if kind is not custom.DEFINITIONS:
+        if kind.table != custom.TABLE:
             return
         self._unserve(obj)
         table = obj["metadata"]["name"]

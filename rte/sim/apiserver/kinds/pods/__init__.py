@@ -7,7 +7,7 @@ from rte.sim.apiserver.kinds.pods.admission import (
     admit_priority,
     denied,
 )
-from rte.sim.apiserver.kinds.pods.defaults import prepare_create, set_defaults, default_spec
+from rte.sim.apiserver.kinds.pods.defaults import default_spec, prepare_create, set_defaults
 from rte.sim.apiserver.kinds.pods.transitions import bind, disrupted
 from rte.sim.apiserver.kinds.pods.updates import (
     prepare_status,
@@ -35,8 +35,8 @@ __all__ = [
     "admit_overhead",
     "admit_priority",
     "bind",
+    "default_spec",
     "denied",
     "disrupted",
-    "default_spec",
     "validate",
 ]

@@ -108,7 +108,4 @@ def admit_overhead(pod: Obj, classes: Iterable[Obj]) -> None:
 
 def denied(pod: Obj, why: str) -> status.StatusError:
     """403 by an admission plugin."""
-    name = pod["metadata"].get("name", "")
-    return status.StatusError(
-        403, f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": "pods"}
-    )
+    return status.denied("pods", pod["metadata"].get("name", ""), why)
