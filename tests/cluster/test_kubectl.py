@@ -174,7 +174,38 @@ get configmap notes -o jsonpath={.data}
 get nrt first-node -o jsonpath={.zones}{.topologyPolicies}
 get nrt
 """.strip().splitlines()
+WORKING = """
+apply -f {dir}/daemons.yaml
+get ds
+get ds every -o yaml
+describe ds every
+apply --server-side -f {dir}/daemons.yaml
+rollout status ds every --timeout=1s
+apply -f {dir}/numbered.yaml
+get statefulsets
+get statefulset db -o jsonpath={.spec}
+get pods -l app=db
+describe statefulset db
+scale statefulset db --replicas=1
+create job now --image=busybox:1 -- date
+get job now
+get cronjobs,ingresses,hpa,rc,limitranges
+get csr
+create role r --verb=get --resource=pods
+create rolebinding rb --role=r --user=u
+get roles
+get rolebindings
+auth can-i list pods
+get all -l app=db
+delete daemonset every
+delete statefulset db
+delete job now
+delete role r
+delete rolebinding rb
+""".strip().splitlines()
 EXPLAINING = """
+explain daemonset.spec.updateStrategy
+explain statefulset.spec
 explain pod
 explain pod.spec.nodeName
 explain deployment.spec.strategy.rollingUpdate
@@ -237,7 +268,7 @@ _INVENTED = (
     (re.compile(r"\b(web|app)-[a-z0-9]{5,10}-[a-z0-9]{5}\b"), r"\1-HASH-POD"),
     (re.compile(r"\b(web|app)-[a-z0-9]{5,10}\b(?!-)"), r"\1-HASH"),
     (re.compile(r"pod-template-hash([=:\"]+ ?\"?)[a-z0-9]+"), r"pod-template-hash\1HASH"),
-    (re.compile(r"\bonce-[a-z0-9]{5}\b"), "once-POD"),
+    (re.compile(r"\b(once|now)-[a-z0-9]{5}\b"), r"\1-POD"),
     (re.compile(r"(?<=[\s(])(<invalid>|\d+[smh](\d+[smh])?)(?= ago|[\s)]|$)", re.MULTILINE), "AGE"),
     (re.compile(r"\(x\d+ over AGE\)"), ""),
     (re.compile(r"/tmp/(LIVE|MERGED)-\d+"), r"/tmp/\1"),
@@ -351,10 +382,18 @@ def _write_manifests(folder: Path) -> None:
             }
         ],
     }
+    daemons = json.loads(json.dumps(DEPLOYMENT))
+    daemons |= {"kind": "DaemonSet", "metadata": {"name": "every"}}
+    del daemons["spec"]["replicas"]
+    numbered = json.loads(json.dumps(DEPLOYMENT))
+    numbered |= {"kind": "StatefulSet", "metadata": {"name": "db"}}
+    numbered["spec"] |= {"serviceName": "db", "selector": {"matchLabels": {"app": "db"}}}
+    numbered["spec"]["template"]["metadata"]["labels"] = {"app": "db"}
     bad = {**nrt, "metadata": {"name": "first-bad"}, "zones": [{"name": 3}]}
     for name, body in {
         "deployment": DEPLOYMENT, "deployment-2": changed, "config": CONFIG, "unknown": unknown,
         "config-2": {**CONFIG, "data": {"a": "7", "c": "3"}},
+        "daemons": daemons, "numbered": numbered,
         "config-3": {**CONFIG, "data": {"d": "4"}}, "nrt": nrt, "bad-nrt": bad,
     }.items():  # fmt: skip
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(body))
@@ -389,6 +428,7 @@ def _differences(sides: tuple[Side, Side], lines: list[str], *, settle: float = 
         pytest.param(CHANGING, 0, id="label-scale-patch"),
         pytest.param(APPLYING, 0, id="apply"),
         pytest.param(EXPLAINING, 0, id="explain"),
+        pytest.param(WORKING, 20, id="workloads"),
         pytest.param(ENDING, 0, id="delete"),
     ],
 )
@@ -398,6 +438,26 @@ def test_first_commands_have_the_same_outcome(
     """One after the other: later ones build upon what earlier ones have made."""
     differences = _differences(sides, lines, settle=settle)
     assert not differences, "\n".join(differences)
+
+
+def test_all_rights_are_listed(sides: tuple[Side, Side]) -> None:
+    """``auth can-i --list``: a real server names also what every user may."""
+    (_, theirs), (code, ours) = (side.run("auth can-i --list") for side in sides)
+    assert code == 0
+    wanted, found = comparable(theirs), comparable(ours)
+    assert set(found) <= set(wanted)
+    assert "*.* [] [] [*]" in found
+
+
+def test_what_nothing_here_would_act_upon_is_refused_in_one_line(sides: tuple[Side, Side]) -> None:
+    command = "create cronjob often --image=i:1 --schedule=1/5"
+    _, embedded = sides
+    code, said = embedded.run(command)
+    assert code == 1
+    assert said.strip() == (
+        'error: failed to create cronjob: cronjobs.batch "often" is forbidden: no controller for '
+        "cronjobs runs here, so nothing would come of it"
+    )
 
 
 def test_the_resources_served_here_are_those_of_the_real_server(sides: tuple[Side, Side]) -> None:

@@ -36,6 +36,9 @@ class Controller:
     """
 
     watched: ClassVar[tuple[str, ...]] = ()
+    #: Messages of the events about pods that were made and deleted.
+    made: ClassVar[str] = "Created pod: {pod}"
+    dropped: ClassVar[str] = "Deleted pod: {pod}"
 
     def __init__(self, api: API) -> None:
         self.api = api
@@ -127,14 +130,15 @@ class Controller:
         metadata |= more
         pod = {"metadata": metadata, "spec": spec or template["spec"]}
         made = self.api.create("pods", pod, owner["metadata"]["namespace"])
-        name = made["metadata"]["name"]
-        self.record(source, owner, "SuccessfulCreate", f"Created pod: {name}")
+        names = {"pod": made["metadata"]["name"], "owner": owner["metadata"]["name"]}
+        self.record(source, owner, "SuccessfulCreate", self.made.format(**names))
         return made
 
     def drop_pod(self, owner: Obj, pod: Obj, source: str) -> None:
         """Delete a pod of an owner."""
         self.delete("pods", pod)
-        self.record(source, owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+        names = {"pod": pod["metadata"]["name"], "owner": owner["metadata"]["name"]}
+        self.record(source, owner, "SuccessfulDelete", self.dropped.format(**names))
 
 
 def template_hash(owner: Obj) -> str:

@@ -29,6 +29,8 @@ class StatefulSets(Controller):
     """See the module."""
 
     watched = ("statefulsets", "pods")
+    made = "Create Pod {pod} in StatefulSet {owner} successful"
+    dropped = "Delete Pod {pod} in StatefulSet {owner} successful"
 
     def sync(self) -> None:
         """One look at everything."""

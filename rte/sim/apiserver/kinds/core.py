@@ -97,6 +97,17 @@ def _default_service(item: Obj) -> None:
             port["targetPort"] = port["port"]
 
 
+def _create_service(item: Obj) -> None:
+    """An address out of the range for services (nothing forwards to it here)."""
+    spec = item["spec"]
+    if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
+        number = int(item["metadata"]["uid"][:4], 16)
+        spec["clusterIP"] = f"10.96.{number >> 8}.{number & 255}"
+    if spec["type"] != "ExternalName":
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
+        spec |= {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
+
+
 RULES = {
     "core/v1.Node": KindRules(
         default=_default_node, validate=_validate_node, validate_update=_validate_node_update
@@ -106,5 +117,5 @@ RULES = {
     ),
     "core/v1.PersistentVolumeClaim": KindRules(create=_protected("kubernetes.io/pvc-protection")),
     "core/v1.PersistentVolume": KindRules(create=_protected("kubernetes.io/pv-protection")),
-    "core/v1.Service": KindRules(default=_default_service),
+    "core/v1.Service": KindRules(default=_default_service, create=_create_service),
 }
