@@ -8,6 +8,8 @@ machines of three or more sockets), ``DistributeEvenly`` does what its name says
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from rte.model import bits
 from rte.model.pod import QOS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rte.model.bits import CPUSet
     from rte.model.node import CPUInfo, Topology
@@ -158,14 +160,11 @@ class _CPUAccumulator:
             for cpu in bits.members(available)
         }
         self.exclusive = exclusive
-        self.blocked_cores: set[int] = set()
-        self.blocked_zones: set[int] = set()
-        for cpu, holder in ledger.allocated.items():
-            info = self.info.get(cpu)
-            if info and holder.exclusive == PCPU_LEVEL:
-                self.blocked_cores.add(info.core)
-            elif info and holder.exclusive == NUMA_NODE_LEVEL:
-                self.blocked_zones.add(info.zone)
+        self.blocked = {
+            self._unit(cpu)
+            for cpu, holder in ledger.allocated.items()
+            if cpu in self.info and holder.exclusive == exclusive
+        }
         self.sign = 1 if strategy == MOST_ALLOCATED else -1
         self.result: set[int] = set()
         self.need = need
@@ -181,11 +180,10 @@ class _CPUAccumulator:
         if self.need > len(self.free):
             raise PickError(NOT_ENOUGH)
         by_core = bind == FULL_PCPUS or self.per_core == 1
-        if by_core and self._take_full_cores():
-            return bits.of(self.result)
-        if bind != FULL_PCPUS and self._take_from_one_unit():
-            return bits.of(self.result)
-        self._take_singles()
+        done = by_core and self._take_full_cores()
+        done = done or (bind != FULL_PCPUS and self._take_from_one_unit())
+        if not done:
+            self._take_singles()
         return bits.of(self.result)
 
     # -- stages ---------------------------------------------------------------------------------
@@ -217,18 +215,15 @@ class _CPUAccumulator:
         return False
 
     def _take_from_one_unit(self) -> bool:
-        units: tuple[tuple[int, Callable[..., list[list[int]]]], ...] = (
-            (self.per_zone, self._free_by_zone),
-            (self.per_socket, self._free_by_socket),
+        units = (self.per_zone, self._free_by_zone), (self.per_socket, self._free_by_socket)
+        return any(
+            self.need <= size
+            and any(
+                self._take_first_fit(map(self._spread, groups(strict=strict)))
+                for strict in (True, False)
+            )
+            for size, groups in units
         )
-        for size, groups in units:
-            if self.need > size:
-                continue
-            for strict in (True, False):
-                spread = [self._spread(group) for group in groups(strict=strict)]
-                if self._take_first_fit(spread):
-                    return True
-        return False
 
     def _take_singles(self) -> None:
         for strict in (True, False):
@@ -248,111 +243,80 @@ class _CPUAccumulator:
         for cpu in cpus:
             self.result.add(cpu)
             del self.free[cpu]
-            if self.exclusive == PCPU_LEVEL:
-                self.blocked_cores.add(self.info[cpu].core)
-            elif self.exclusive == NUMA_NODE_LEVEL:
-                self.blocked_zones.add(self.info[cpu].zone)
+            self.blocked.add(self._unit(cpu))
         self.need -= len(cpus)
-
-    # -- what is excluded -----------------------------------------------------------------------
-
-    def _core_blocked(self, cpu: int) -> bool:
-        return self.exclusive == PCPU_LEVEL and self.info[cpu].core in self.blocked_cores
-
-    def _zone_blocked(self, cpu: int) -> bool:
-        return self.exclusive == NUMA_NODE_LEVEL and self.info[cpu].zone in self.blocked_zones
 
     # -- orders (all keys ascend) ---------------------------------------------------------------
 
-    def _cores(self, cpus: Iterable[int]) -> dict[int, list[int]]:
-        cores: dict[int, list[int]] = {}
-        for cpu in sorted(cpus):
-            cores.setdefault(self.info[cpu].core, []).append(cpu)
-        return cores
+    def _unit(self, cpu: int) -> int:
+        """What the pod wants for itself of pods that want the same: the CPU's core or its zone."""
+        info = self.info[cpu]
+        return info.core if self.exclusive == PCPU_LEVEL else info.zone
 
-    def _count(self, cpus: Iterable[int], unit: str) -> dict[int, int]:
-        counts: dict[int, int] = {}
+    def _allowed(self, *levels: str, strict: bool) -> list[int]:
+        """Free CPUs, those of others' cores or zones left out where that is the pod's level."""
+        if not strict or self.exclusive not in levels:
+            return list(self.free)
+        return [cpu for cpu in self.free if self._unit(cpu) not in self.blocked]
+
+    def _grouped(self, cpus: Iterable[int], unit: str) -> dict[int, list[int]]:
+        """CPUs by ``core``, ``zone`` or ``socket``, in the order given."""
+        groups: dict[int, list[int]] = {}
         for cpu in cpus:
-            key = getattr(self.info[cpu], unit)
-            counts[key] = counts.get(key, 0) + 1
-        return counts
+            groups.setdefault(getattr(self.info[cpu], unit), []).append(cpu)
+        return groups
+
+    def _count(self, cpus: Iterable[int], unit: str) -> Counter[int]:
+        return Counter(getattr(self.info[cpu], unit) for cpu in cpus)
+
+    def _ordered(
+        self, groups: dict[int, list[int]], in_socket: Mapping[int, int] | None = None
+    ) -> list[list[int]]:
+        """Groups by their size, then by what is free in their socket where that is given."""
+
+        def key(item: tuple[int, list[int]]) -> tuple[int, int, int]:
+            number, group = item
+            around = in_socket[self.info[group[0]].socket] if in_socket else 0
+            return self.sign * len(group), self.sign * around, number
+
+        return [group for _, group in sorted(groups.items(), key=key)]
 
     def _full_cores(self, cpus: Iterable[int], unit: str) -> dict[int, list[int]]:
         whole = [
             (sum(self.free[cpu] for cpu in threads), core, threads)
-            for core, threads in self._cores(cpus).items()
+            for core, threads in self._grouped(sorted(cpus), "core").items()
             if len(threads) == self.per_core
         ]
-        groups: dict[int, list[int]] = {}
-        for _, _, threads in sorted(whole):
-            groups.setdefault(getattr(self.info[threads[0]], unit), []).extend(threads)
-        return groups
+        return self._grouped((cpu for *_, threads in sorted(whole) for cpu in threads), unit)
 
     def _full_cores_by_zone(self, *, strict: bool) -> list[list[int]]:
-        cpus = [cpu for cpu in self.free if not (strict and self._zone_blocked(cpu))]
-        in_socket = self._count(cpus, "socket")
-        groups = self._full_cores(cpus, "zone")
-        return [
-            group
-            for zone, group in sorted(
-                groups.items(),
-                key=lambda item: (
-                    self.sign * len(item[1]),
-                    self.sign * in_socket[self.info[item[1][0]].socket],
-                    item[0],
-                ),
-            )
-        ]
+        cpus = self._allowed(NUMA_NODE_LEVEL, strict=strict)
+        return self._ordered(self._full_cores(cpus, "zone"), self._count(cpus, "socket"))
 
     def _full_cores_by_socket(self) -> list[list[int]]:
-        groups = self._full_cores(self.free, "socket")
-        order = sorted(groups.items(), key=lambda item: (self.sign * len(item[1]), item[0]))
-        return [group for _, group in order]
+        return self._ordered(self._full_cores(self.free, "socket"))
 
-    def _free_groups(self, cpus: Iterable[int], unit: str) -> dict[int, list[int]]:
-        groups: dict[int, list[int]] = {}
-        for cpu in sorted(cpus, key=lambda cpu: (self.free[cpu], cpu)):
-            groups.setdefault(getattr(self.info[cpu], unit), []).append(cpu)
-        return groups
+    def _by_use(self, cpus: Iterable[int]) -> list[int]:
+        return sorted(cpus, key=lambda cpu: (self.free[cpu], cpu))
 
     def _one_per_core(self, cpus: Iterable[int]) -> list[int]:
-        seen: dict[int, int] = {}
-        for cpu in cpus:
-            seen.setdefault(self.info[cpu].core, cpu)
-        return list(seen.values())
+        return [threads[0] for threads in self._grouped(cpus, "core").values()]
 
     def _free_by_zone(self, *, strict: bool) -> list[list[int]]:
-        cpus = [
-            cpu
-            for cpu in self.free
-            if not (strict and (self._core_blocked(cpu) or self._zone_blocked(cpu)))
-        ]
-        in_socket = self._count(cpus, "socket")
-        order = sorted(
-            self._free_groups(cpus, "zone").items(),
-            key=lambda item: (
-                self.sign * len(item[1]),
-                self.sign * in_socket[self.info[item[1][0]].socket],
-                item[0],
-            ),
-        )
-        return [self._one_per_core(group) if strict else group for _, group in order]
+        cpus = self._allowed(PCPU_LEVEL, NUMA_NODE_LEVEL, strict=strict)
+        groups = self._grouped(self._by_use(cpus), "zone")
+        order = self._ordered(groups, self._count(cpus, "socket"))
+        return [self._one_per_core(group) for group in order] if strict else order
 
     def _free_by_socket(self, *, strict: bool) -> list[list[int]]:
-        cpus = [cpu for cpu in self.free if not (strict and self._core_blocked(cpu))]
-        groups = [
-            (socket, self._one_per_core(group) if strict else group)
-            for socket, group in self._free_groups(cpus, "socket").items()
-        ]
-        groups.sort(key=lambda item: (self.sign * len(item[1]), item[0]))
-        return [group for _, group in groups]
+        cpus = self._allowed(PCPU_LEVEL, strict=strict)
+        groups = self._grouped(self._by_use(cpus), "socket")
+        if strict:
+            groups = {socket: self._one_per_core(group) for socket, group in groups.items()}
+        return self._ordered(groups)
 
     def _all_free(self, *, strict: bool) -> list[int]:
-        cpus = [
-            cpu
-            for cpu in self.free
-            if not (strict and (self._core_blocked(cpu) or self._zone_blocked(cpu)))
-        ]
+        cpus = self._allowed(PCPU_LEVEL, NUMA_NODE_LEVEL, strict=strict)
         in_socket, in_zone = self._count(cpus, "socket"), self._count(cpus, "zone")
         taken = self._count(self.result, "socket")
 
@@ -360,7 +324,7 @@ class _CPUAccumulator:
             core, threads = item
             info = self.info[threads[0]]
             return (
-                -taken.get(info.socket, 0),
+                -taken[info.socket],
                 self.sign * in_socket[info.socket],
                 self.sign * in_zone[info.zone],
                 len(threads),
@@ -369,29 +333,16 @@ class _CPUAccumulator:
                 core,
             )
 
-        out: list[int] = []
-        for _, threads in sorted(self._cores(cpus).items(), key=key):
-            out.extend(sorted(threads, key=lambda cpu: (self.free[cpu], cpu)))
-        return out
+        cores = sorted(self._grouped(sorted(cpus), "core").items(), key=key)
+        return [cpu for _, threads in cores for cpu in self._by_use(threads)]
 
     def _spread(self, cpus: list[int]) -> list[int]:
         """Round-robin over cores, keeping the order in which the cores appear."""
         if len(cpus) <= self.per_core:
             return cpus
-        out: list[int] = []
-        rest = cpus
-        while rest:
-            seen: set[int] = set()
-            later: list[int] = []
-            for cpu in rest:
-                core = self.info[cpu].core
-                if core in seen:
-                    later.append(cpu)
-                else:
-                    seen.add(core)
-                    out.append(cpu)
-            rest = later
-        return out
+        turns: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)
+        # Sorting is stable: within a round the order stays.
+        return sorted(cpus, key=lambda cpu: next(turns[self.info[cpu].core]))
 
 
 def constrained_burst_zones(pod: Pod, shared_pools: Mapping[int, CPUSet]) -> list[int]:
