@@ -28,8 +28,9 @@ from rte.placement.koordinator.devices.switches import on_same_switches
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.k8s.wire import LabelSelector
     from rte.placement.koordinator.devices.node import DeviceInfo, SharedDevices
-    from rte.placement.koordinator.devices.request import Amounts, DeviceShareRequest, Selector
+    from rte.placement.koordinator.devices.request import Amounts, DeviceShareRequest
 
 JOINT_VIOLATION = "node(s) Device Joint-Allocate rules violation"
 
@@ -155,15 +156,15 @@ class _Allocator:
         hint = request.hints.get(kind)
         if amount > 100 and amount % 100 == 0:
             amount, count = 100, amount // 100
-        elif hint is not None and hint.strategy == APPLY_FOR_ALL:
+        elif hint is not None and hint.allocate_strategy == APPLY_FOR_ALL:
             count = len(total)
             if hint.selector is not None:
                 infos = self._all.infos.get(kind, ())
                 count = sum(selects(hint.selector, info.labels) for info in infos)
             if not count:
                 return none
-        elif hint is not None and hint.strategy == REQUESTS_AS_COUNT:
-            amount, count = 100 if hint.exclusive == DEVICE_LEVEL else 1, amount
+        elif hint is not None and hint.allocate_strategy == REQUESTS_AS_COUNT:
+            amount, count = 100 if hint.exclusive_policy == DEVICE_LEVEL else 1, amount
         self._each[kind], self._counts[kind] = {name: amount}, count
         return None
 
@@ -258,7 +259,7 @@ class _Allocator:
         last = len(ranked) + 1
         return sorted(ranked, key=lambda minor: (rounds.get(minor, last), -scores[minor], minor))
 
-    def _vf_selector(self, kind: str) -> Selector | None:
+    def _vf_selector(self, kind: str) -> LabelSelector | None:
         """Which VFs will do; None where the device itself is given."""
         hint = self._request.hints.get(kind)
         return None if hint is None else hint.vf_selector
@@ -268,7 +269,7 @@ class _Allocator:
         kind: str,
         minor: int,
         infos: Mapping[int, DeviceInfo],
-        selector: Selector,
+        selector: LabelSelector,
     ) -> tuple[str, int] | None:
         if minor not in infos:
             return None

@@ -96,7 +96,7 @@ def _by_partition(
         return DeviceRefusal(NO_TABLE, resolvable=False)
     if wanted.count not in table:
         return DeviceRefusal(BAD_COUNT, resolvable=False)
-    bandwidth = None if spec is None else spec.ring_bus_bandwidth
+    bandwidth = None if spec is None else spec.least_bandwidth()
     feasible: list[Partition] = []
     for partitions in table[wanted.count]:
         feasible = [
@@ -112,7 +112,7 @@ def _by_partition(
                 )
             )
         ]
-        if feasible or (spec is not None and spec.restricted):
+        if feasible or (spec is not None and spec.allocate_policy == "Restricted"):
             break
     if not feasible:
         return DeviceRefusal(INSUFFICIENT_PARTITIONED)
@@ -140,7 +140,7 @@ def _by_topology(
     in_use: set[int],
     strategy: str,
 ) -> tuple[int, ...] | DeviceRefusal | None:
-    required = request.hints[GPU].required_scope if GPU in request.hints else ""
+    required = request.hints[GPU].required_topology_scope if GPU in request.hints else ""
     tree = _tree(node.infos.get(GPU, ()))
     refusal = None
     if tree is None:

@@ -6,9 +6,12 @@ Source: Koordinator ``pkg/scheduler/plugins/deviceshare/utils.go`` and ``deviceh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import msgspec
 
 from rte import errors
+from rte.k8s import selectors, wire
 from rte.model import quantity
 from rte.reader import jsontext
 
@@ -30,6 +33,13 @@ RDMA_RESOURCE = "koordinator.sh/rdma"
 FPGA_RESOURCE = "koordinator.sh/fpga"
 #: Whole GPUs under the names of the vendors' device plugins.
 WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
+
+#: What Koordinator calls them in its messages.
+_ANNOTATED = {
+    ALLOCATE_HINT: "DeviceAllocateHint",
+    JOINT_ALLOCATE: "DeviceJointAllocate",
+    GPU_PARTITION_SPEC: "GPUPartitionSpec",
+}
 
 SAME_PCIE = "SamePCIe"
 APPLY_FOR_ALL = "ApplyForAll"
@@ -54,30 +64,44 @@ _GPU_MIXTURES = (
 )
 
 Amounts: TypeAlias = "Mapping[str, int]"
-Selector: TypeAlias = "Mapping[str, Any]"
+_T = TypeVar("_T")
 
 
 class DeviceRequestError(errors.RteError):
     """No node can honour the request; the text is Koordinator's."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceHint:
+class DeviceHint(msgspec.Struct, frozen=True, rename="camel"):
     """How devices of one type are to be chosen; a selector is None where there is none."""
 
-    selector: Selector | None = None
-    vf_selector: Selector | None = None
-    strategy: str = ""
+    selector: wire.LabelSelector | None = None
+    vf_selector: wire.LabelSelector | None = None
+    allocate_strategy: str = ""
+    required_topology_scope: str = ""
+    exclusive_policy: str = ""
+
+
+class _Joint(msgspec.Struct, frozen=True, rename="camel"):
+    """Types of devices to be chosen together."""
+
+    device_types: tuple[str, ...] | None = None
     required_scope: str = ""
-    exclusive: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionSpec:
-    """The GPUs are to be a partition; ``restricted``: one of the best score only."""
+class PartitionSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The GPUs are to be a partition; policy ``Restricted``: one of the best score only."""
 
-    restricted: bool = False
-    ring_bus_bandwidth: int | None = None
+    allocate_policy: str = ""
+    ring_bus_bandwidth: str | int | None = None
+
+    def least_bandwidth(self) -> int | None:
+        """Of the links within the partition.
+
+        Raises:
+            errors.ParseError: it is no quantity.
+        """
+        told = self.ring_bus_bandwidth
+        return None if told is None else quantity.parse(told)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,23 +142,21 @@ def read_device_request(
     amounts = _amounts(resources)
     if not amounts:
         return None
-    hints = {
-        kind: _hint(told)
-        for kind, told in _annotation(annotations, ALLOCATE_HINT, "DeviceAllocateHint").items()
-        if told is not None
-    }
-    joint = _annotation(annotations, JOINT_ALLOCATE, "DeviceJointAllocate")
+    told = _annotation(annotations, ALLOCATE_HINT, dict[str, DeviceHint | None])
+    hints = {kind: hint for kind, hint in told.items() if hint is not None}
+    joint = _annotation(annotations, JOINT_ALLOCATE, _Joint)
     kinds = tuple(
         kind
-        for kind in _device_types(joint)
-        if kind in amounts and not (kind in hints and hints[kind].strategy == APPLY_FOR_ALL)
+        for kind in joint.device_types or ()
+        if kind in amounts
+        and not (kind in hints and hints[kind].allocate_strategy == APPLY_FOR_ALL)
     )
     return DeviceShareRequest(
         amounts=amounts,
         gpus=_gpus(amounts[GPU]) if GPU in amounts else None,
         hints=hints,
         joint=kinds,
-        same_pcie=joint.get("requiredScope") == SAME_PCIE,
+        same_pcie=joint.required_scope == SAME_PCIE,
         partition=_partition(annotations) if GPU in amounts else None,
     )
 
@@ -191,101 +213,28 @@ def _gpus(amounts: Amounts) -> GPURequest:
     return GPURequest(count=count, each=each, shared=GPU_MEMORY in amounts)
 
 
-def _annotation(annotations: Mapping[str, str], key: str, name: str) -> dict[str, Any]:
-    text = annotations.get(key)
-    if text is None:
-        return {}
+def _annotation(annotations: Mapping[str, str], key: str, kind: type[_T]) -> _T:
+    text = annotations.get(key, "null")
+    if text.strip() == "null":
+        return kind()
     try:
-        value = jsontext.load(text, key)
+        return jsontext.decode(text, kind, key)
     except errors.MalformedError as error:
-        ended = "unexpected end" in error.why
-        why = "unexpected end of JSON input" if ended else error.why
-        raise DeviceRequestError(f"invalid {name} annotation, err: {why}") from error
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise DeviceRequestError(f"invalid {name} annotation, err: must be an object")
-    return value
-
-
-def _device_types(joint: Mapping[str, Any]) -> list[str]:
-    wanted = joint.get("deviceTypes") or []
-    if not isinstance(wanted, list) or not all(isinstance(kind, str) for kind in wanted):
-        raise DeviceRequestError("invalid DeviceJointAllocate annotation, err: wrong type")
-    return wanted
-
-
-def _hint(told: Any) -> DeviceHint:
-    if not isinstance(told, dict):
-        raise DeviceRequestError("invalid DeviceAllocateHint annotation, err: must be an object")
-    texts = {
-        name: told.get(name, "")
-        for name in ("allocateStrategy", "requiredTopologyScope", "exclusivePolicy")
-    }
-    selectors = {name: told.get(name) for name in ("selector", "vfSelector")}
-    if not all(isinstance(text, str) for text in texts.values()) or not all(
-        selector is None or _is_selector(selector) for selector in selectors.values()
-    ):
-        raise DeviceRequestError("invalid DeviceAllocateHint annotation, err: wrong type")
-    return DeviceHint(
-        selector=selectors["selector"],
-        vf_selector=selectors["vfSelector"],
-        strategy=texts["allocateStrategy"],
-        required_scope=texts["requiredTopologyScope"],
-        exclusive=texts["exclusivePolicy"],
-    )
+        why = "unexpected end of JSON input" if "truncated" in error.why else error.why
+        raise DeviceRequestError(f"invalid {_ANNOTATED[key]} annotation, err: {why}") from error
 
 
 def _partition(annotations: Mapping[str, str]) -> PartitionSpec | None:
     if GPU_PARTITION_SPEC not in annotations:
         return None
-    told = _annotation(annotations, GPU_PARTITION_SPEC, "GPUPartitionSpec")
-    bandwidth = told.get("ringBusBandwidth")
+    spec = _annotation(annotations, GPU_PARTITION_SPEC, PartitionSpec)
     try:
-        least = None if bandwidth is None else quantity.parse(bandwidth)
+        spec.least_bandwidth()
     except errors.ParseError as error:
         raise DeviceRequestError(f"invalid GPUPartitionSpec annotation, err: {error}") from error
-    return PartitionSpec(
-        restricted=told.get("allocatePolicy") == "Restricted", ring_bus_bandwidth=least
-    )
+    return spec
 
 
-def _is_selector(selector: Any) -> bool:
-    if not isinstance(selector, dict):
-        return False
-    labels = selector.get("matchLabels") or {}
-    expressions = selector.get("matchExpressions") or []
-    return (
-        isinstance(labels, dict)
-        and isinstance(expressions, list)
-        and all(
-            isinstance(expression, dict)
-            and isinstance(expression.get("key"), str)
-            and expression.get("operator") in {"In", "NotIn", "Exists", "DoesNotExist"}
-            and isinstance(expression.get("values") or [], list)
-            for expression in expressions
-        )
-    )
-
-
-def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
+def selects(selector: wire.LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether a label selector selects; none and an empty one select everything."""
-    if not selector:
-        return True
-    wanted = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    return all(_satisfies(it, labels) for it in selector.get("matchExpressions") or ())
-
-
-def _satisfies(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return key in labels and labels[key] in values
-        case "NotIn":
-            return key not in labels or labels[key] not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
+    return selector is None or selectors.selector(selector).matches(labels)
