@@ -283,11 +283,12 @@ def check_groups_koordinator(case: dict) -> list[str]:
     if request is None:
         return ["asks for nothing"]
     zones = None if case["numa"] is None else frozenset(case["numa"])
-    outcome = allocate_devices(request, node, zones=zones, strategy=case["scorer"])
-    if isinstance(outcome, DeviceRefusal):
-        code = "Unschedulable" if outcome.resolvable else "UnschedulableAndUnresolvable"
+    try:
+        outcome = allocate_devices(request, node, zones=zones, strategy=case["scorer"])
+    except DeviceRefusal as refusal:
+        code = "Unschedulable" if refusal.resolvable else "UnschedulableAndUnresolvable"
         told = (want["stage"], want.get("code"), want.get("reasons"))
-        got = ("allocate", code, [outcome.reason])
+        got = ("allocate", code, [refusal.reason])
         if case["exists"]:
             return [f"{got}, though there is a place"]
         return [] if got == told else [f"{got}, want {told}"]

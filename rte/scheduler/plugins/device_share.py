@@ -66,9 +66,10 @@ class DeviceShare(NodeFilter, Annotate):
         devices = self._on(node)
         if devices is None:
             return replace(status, reason="node(s) without a Device object")
-        outcome = allocate_devices(request, devices)
-        if isinstance(outcome, DeviceRefusal):
-            return replace(status, reason=outcome.reason, resources=outcome.resolvable)
+        try:
+            outcome = allocate_devices(request, devices)
+        except DeviceRefusal as refusal:
+            return replace(status, reason=refusal.reason, resources=refusal.resolvable)
         return replace(status, devices=orjson.dumps(outcome.document()).decode())
 
     def annotations(self, pod: PodView, node: NodeEntry, status: Status) -> Mapping[str, str]:  # noqa: ARG002

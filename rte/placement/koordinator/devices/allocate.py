@@ -43,7 +43,7 @@ def allocate_devices(
     *,
     zones: frozenset[int] | None = None,
     strategy: str = "",
-) -> KoordinatorDevices | DeviceRefusal:
+) -> KoordinatorDevices:
     """Choose the devices of a pod.
 
     Args:
@@ -51,18 +51,17 @@ def allocate_devices(
         node: the devices of the node.
         zones: where the pod is confined to, None = nowhere.
         strategy: ``LeastAllocated``, ``MostAllocated`` or ``""`` (lowest minor first).
+
+    Raises:
+        DeviceRefusal: the node does not have them.
     """
-    allocator = _Allocator(request, node, zones, strategy)
-    outcome = allocator.allocate()
-    if (
-        not isinstance(outcome, DeviceRefusal)
-        or not outcome.resolvable
-        or not _is_plain(request, node, zones)
-    ):
-        return outcome
-    found = on_same_switches(request, node)
-    if found is None:
-        return outcome
+    try:
+        return KoordinatorDevices(devices=_Allocator(request, node, zones, strategy).allocate())
+    except DeviceRefusal as refusal:
+        searched = refusal.resolvable and _is_plain(request, node, zones)
+        found = on_same_switches(request, node) if searched else None
+        if found is None:
+            raise
     return KoordinatorDevices(devices=found, beyond_koordinator=True)
 
 
@@ -99,28 +98,21 @@ class _Allocator:
         self._each: dict[str, Amounts] = {}
         self._counts: dict[str, int] = {}
 
-    def allocate(self) -> KoordinatorDevices | DeviceRefusal:
+    def allocate(self) -> dict[str, tuple[GivenDevice, ...]]:
         request = self._request
         for kind in request.amounts:
-            if (refusal := self._count(kind)) is not None:
-                return refusal
+            self._count(kind)
         for kind in request.amounts:
             has_vfs = any(info.vfs for info in self._all.infos.get(kind, ()))
             if self._vf_selector(kind) is not None and not has_vfs:
-                return DeviceRefusal(f"Insufficient {kind} VirtualFunctions", resolvable=False)
+                raise DeviceRefusal(f"Insufficient {kind} VirtualFunctions", resolvable=False)
         devices: dict[str, tuple[GivenDevice, ...]] = {}
         if len(request.amounts) > 1 and request.joint:
-            joint = self._jointly()
-            if isinstance(joint, DeviceRefusal):
-                return joint
-            devices = joint
+            devices = self._jointly()
         for kind in request.amounts:
             if kind not in devices:
-                chosen = self._of_kind(kind, self._counts[kind], frozenset())
-                if isinstance(chosen, DeviceRefusal):
-                    return chosen
-                devices[kind] = chosen
-        return KoordinatorDevices(devices=devices)
+                devices[kind] = self._of_kind(kind, self._counts[kind], frozenset())
+        return devices
 
     def _confine(self, zones: frozenset[int] | None) -> SharedDevices:
         """The node with the devices only that zones and selectors leave."""
@@ -141,16 +133,16 @@ class _Allocator:
         }
         return replace(node, total=total, used=used)
 
-    def _count(self, kind: str) -> DeviceRefusal | None:
+    def _count(self, kind: str) -> None:
         """How many devices of a type, and what of each."""
         request = self._request
         total = self._all.total.get(kind, {})
         none = DeviceRefusal(f"Insufficient {kind} devices", resolvable=False)
         if not total:
-            return none
+            raise none
         if kind == GPU and request.gpus is not None:
             self._each[kind], self._counts[kind] = request.gpus.each, request.gpus.count
-            return None
+            return
         name = _RESOURCES[kind]
         amount, count = request.amounts[kind][name], 1
         hint = request.hints.get(kind)
@@ -162,33 +154,27 @@ class _Allocator:
                 infos = self._all.infos.get(kind, ())
                 count = sum(selects(hint.selector, info.labels) for info in infos)
             if not count:
-                return none
+                raise none
         elif hint is not None and hint.allocate_strategy == REQUESTS_AS_COUNT:
             amount, count = 100 if hint.exclusive_policy == DEVICE_LEVEL else 1, amount
         self._each[kind], self._counts[kind] = {name: amount}, count
-        return None
 
-    def _jointly(self) -> dict[str, tuple[GivenDevice, ...]] | DeviceRefusal:
+    def _jointly(self) -> dict[str, tuple[GivenDevice, ...]]:
         """The leading type first, the others on its switches as far as they have room."""
         request = self._request
         leader, *others = request.joint
         leading = self._of_kind(leader, self._counts[leader], frozenset())
-        if isinstance(leading, DeviceRefusal):
-            return leading
         switches = self._switches(leader, leading)
         devices = {leader: leading}
         for kind in others:
             count = self._counts[kind]
             if request.same_pcie:
                 count = max(count, len(switches))
-            chosen = self._of_kind(kind, count, switches)
-            if isinstance(chosen, DeviceRefusal):
-                return chosen
-            devices[kind] = chosen
+            devices[kind] = self._of_kind(kind, count, switches)
         if request.same_pcie and any(
             self._switches(kind, devices[kind]) != switches for kind in others
         ):
-            return DeviceRefusal(JOINT_VIOLATION)
+            raise DeviceRefusal(JOINT_VIOLATION)
         return devices
 
     def _switches(self, kind: str, given: tuple[GivenDevice, ...]) -> frozenset[str]:
@@ -199,16 +185,12 @@ class _Allocator:
             if info.minor in minors and info.pcie is not None
         )
 
-    def _of_kind(
-        self, kind: str, count: int, preferred: frozenset[str]
-    ) -> tuple[GivenDevice, ...] | DeviceRefusal:
+    def _of_kind(self, kind: str, count: int, preferred: frozenset[str]) -> tuple[GivenDevice, ...]:
         """At least ``count`` devices (where there is room, one for each preferred switch)."""
         if kind == GPU and self._request.gpus is not None:
             chosen = choose_gpus(
                 self._request, self._request.gpus, self._node, self._all, self._strategy
             )
-            if isinstance(chosen, DeviceRefusal):
-                return chosen
             if chosen is not None:
                 return tuple(GivenDevice(minor=minor, amounts=self._each[kind]) for minor in chosen)
             preferred = frozenset()
@@ -216,7 +198,7 @@ class _Allocator:
 
     def _one_by_one(
         self, kind: str, count: int, preferred: frozenset[str]
-    ) -> tuple[GivenDevice, ...] | DeviceRefusal:
+    ) -> tuple[GivenDevice, ...]:
         wanted, free = self._each[kind], self._node.free(kind)
         infos = {info.minor: info for info in self._node.infos.get(kind, ())}
         selector = self._vf_selector(kind)
@@ -233,7 +215,7 @@ class _Allocator:
             if len(given) == max(count, len(preferred)):
                 break
         if len(given) < count:
-            return DeviceRefusal(f"Insufficient {kind} devices")
+            raise DeviceRefusal(f"Insufficient {kind} devices")
         return tuple(given)
 
     def _in_order(

@@ -61,7 +61,7 @@ def choose_gpus(
     node: SharedDevices,
     original: SharedDevices,
     strategy: str,
-) -> tuple[int, ...] | DeviceRefusal | None:
+) -> tuple[int, ...] | None:
     """The minors of the GPUs; None where neither partitions nor topology decide.
 
     Args:
@@ -76,11 +76,11 @@ def choose_gpus(
     in_use = {minor for minor, used in node.used.get(GPU, {}).items() if any(used.values())}
     in_use |= set(original.used.get(GPU, {})) - set(node.total.get(GPU, {}))
     if not wanted.shared:
-        chosen = _by_partition(wanted, request.partition, node, usable, in_use)
-        if not isinstance(chosen, DeviceRefusal):
-            return chosen
-        if honours:
-            return chosen
+        try:
+            return _by_partition(wanted, request.partition, node, usable, in_use)
+        except DeviceRefusal:
+            if honours:
+                raise
     return _by_topology(request, wanted, node, usable, in_use, strategy)
 
 
@@ -90,12 +90,12 @@ def _by_partition(
     node: SharedDevices,
     usable: set[int],
     in_use: set[int],
-) -> tuple[int, ...] | DeviceRefusal:
+) -> tuple[int, ...]:
     table = node.partitions
     if table is None:
-        return DeviceRefusal(NO_TABLE, resolvable=False)
+        raise DeviceRefusal(NO_TABLE, resolvable=False)
     if wanted.count not in table:
-        return DeviceRefusal(BAD_COUNT, resolvable=False)
+        raise DeviceRefusal(BAD_COUNT, resolvable=False)
     bandwidth = None if spec is None else spec.least_bandwidth()
     feasible: list[Partition] = []
     for partitions in table[wanted.count]:
@@ -115,7 +115,7 @@ def _by_partition(
         if feasible or (spec is not None and spec.allocate_policy == "Restricted"):
             break
     if not feasible:
-        return DeviceRefusal(INSUFFICIENT_PARTITIONED)
+        raise DeviceRefusal(INSUFFICIENT_PARTITIONED)
     # The first of the best: what it leaves whole is worth most.
     return max(feasible, key=lambda it: _left_whole(in_use | it.minors, table, wanted.count)).order
 
@@ -139,19 +139,18 @@ def _by_topology(
     usable: set[int],
     in_use: set[int],
     strategy: str,
-) -> tuple[int, ...] | DeviceRefusal | None:
+) -> tuple[int, ...] | None:
     required = request.hints[GPU].required_topology_scope if GPU in request.hints else ""
     tree = _tree(node.infos.get(GPU, ()))
-    refusal = None
-    if tree is None:
-        refusal = NO_TREE
-    elif wanted.shared and wanted.count > 1:
-        refusal = SHARES_OF_SEVERAL
-    if tree is None or refusal:
-        return DeviceRefusal(refusal or NO_TREE, resolvable=False) if required else None
+    several = wanted.shared and wanted.count > 1
+    if tree is None or several:
+        if required:
+            refusal = NO_TREE if tree is None else SHARES_OF_SEVERAL
+            raise DeviceRefusal(refusal, resolvable=False)
+        return None
     found = _Chooser(wanted, node, usable, in_use, strategy, required).choose(tree, 0, 0)
     if found is None:
-        return DeviceRefusal(INSUFFICIENT_SCOPED if required else INSUFFICIENT)
+        raise DeviceRefusal(INSUFFICIENT_SCOPED if required else INSUFFICIENT)
     return found.minors
 
 
@@ -161,18 +160,16 @@ def _tree(infos: Iterable[DeviceInfo]) -> _Scope | None:
         if info.zone is None or info.pcie is None:
             return None
         zones.setdefault(info.zone, {}).setdefault(info.pcie, []).append(info.minor)
-    if not zones:
-        return None
-    children = []
-    for _, switches in sorted(zones.items()):
-        of_zone = tuple(
-            _Scope(SCOPE_LEVELS["PCIe"], tuple(sorted(minors)))
-            for _, minors in sorted(switches.items())
-        )
-        minors = tuple(sorted(minor for scope in of_zone for minor in scope.minors))
-        children.append(_Scope(SCOPE_LEVELS["NUMANode"], minors, of_zone))
-    minors = tuple(sorted(minor for scope in children for minor in scope.minors))
-    return _Scope(SCOPE_LEVELS["Node"], minors, tuple(children))
+    of_zones = (
+        _around("NUMANode", [_Scope(SCOPE_LEVELS["PCIe"], tuple(sorted(it))) for _, it in switches])
+        for switches in (sorted(zones[zone].items()) for zone in sorted(zones))
+    )
+    return _around("Node", list(of_zones)) if zones else None
+
+
+def _around(scope: str, children: list[_Scope]) -> _Scope:
+    minors = tuple(sorted(minor for child in children for minor in child.minors))
+    return _Scope(SCOPE_LEVELS[scope], minors, tuple(children))
 
 
 class _Chooser:

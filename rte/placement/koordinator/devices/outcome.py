@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rte.placement.koordinator.devices.request import Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRefusal:
+class DeviceRefusal(Exception):  # noqa: N818 - an answer on its way up, not a failure
     """Why not; ``resolvable``: preempting pods could help."""
 
-    reason: str
-    resolvable: bool = True
+    def __init__(self, reason: str, *, resolvable: bool = True) -> None:
+        self.reason, self.resolvable = reason, resolvable
+        super().__init__(reason)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
