@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rte.placement.dra.objects import ResourceClaim
+    from rte.reader.json import JsonObject
 
 #: Collections of which :func:`observe` takes the objects; others are ignored.
 COLLECTIONS = ("nodes", "reports", "pods", "slices", "device-claims")
@@ -34,7 +35,7 @@ class AlignmentRow:
     zones: str | None = None
     devices: dict[str, int | None]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """For ``-o json``."""
         return {
             "pod": self.pod,
@@ -46,10 +47,10 @@ class AlignmentRow:
         }
 
 
-def observe(items: Iterable[dict[str, Any]]) -> tuple[list[AlignmentRow], list[str]]:
+def observe(items: Iterable[JsonObject]) -> tuple[list[AlignmentRow], list[str]]:
     """Every running pod that uses an allocated claim, and one line per malformed object."""
     problems: list[str] = []
-    by_kind: dict[str, list[dict[str, Any]]] = {KINDS[name]: [] for name in COLLECTIONS}
+    by_kind: dict[str, list[JsonObject]] = {KINDS[name]: [] for name in COLLECTIONS}
     for item in items:
         if item.get("kind") in by_kind:
             by_kind[item["kind"]].append(item)
@@ -74,7 +75,7 @@ def observe(items: Iterable[dict[str, Any]]) -> tuple[list[AlignmentRow], list[s
     return sorted(rows, key=lambda row: (row.node, row.pod)), problems
 
 
-def show(items: Iterable[dict[str, Any]], output: str) -> int:
+def show(items: Iterable[JsonObject], output: str) -> int:
     """Print; 0 where no pod lies across zones, else 1."""
     rows, problems = observe(items)
     counts = Counter(row.alignment for row in rows)
@@ -141,14 +142,14 @@ def _claims_by_pod(claims: Iterable[ResourceClaim]) -> dict[str, list[ResourceCl
     return found
 
 
-def _uid_if_running(pod: dict[str, Any]) -> str | None:
+def _uid_if_running(pod: JsonObject) -> str | None:
     bound = (pod.get("spec") or {}).get("nodeName")
     phase = (pod.get("status") or {}).get("phase")
     uid = (pod.get("metadata") or {}).get("uid")
     return uid if bound and phase not in ("Succeeded", "Failed") else None
 
 
-def _read(items: Iterable[dict[str, Any]], read: Any, problems: list[str]) -> Iterator[Any]:
+def _read(items: Iterable[JsonObject], read: Any, problems: list[str]) -> Iterator[Any]:
     for item in items:
         try:
             yield read(item)

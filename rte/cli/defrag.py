@@ -7,7 +7,7 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.cli import evictions, inputs, live, machines
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rte.kube.client import Client
     from rte.model.node import NodeState
     from rte.placement.joint.node import JointNode, Member
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
 
@@ -162,7 +163,7 @@ class Situation:
     @classmethod
     def of(
         cls,
-        items: list[dict[str, Any]],
+        items: list[JsonObject],
         args: argparse.Namespace,
         named: Sequence[machines.Machines] = (),
     ) -> Situation:
@@ -296,7 +297,7 @@ def _may_move(pod: PodView, args: argparse.Namespace) -> bool:
     return moves.may_leave(pod) and (bool(pod.controller) or args.bare_pods)
 
 
-def _document(plan: defrag.DefragPlan) -> dict[str, Any]:
+def _document(plan: defrag.DefragPlan) -> JsonObject:
     return {
         "verdict": str(plan.verdict),
         "moves": [asdict(move) for move in plan.moves],

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.resources import PODS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rte.kube.client import Client
+    from rte.reader.json import Json
     from rte.scheduler.framework.objects import PodView
 
 #: Seconds between two looks at the cluster, and before an eviction is sent again.
@@ -71,7 +70,7 @@ async def _send(client: Client, pod: PodView) -> None:
             return
 
 
-async def _pods_of(client: Client, pod: PodView, owner: str) -> list[Mapping[str, Any]]:
+async def _pods_of(client: Client, pod: PodView, owner: str) -> list[Json]:
     """Pods of the same controller; the pod itself is one of them as long as it is there."""
     document = await client.get(PODS.path(namespace=pod.namespace))
     return [
@@ -81,7 +80,7 @@ async def _pods_of(client: Client, pod: PodView, owner: str) -> list[Mapping[str
     ]
 
 
-def _is_ready(item: Mapping[str, Any]) -> bool:
+def _is_ready(item: Json) -> bool:
     status = item.get("status") or {}
     return any(
         each.get("type") == "Ready" and each.get("status") == "True"

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rte import config, errors
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.front.answers import NodeAnswer, PodAnswer
 
@@ -114,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _objects(
     args: argparse.Namespace, collections: Iterable[str] = inputs.KINDS
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     if args.sources:
         return files.load_objects(args.sources)
     return asyncio.run(live.read_cluster(args, collections))
@@ -136,7 +137,7 @@ def _show(answers: list[PodAnswer], problems: list[str], args: argparse.Namespac
 
 
 def _explain(
-    cluster: Cluster, args: argparse.Namespace, manifest: list[dict[str, Any]], options: RuleOptions
+    cluster: Cluster, args: argparse.Namespace, manifest: list[JsonObject], options: RuleOptions
 ) -> list[PodAnswer]:
     if manifest:
         pods = [inputs.read_pod(cluster, item) for item in manifest]
@@ -149,7 +150,7 @@ def _explain(
     return [explain_pod(cluster, cycle, pod) for pod in pods]
 
 
-async def _ask(args: argparse.Namespace, manifest: list[dict[str, Any]]) -> list[PodAnswer]:
+async def _ask(args: argparse.Namespace, manifest: list[JsonObject]) -> list[PodAnswer]:
     access = credentials.Credentials(server=_url(args.scheduler))
     if args.token_file:
         access.token = credentials.TokenFile(args.token_file)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.placement.joint.node import JointNode, Member
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
 
 #: Admissions by prediction that one question may cost: some seconds.
@@ -129,7 +130,7 @@ class _FitAnswer:
     """What is printed, and the exit code."""
 
     lines: list[str]
-    document: dict[str, Any]
+    document: JsonObject
     fits: bool
 
 
@@ -143,7 +144,7 @@ class _Question:
 
     @classmethod
     def of(
-        cls, cluster: Cluster, manifest: list[dict[str, Any]], args: argparse.Namespace
+        cls, cluster: Cluster, manifest: list[JsonObject], args: argparse.Namespace
     ) -> _Question:
         if args.count is not None and len(manifest) > 1:
             raise errors.UsageError(f"--count is for one pod, and {args.file} holds several")
@@ -212,7 +213,7 @@ class _Question:
         for node in map(fit.emptied, nodes):
             groups.setdefault(classes.key(node, kinds), []).append(node)
         lines = [f"{self.name}: on empty nodes"]
-        kinds_of_nodes: list[dict[str, Any]] = []
+        kinds_of_nodes: list[JsonObject] = []
         for group in groups.values():
             found = fit.FitTable(group[:1]).count(self.members[0], steps=STEPS)
             example = group[0].name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.words import counted
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rte.placement.groups.explain import FreeInZone
+    from rte.reader.json import Json
     from rte.scheduler.front.groups import GroupsAnswer
 
 #: Functions that are listed by name; of more only the number is told.
@@ -32,7 +33,7 @@ def left(free: Iterable[FreeInZone]) -> Iterator[str]:
     return (f"free in {_zone(zone.zone)}: {_free(zone)}" for zone in free)
 
 
-def given(gets: Mapping[str, Any]) -> Iterator[str]:
+def given(gets: Json) -> Iterator[str]:
     """A line for each group.
 
     Args:
@@ -54,7 +55,7 @@ def given(gets: Mapping[str, Any]) -> Iterator[str]:
         yield "; ".join(pages)
 
 
-def _by_kind(cpus: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
+def _by_kind(cpus: Json) -> Iterator[tuple[str, list[int]]]:
     yield "feeders", [cpu for fed in cpus["feeders"] for cpu in fed]
     yield "rx", [queue["rx"] for queue in cpus["queues"]]
     yield "tx", [queue["tx"] for queue in cpus["queues"]]
@@ -66,11 +67,11 @@ def _cpus(cpus: list[int]) -> str:
     return bits.format_list(bits.of(cpus))
 
 
-def _gpu(address: str, device: Mapping[str, Any]) -> str:
+def _gpu(address: str, device: Json) -> str:
     return f"GPU {device.get('model') or 'of unknown model'} ({address})"
 
 
-def _nic(nic: Mapping[str, Any], device: Mapping[str, Any]) -> str:
+def _nic(nic: Json, device: Json) -> str:
     backup = f", back-up {nic['backup']}" if nic.get("backup") else ""
     name = device.get("name") or "without a name"
     return f"NIC {name} ({nic['address']}{backup}) rx {_gbps(nic['rx'])} tx {_gbps(nic['tx'])} Gb/s"

@@ -26,6 +26,8 @@ from rte.reader import jsontext
 if TYPE_CHECKING:
     import argparse
 
+    from rte.reader.json import JsonObject
+
 
 COMMAND = Command(
     "turn what another scheduler has (NHD) into requests, inventories, StatefulSets",
@@ -103,7 +105,7 @@ def _triad(file: Path, *, fields: bool) -> int:
     return 0
 
 
-def _objects(files: list[Path], *kinds: str) -> list[dict[str, Any]]:
+def _objects(files: list[Path], *kinds: str) -> list[JsonObject]:
     from rte.library.files import load_objects  # here: it brings the scheduler with it
 
     return [found for found in load_objects(files) if found["kind"] in kinds]
@@ -204,7 +206,7 @@ def _place(file: Path, files: list[Path], node_groups: str, policy: Path | None)
     return 0 if fits else 1
 
 
-def _recorded(found: dict[str, Any]) -> replay.RecordedPod | None:
+def _recorded(found: JsonObject) -> replay.RecordedPod | None:
     """A pod with NHD's file, on a node and not over."""
     metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
     status, annotations = found.get("status") or {}, metadata.get("annotations") or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
@@ -12,6 +12,8 @@ from rte.scheduler.shell.feeds import COLLECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from rte.reader.json import JsonObject
 
 #: Collection that decisions follow from -> kind of its objects, in the order in which they are
 #: taken in. Agents' Leases are none of them: what is read once tells nothing of who is silent.
@@ -43,7 +45,7 @@ _BY_VERSION: Final = {(COLLECTIONS[name].api_version, KINDS[name]): name for nam
 
 
 def build_cluster(
-    items: Iterable[dict[str, Any]], now: float = 0.0, *, images: bool = False
+    items: Iterable[JsonObject], now: float = 0.0, *, images: bool = False
 ) -> tuple[Cluster, list[str]]:
     """A cluster of the given objects, and one line for each that is malformed.
 
@@ -66,12 +68,12 @@ def build_cluster(
     return cluster, problems
 
 
-def _collection_of(item: dict[str, Any]) -> str:
+def _collection_of(item: JsonObject) -> str:
     kind, version = str(item.get("kind")), str(item.get("apiVersion"))
     return _BY_KIND.get(kind) or _BY_VERSION.get((version, kind), "")
 
 
-def _named(item: dict[str, Any], collection: str) -> dict[str, Any]:
+def _named(item: JsonObject, collection: str) -> JsonObject:
     """With what an API server gives each object to tell it by."""
     metadata = item.setdefault("metadata", {})
     if COLLECTIONS[collection].namespaced:
@@ -84,6 +86,6 @@ def _named(item: dict[str, Any], collection: str) -> dict[str, Any]:
     return item
 
 
-def read_pod(cluster: Cluster, item: dict[str, Any]) -> objects.PodView:
+def read_pod(cluster: Cluster, item: JsonObject) -> objects.PodView:
     """The view of a pod, from the API or from a manifest."""
     return objects.read_pod(_named(item, "pods"), cluster.shapes)

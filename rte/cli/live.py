@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import config, errors
 from rte.cli.inputs import KINDS
@@ -16,6 +16,8 @@ from rte.scheduler.shell.feeds import COLLECTIONS
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
+
+    from rte.reader.json import JsonObject
 
 #: Without these a command cannot say anything.
 _NEEDED = ("nodes", "pods")
@@ -46,13 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
 
 async def read_cluster(
     args: argparse.Namespace, collections: Iterable[str] = KINDS
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """All objects of these collections, as they are now; see :func:`read_objects`."""
     async with connect(args) as client:
         return await read_objects(client, collections)
 
 
-async def read_objects(client: Client, collections: Iterable[str] = KINDS) -> list[dict[str, Any]]:
+async def read_objects(client: Client, collections: Iterable[str] = KINDS) -> list[JsonObject]:
     """All objects of these collections.
 
     A collection that the cluster does not know has none; one that the user may not read has none
@@ -61,7 +63,7 @@ async def read_objects(client: Client, collections: Iterable[str] = KINDS) -> li
     Raises:
         errors.KubeError: the API server does not answer, or refuses nodes or pods.
     """
-    items: list[dict[str, Any]] = []
+    items: list[JsonObject] = []
     for name in collections:
         resource, kind = COLLECTIONS[name], KINDS[name]
         try:

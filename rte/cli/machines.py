@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.cli import live
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rte.library.machines import NamedMachine
     from rte.model.kubelet import NodePod
     from rte.model.node import NodeState
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
 
 #: What parts of a kubelet are called on the command line.
@@ -67,7 +68,7 @@ class Machines:
                 pod = objects.read_pod(self._holder(uid, name), cluster.shapes)
                 cluster.set_pod(replace(pod, kubelet_uid=prefix + uid), 0.0)
 
-    def _holder(self, uid: str, node: str) -> dict[str, Any]:
+    def _holder(self, uid: str, node: str) -> JsonObject:
         """A running pod that asks for what the state says it holds; each node has its own."""
         namespace, name = self.pods.get(uid, ("default", uid))
         if len(self.names) > 1:

@@ -12,6 +12,8 @@ from rte.model import words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rte.reader.json import JsonObject
+
 #: What names a machine, in every command that takes one.
 MACHINE = f"{words.MACHINE}, or a node of the cluster"
 
@@ -33,7 +35,7 @@ class Command:
     extra: str = "scheduler"
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """For its parser: what it does, an example, the exit codes."""
         failed = f"{self.fails}, or it failed" if self.fails else "it failed"
         return {

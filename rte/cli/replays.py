@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.nrt import case as cases
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rte.model.node import NodeState
     from rte.nrt.case import CaseFile
     from rte.placement.drift import AdmissionOutcome, Case, Part
+    from rte.reader.json import JsonObject
 
 
 def show(path: Path, output: str) -> int:
@@ -112,9 +113,9 @@ def _conclusion(case: Case, now: Case) -> str:
     return "not reproduced: what the kubelet did may come of it by the rules of this rte"
 
 
-def _as_json(file: CaseFile) -> dict[str, Any]:
+def _as_json(file: CaseFile) -> JsonObject:
     now = drift.replay(file.case)
-    document: dict[str, Any] = jsontext.load(cases.encode(file), "case", budget.FILE)
+    document: JsonObject = jsontext.load(cases.encode(file), "case", budget.FILE)
     replayed = cases.CaseFile(case=now, node=file.node, recorded=file.recorded, rte=file.rte)
     again = jsontext.load(cases.encode(replayed), "case", budget.FILE)
     document["replayed"] = {name: again[name] for name in ("result", "differences", "expected")}

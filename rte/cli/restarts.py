@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.scheduler.report.kubelets import restarted
 
 if TYPE_CHECKING:
     from rte.placement import Admission, PredictedRestart
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
 
@@ -38,7 +39,7 @@ def show(cluster: Cluster, node: str, output: str) -> int:
     return 0 if all(answer["harmless"] for answer in answers) else 1
 
 
-def _answer(entry: NodeEntry) -> dict[str, Any]:
+def _answer(entry: NodeEntry) -> JsonObject:
     told = restarted(entry)
     if told is None:
         why = entry.distrust() or "no agent of ours publishes this node's state"
@@ -78,7 +79,7 @@ def _why(uid: str, admission: Admission, answer: PredictedRestart) -> dict[str, 
     }
 
 
-def _text(answer: dict[str, Any]) -> str:
+def _text(answer: JsonObject) -> str:
     node = answer["node"]
     if "unknown" in answer:
         return f"? {node}: {answer['unknown']}"

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import config, errors
 from rte.cli import inputs, machines
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import argparse
 
     from rte.model.node import NodeState
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
 
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepare(
-    items: list[tuple[Path, dict[str, Any]]], wanted: list[machines.Machines]
+    items: list[tuple[Path, JsonObject]], wanted: list[machines.Machines]
 ) -> tuple[Cluster, list[PodView], list[str]]:
     cluster, problems = inputs.build_cluster(
         item for _, item in items if item["kind"] != "Pod" or _is_bound(item)
@@ -107,7 +108,7 @@ def _write_page(cluster: Cluster) -> None:
     sys.stdout.buffer.flush()
 
 
-def _is_bound(pod: dict[str, Any]) -> bool:
+def _is_bound(pod: JsonObject) -> bool:
     spec = pod.get("spec")
     return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
@@ -172,7 +173,7 @@ def _compare(outcomes: list[offline.SimulationOutcome]) -> list[str]:
     return lines
 
 
-def _plain(outcome: offline.SimulationOutcome) -> dict[str, Any]:
+def _plain(outcome: offline.SimulationOutcome) -> JsonObject:
     return {
         "strategy": outcome.strategy,
         "placed": [asdict(placed) for placed in outcome.placed],
@@ -183,7 +184,7 @@ def _plain(outcome: offline.SimulationOutcome) -> dict[str, Any]:
 
 def _document(
     outcomes: list[offline.SimulationOutcome], cluster: Cluster, problems: list[str]
-) -> dict[str, Any]:
+) -> JsonObject:
     names = {pod.kubelet_uid: pod.key for pod in cluster.pods.values()}
     nodes = {
         name: {

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte import errors
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json
+
 
 #: scheduler-plugins' labels, the present one and the one of its beginnings.
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
@@ -76,7 +77,7 @@ class Gang:
     timeout_s: float | None = None
 
 
-def gang_of(pod: Mapping[str, Any]) -> GangKey | None:
+def gang_of(pod: Json) -> GangKey | None:
     """The gang that a Pod object belongs to, None: none.
 
     Raises:
@@ -102,7 +103,7 @@ def gang_of(pod: Mapping[str, Any]) -> GangKey | None:
     return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, str(named)) if named else None
 
 
-def parse_pod_group(obj: Mapping[str, Any]) -> Gang:
+def parse_pod_group(obj: Json) -> Gang:
     """A PodGroup of ``scheduling.k8s.io``: v1alpha2 or v1beta1.
 
     Raises:
@@ -124,7 +125,7 @@ def parse_pod_group(obj: Mapping[str, Any]) -> Gang:
     )
 
 
-def parse_workload(obj: Mapping[str, Any], key: GangKey) -> Gang | None:
+def parse_workload(obj: Json, key: GangKey) -> Gang | None:
     """The gang that ``key`` names in a Workload of 1.35 (v1alpha1); None: it has no such group.
 
     Raises:
@@ -142,7 +143,7 @@ def parse_workload(obj: Mapping[str, Any], key: GangKey) -> Gang | None:
     return None
 
 
-def parse_plugins_pod_group(obj: Mapping[str, Any]) -> Gang:
+def parse_plugins_pod_group(obj: Json) -> Gang:
     """A PodGroup of scheduler-plugins (``scheduling.x-k8s.io/v1alpha1``), which Koordinator uses
     too, with annotations of its own.
 
@@ -160,7 +161,7 @@ def parse_plugins_pod_group(obj: Mapping[str, Any]) -> Gang:
     )
 
 
-def parse_annotations(pod: Mapping[str, Any]) -> Gang:
+def parse_annotations(pod: Json) -> Gang:
     """The gang that a pod's own annotations describe (Koordinator's way without a PodGroup).
 
     Raises:
@@ -181,7 +182,7 @@ def parse_annotations(pod: Mapping[str, Any]) -> Gang:
 
 
 def _koordinated(
-    key: GangKey, annotations: Mapping[str, Any], *, min_count: int, timeout_s: float | None
+    key: GangKey, annotations: Json, *, min_count: int, timeout_s: float | None
 ) -> Gang:
     text = str(annotations.get(f"{_KOORDINATOR}groups") or "[]")
     groups = jsontext.load(text, f"{_KOORDINATOR}groups")
@@ -199,7 +200,7 @@ def _koordinated(
     )
 
 
-def _policy(policy: Mapping[str, Any]) -> int | None:
+def _policy(policy: Json) -> int | None:
     if "gang" in policy:
         return _count(_table(policy["gang"], "gang").get("minCount"), "minCount")
     if "basic" in policy:
@@ -207,7 +208,7 @@ def _policy(policy: Mapping[str, Any]) -> int | None:
     raise errors.ParseError("schedulingPolicy", dict(policy), "expected basic or gang")
 
 
-def _key(source: GangSource, metadata: Mapping[str, Any]) -> GangKey:
+def _key(source: GangSource, metadata: Json) -> GangKey:
     return GangKey(
         source, str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
     )
@@ -228,7 +229,7 @@ def _duration(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-def _table(value: object, what: str) -> Mapping[str, Any]:
+def _table(value: object, what: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):

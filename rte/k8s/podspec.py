@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import quantity
@@ -11,6 +11,8 @@ from rte.model.pod import QOS, Container, ContainerKind, Pod
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rte.reader.json import Json
+
 #: A mirror pod carries its static pod's UID here; the kubelet's state files know only that one.
 CONFIG_HASH = "kubernetes.io/config.hash"
 
@@ -18,19 +20,19 @@ CONFIG_HASH = "kubernetes.io/config.hash"
 _REJECTED_PREFIX = "Pod was rejected"
 
 
-def kubelet_uid(metadata: Mapping[str, Any]) -> str:
+def kubelet_uid(metadata: Json) -> str:
     """The UID that the kubelet uses: the static UID for a mirror pod, else ``metadata.uid``."""
     annotations = metadata.get("annotations") or {}
     return str(annotations.get(CONFIG_HASH) or metadata.get("uid") or "")
 
 
-def rejection(status: Mapping[str, Any]) -> str | None:
+def rejection(status: Json) -> str | None:
     """The kubelet's reason if it did not admit the pod, else None."""
     rejected = str(status.get("message") or "").startswith(_REJECTED_PREFIX)
     return str(status.get("reason") or "") if status.get("phase") == "Failed" and rejected else None
 
 
-def parse_pod(obj: Mapping[str, Any], *, defaults: bool = True) -> Pod:
+def parse_pod(obj: Json, *, defaults: bool = True) -> Pod:
     """Read a Pod, as JSON from the API or from a user's YAML.
 
     Args:
@@ -121,12 +123,12 @@ def _qos_of(pairs: Sequence[tuple[Mapping[str, int], Mapping[str, int]]]) -> QOS
     return QOS.BURSTABLE
 
 
-def _recorded_qos(status: Mapping[str, Any]) -> QOS | None:
+def _recorded_qos(status: Json) -> QOS | None:
     recorded = status.get("qosClass")
     return QOS(recorded) if recorded in set(QOS) else None
 
 
-def _container(obj: Mapping[str, Any], kind: ContainerKind, *, defaults: bool) -> Container:
+def _container(obj: Json, kind: ContainerKind, *, defaults: bool) -> Container:
     requests, limits = _resources(obj.get("resources"), defaults=defaults)
     return Container(name=str(obj.get("name") or ""), kind=kind, requests=requests, limits=limits)
 
@@ -182,7 +184,7 @@ def _amounts(value: object, what: str) -> dict[str, int]:
     }
 
 
-def _mapping(value: object, what: str) -> Mapping[str, Any]:
+def _mapping(value: object, what: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -190,7 +192,7 @@ def _mapping(value: object, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _items(value: object, what: str) -> list[Mapping[str, Any]]:
+def _items(value: object, what: str) -> list[Json]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

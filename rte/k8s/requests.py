@@ -8,7 +8,7 @@ has called infeasible counts as if it had not been asked for.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.model import quantity
 from rte.model.totals import totals_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.model.pod import Container, Pod
+    from rte.reader.json import Json, JsonObject
 
     Amounts = Mapping[str, int]
 
@@ -57,9 +58,9 @@ class Running:
     def __init__(
         self,
         infeasible: bool,
-        allocated: Mapping[str, Mapping[str, Any]],
-        actual: Mapping[str, Mapping[str, Any]],
-        pod_level: Iterable[Mapping[str, Any]] = (),
+        allocated: Mapping[str, Json],
+        actual: Mapping[str, Json],
+        pod_level: Iterable[Json] = (),
     ) -> None:
         self._infeasible = infeasible
         self._allocated = {name: _amounts(given) for name, given in allocated.items()}
@@ -89,7 +90,7 @@ class Running:
         return self._actual.get(box.name, self._was_allocated(box))
 
 
-def running_part(status: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any] | None:
+def running_part(status: Json, spec: Json) -> JsonObject | None:
     """What of a pod's status :class:`Running` needs; None where it says nothing but the spec.
 
     Plain JSON, so that it may be part of a key.
@@ -98,8 +99,8 @@ def running_part(status: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str
         str(box.get("name")): (box.get("resources") or {}).get("requests") or {}
         for box in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     }
-    allocated: dict[str, Any] = {}
-    actual: dict[str, Any] = {}
+    allocated: JsonObject = {}
+    actual: JsonObject = {}
     for item in (
         *(status.get("containerStatuses") or ()),
         *(status.get("initContainerStatuses") or ()),
@@ -136,5 +137,5 @@ def _largest(views: Iterable[Amounts]) -> dict[str, int]:
     return out
 
 
-def _amounts(given: Mapping[str, Any]) -> dict[str, int]:
+def _amounts(given: Json) -> dict[str, int]:
     return {str(name): quantity.parse_resource(str(name), amount) for name, amount in given.items()}

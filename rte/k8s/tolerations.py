@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.k8s import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+
+    from rte.reader.json import Json
 
 #: Effects that keep a pod away; PreferNoSchedule only makes a node less liked.
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
@@ -20,7 +22,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 UNSCHEDULABLE = wire.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def taints_of(node: Mapping[str, Any]) -> tuple[wire.Taint, ...]:
+def taints_of(node: Json) -> tuple[wire.Taint, ...]:
     """The taints of a Node object.
 
     Raises:

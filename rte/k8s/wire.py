@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rte import errors
+from rte.reader.json import JsonObject
 
 T = TypeVar("T", bound=Struct)
 _V = TypeVar("_V")
@@ -176,7 +177,7 @@ class Volume(Wire, frozen=True, kw_only=True):
 
     name: str | None = None
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: dict[str, Any] | None = None
+    ephemeral: JsonObject | None = None
     csi: CSISource | None = None
     gce_persistent_disk: Disk | None = None
     aws_elastic_block_store: Disk | None = None
@@ -236,8 +237,8 @@ class Metadata(Wire, frozen=True, kw_only=True):
 class PodSpec(Wire, frozen=True, kw_only=True):
     """Plain fields of ``spec``."""
 
-    containers: tuple[dict[str, Any], ...]
-    init_containers: tuple[dict[str, Any], ...] | None = None
+    containers: tuple[JsonObject, ...]
+    init_containers: tuple[JsonObject, ...] | None = None
     node_name: str | None = None
     preemption_policy: str | None = None
     priority: int | None = None
@@ -274,8 +275,8 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     nominated_node_name: str | None = None
     start_time: Any = None
     conditions: tuple[Condition, ...] | None = None
-    container_statuses: tuple[dict[str, Any], ...] | None = None
-    init_container_statuses: tuple[dict[str, Any], ...] | None = None
+    container_statuses: tuple[JsonObject, ...] | None = None
+    init_container_statuses: tuple[JsonObject, ...] | None = None
     resource_claim_statuses: tuple[ResourceClaimStatus, ...] | None = None
 
 
@@ -305,7 +306,7 @@ class NodeSpec(Wire, frozen=True, kw_only=True):
 class NodeStatus(Wire, frozen=True, kw_only=True):
     """Fields of a Node's ``status``."""
 
-    allocatable: dict[str, Any] | None = None
+    allocatable: JsonObject | None = None
     declared_features: tuple[str, ...] | None = None
 
 

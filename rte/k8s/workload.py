@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json, JsonObject
 
 
-def is_workload(item: Mapping[str, Any]) -> bool:
+def is_workload(item: Json) -> bool:
     """Whether the object has a template of pods (Deployment, Job, StatefulSet, ...)."""
     spec = item.get("spec")
     return isinstance(spec, dict) and isinstance(spec.get("template"), dict)
 
 
-def pods_of(workload: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+def pods_of(workload: Json, most: int) -> list[JsonObject]:
     """Its pods, with the labels and annotations of the template.
 
     Raises:
@@ -44,5 +44,5 @@ def pods_of(workload: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
     ]
 
 
-def _object(value: object) -> dict[str, Any]:
+def _object(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}

@@ -10,7 +10,7 @@ Values go in, values come out: no clock, no log, no connection. What is wrong wi
 one line that begins with its name (:class:`rte.errors.RteError`).
 """
 
-from rte.library.answers import Count, PodAnswer, admit, fit
+from rte.library.answers import AdmitAnswer, Count, admit, fit
 from rte.library.cpusets import CPUSet
 from rte.library.machines import NamedMachine
 from rte.library.nodes import Node, NodeStates, machine, node, read_machine
@@ -23,13 +23,13 @@ Pod = Pods
 
 __all__ = [
     "Admission",
+    "AdmitAnswer",
     "CPUSet",
     "Count",
     "NamedMachine",
     "Node",
     "NodeState",
     "Pod",
-    "PodAnswer",
     "Verdict",
     "admit",
     "execute",

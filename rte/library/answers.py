@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors, placement
 from rte.library.cpusets import CPUSet
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from rte.library.pods import PodLike
     from rte.model.pod import Pod
     from rte.placement.joint.fit import Fit
+    from rte.reader.json import JsonObject
 
 #: Admissions by prediction that one count may cost: some seconds.
 STEPS = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodAnswer(Admission):
+class AdmitAnswer(Admission):
     """The kubelet's answer to a pod; a notebook shows the node with it.
 
     Attributes:
@@ -59,12 +60,12 @@ class PodAnswer(Admission):
                 mask |= zones_of(self.state, holding)
         return tuple(bits.members(mask))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonObject]:
         """One flat row for each container: what it gets for its own, and where."""
         out = []
         for container in self.pod.containers:
             held = self.holdings.get(container.name) if self.admitted else None
-            row: dict[str, Any] = {
+            row: JsonObject = {
                 "pod": self.pod.name,
                 "node": self.before.name,
                 "admitted": self.admitted,
@@ -111,7 +112,7 @@ class Count:
         """What one more copy lacks where it comes nearest; empty: nothing can be said."""
         return missing_words(self.found.missing) if self.found.missing else ""
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonObject]:
         """One flat row for each node: copies that fit, and that its totals alone would allow."""
         return [
             {
@@ -124,7 +125,7 @@ class Count:
         ]
 
 
-def admit(node: Node | NodeState, pod: PodLike) -> PodAnswer:
+def admit(node: Node | NodeState, pod: PodLike) -> AdmitAnswer:
     """What the kubelet will answer to a new pod on the node.
 
     Raises:
@@ -134,7 +135,7 @@ def admit(node: Node | NodeState, pod: PodLike) -> PodAnswer:
     wanted = read_pod(pod)
     admission = placement.admit(given.state, wanted)
     told = {each.name: getattr(admission, each.name) for each in fields(Admission)}
-    return PodAnswer(**told, pod=wanted, before=given)
+    return AdmitAnswer(**told, pod=wanted, before=given)
 
 
 def fit(nodes: Node | Iterable[Node] | Mapping[str, Node], pod: PodLike) -> Count:

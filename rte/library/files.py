@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.reader import budget, yamltext
@@ -11,6 +11,8 @@ from rte.reader import budget, yamltext
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from rte.reader.json import JsonObject
 
 
 def read_text(file: Path) -> str:
@@ -25,13 +27,13 @@ def read_text(file: Path) -> str:
         raise errors.UsageError(f"cannot read {file}: {errors.why_unreadable(error)}") from error
 
 
-def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
+def load_objects(files: Sequence[Path]) -> list[JsonObject]:
     """All objects of the files, lists unfolded; ``-`` is standard input.
 
     Raises:
         errors.UsageError: a file cannot be read, or is not YAML of Kubernetes objects.
     """
-    out: list[dict[str, Any]] = []
+    out: list[JsonObject] = []
     for file in files:
         text = read_text(file)
         try:
@@ -44,7 +46,7 @@ def load_objects(files: Sequence[Path]) -> list[dict[str, Any]]:
     return out
 
 
-def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
+def _unfold(document: object, file: Path) -> Iterator[JsonObject]:
     if document is None:
         return
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
@@ -61,7 +63,7 @@ def _unfold(document: object, file: Path) -> Iterator[dict[str, Any]]:
     yield document
 
 
-def _check(document: dict[str, Any], file: Path) -> None:
+def _check(document: JsonObject, file: Path) -> None:
     """What every object is made of, before anybody looks into it."""
     metadata = document.get("metadata") or {}
     name = metadata.get("name") if isinstance(metadata, dict) else None

@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import accounting, errors, nrt
 from rte.kubelet import recorded
@@ -28,7 +28,9 @@ from rte.sysfs import read_machine
 from rte.view import drawing
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Sequence
+
+    from rte.reader.json import Json
 
 _SHAPE = re.compile(r"\d+x\d+(,.*)?")
 #: Where fixtures lie: in the working directory, or beside the package in a clone.
@@ -101,7 +103,7 @@ def only(found: Sequence[NamedMachine], text: str) -> NamedMachine:
     return found[0]
 
 
-def from_report(obj: Mapping[str, Any], pods: Sequence[PodRef] = ()) -> NamedMachine:
+def from_report(obj: Json, pods: Sequence[PodRef] = ()) -> NamedMachine:
     """The machine that a NodeResourceTopology of rte's agent describes.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.k8s import workload
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from rte.reader.json import JsonObject
+
 #: More copies of one template than this are a slip of the finger.
 _MOST_REPLICAS = 100_000
 
@@ -23,7 +25,7 @@ _MOST_REPLICAS = 100_000
 _IMAGE = "none"
 
 
-def read(file: Path) -> list[dict[str, Any]]:
+def read(file: Path) -> list[JsonObject]:
     """The pods of a file, those of workloads included, as the API server would store them.
 
     Raises:
@@ -36,13 +38,13 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [checked(item, file) for item in found]
 
 
-def pods_of(items: Iterable[dict[str, Any]], file: Path) -> list[dict[str, Any]]:
+def pods_of(items: Iterable[JsonObject], file: Path) -> list[JsonObject]:
     """Pods among the items; the template of a workload counts as often as it has replicas.
 
     Raises:
         errors.UsageError: a number of replicas is none.
     """
-    out: list[dict[str, Any]] = []
+    out: list[JsonObject] = []
     for item in items:
         if item["kind"] == "Pod":
             out.append(item)
@@ -54,7 +56,7 @@ def pods_of(items: Iterable[dict[str, Any]], file: Path) -> list[dict[str, Any]]
     return out
 
 
-def checked(item: dict[str, Any], file: object) -> dict[str, Any]:
+def checked(item: JsonObject, file: object) -> JsonObject:
     """One pod as the API server would store it; ``file`` is where it is from.
 
     Raises:
@@ -85,7 +87,7 @@ def checked(item: dict[str, Any], file: object) -> dict[str, Any]:
     return {"kind": "Pod", **pod}
 
 
-def _malformed_amount(item: dict[str, Any]) -> str:
+def _malformed_amount(item: JsonObject) -> str:
     """The field of the first amount that is none, which the API server's message leaves out."""
     spec = _object(item.get("spec"))
     for field in ("containers", "initContainers"):
@@ -101,7 +103,7 @@ def _malformed_amount(item: dict[str, Any]) -> str:
     return ""
 
 
-def _containers(spec: object) -> list[dict[str, Any]]:
+def _containers(spec: object) -> list[JsonObject]:
     lists = [_object(spec).get(field) for field in ("containers", "initContainers")]
     return [
         each
@@ -112,5 +114,5 @@ def _containers(spec: object) -> list[dict[str, Any]]:
     ]
 
 
-def _object(value: object) -> dict[str, Any]:
+def _object(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}

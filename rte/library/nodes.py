@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import accounting, errors, nrt, sysfs
 from rte.kubelet.config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from rte.model.pod import Pod
+    from rte.reader.json import Json, JsonObject
 
     MachineLike: TypeAlias = NamedMachine | Machine | str | Path
-    NodeLike: TypeAlias = MachineLike | model.NodeState | Mapping[str, Any]
+    NodeLike: TypeAlias = MachineLike | model.NodeState | Json
 
 
 class NodeStates(model.NodeState):
     """All that prediction needs of one node."""
 
     @staticmethod
-    def from_nrt(obj: Mapping[str, Any]) -> model.NodeState:
+    def from_nrt(obj: Json) -> model.NodeState:
         """Read the state that rte's agent publishes in a NodeResourceTopology.
 
         Raises:
@@ -80,7 +81,7 @@ class Node:
         """CPUs that a container can still get for its own."""
         return CPUSet.of_mask(self.state.shared & ~self.state.reserved)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonObject]:
         """One flat row for each zone: its CPUs, those that are free, and what else is free there
         (bytes of memory and huge pages, devices).
         """
@@ -152,7 +153,7 @@ def node(
     name: str = "",
     policy: str = "",
     scope: str = "",
-    kubelet: Mapping[str, Any] | str | Path | None = None,
+    kubelet: Json | str | Path | None = None,
     devices: Mapping[str, str] | None = None,
     version: str = "",
 ) -> Node:

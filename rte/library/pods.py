@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.k8s import podspec
@@ -14,14 +14,16 @@ from rte.model.pod import Pod
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    PodLike: TypeAlias = Pod | Mapping[str, Any] | str | Path
+    from rte.reader.json import Json, JsonObject
+
+    PodLike: TypeAlias = Pod | Json | str | Path
 
 
 class Pods(Pod):
     """A pod as the kubelet's admission sees it."""
 
     @staticmethod
-    def from_manifest(manifest: Mapping[str, Any]) -> Pod:
+    def from_manifest(manifest: Json) -> Pod:
         """Read a Pod, from the API or from YAML, with the API server's defaults for resources.
 
         A pod that no server has stored has no UID; it gets ``namespace/name`` for one.
@@ -68,13 +70,13 @@ def _expect(given: object) -> None:
         )
 
 
-def _checked(manifest: dict[str, Any]) -> dict[str, Any]:
+def _checked(manifest: JsonObject) -> JsonObject:
     from rte.library import manifests  # here: it brings the API's schema with it
 
     return manifests.checked(manifest, "pod")
 
 
-def _only(path: Path) -> dict[str, Any]:
+def _only(path: Path) -> JsonObject:
     from rte.library import manifests
 
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte.placement.dra.structured.pools import DeviceID
 from rte.placement.dra.zones import Places
@@ -10,6 +10,7 @@ from rte.placement.dra.zones import Places
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.reader.json import JsonObject
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
 
@@ -55,7 +56,7 @@ def of_node(entry: NodeEntry, devices: Devices) -> OfferedDevices:
     return OfferedDevices(zones, taken)
 
 
-def held_by(uid: str, devices: Devices, offered: OfferedDevices) -> list[dict[str, Any]]:
+def held_by(uid: str, devices: Devices, offered: OfferedDevices) -> list[JsonObject]:
     """What each claim of a pod holds there, in the form of what a container holds."""
     rows = []
     for claim in devices.used_by(uid):

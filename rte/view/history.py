@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from rte.reader.json import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class History:
         self._base_waiting = b"[]"
         self._begins: float | None = None
         self._changes: deque[_Change] = deque()
-        self.decisions: deque[dict[str, Any]] = deque(maxlen=most_points)
-        self.samples: deque[dict[str, Any]] = deque(maxlen=most_points)
+        self.decisions: deque[JsonObject] = deque(maxlen=most_points)
+        self.samples: deque[JsonObject] = deque(maxlen=most_points)
 
     @property
     def begins(self) -> float | None:
@@ -46,8 +48,8 @@ class History:
     def record(
         self,
         at: float,
-        nodes: Mapping[str, Mapping[str, Any] | None],
-        waiting: Iterable[Mapping[str, Any]],
+        nodes: Mapping[str, Json | None],
+        waiting: Iterable[Json],
     ) -> None:
         """Remember nodes that changed (None: gone) and who waits. ``at`` does not go back."""
         change = _Change(
@@ -62,7 +64,7 @@ class History:
         while self._bytes > self._most and len(self._changes) > 1:
             self._fold()
 
-    def at(self, moment: float) -> dict[str, Any]:
+    def at(self, moment: float) -> JsonObject:
         """Nodes and waiting pods as they were: after the last change at or before the moment."""
         nodes, waits = dict(self._base), self._base_waiting
         for change in self._changes:

@@ -7,7 +7,7 @@ kernel writes them.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.words import counted
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rte.model.node import Holding, NodeState, Topology
+    from rte.reader.json import Json, JsonObject
     from rte.scheduler.framework.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -34,7 +35,7 @@ POOL_LABELS = (
 )
 
 
-def node(entry: NodeEntry, devices: Devices | None = None) -> dict[str, Any] | None:
+def node(entry: NodeEntry, devices: Devices | None = None) -> JsonObject | None:
     """One node; None while there is no Node object. ``devices``: those of DRA and their claims.
 
     ``trust`` says why what is published cannot be built on, empty when it can; without a report of
@@ -43,7 +44,7 @@ def node(entry: NodeEntry, devices: Devices | None = None) -> dict[str, Any] | N
     if entry.info is None:
         return None
     outlook = entry.outlook()
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "name": entry.name,
         "pool": pool_of(entry.info.labels, outlook.predicted.topology if outlook else None),
         "trust": entry.distrust() or ("" if outlook else "no report of rte's agent"),
@@ -56,7 +57,7 @@ def node(entry: NodeEntry, devices: Devices | None = None) -> dict[str, Any] | N
     state = outlook.predicted
     offered = claims.of_node(entry, devices) if devices else claims.OfferedDevices()
 
-    def by_claims(pod: PodView | None) -> list[dict[str, Any]]:
+    def by_claims(pod: PodView | None) -> list[JsonObject]:
         return claims.held_by(pod.uid, devices, offered) if devices and pod else []
 
     confirmed = outlook.base.admitted
@@ -103,7 +104,7 @@ def machine_key(topology: Topology) -> str:
     return hashlib.sha256(repr((cpus, zones)).encode()).hexdigest()[:12]
 
 
-def machine(topology: Topology) -> dict[str, Any]:
+def machine(topology: Topology) -> JsonObject:
     """The hardware that many nodes share: zones with their cores, and the distances."""
     cores: dict[int, dict[int, list[int]]] = {zone: {} for zone in topology.zone_cpus}
     sockets: dict[int, set[int]] = {zone: set() for zone in topology.zone_cpus}
@@ -119,7 +120,7 @@ def machine(topology: Topology) -> dict[str, Any]:
     }
 
 
-def waiting(pod: PodView) -> dict[str, Any]:
+def waiting(pod: PodView) -> JsonObject:
     """A pod that has no node, since when, and why in its scheduler's words."""
     return {
         "uid": pod.uid,
@@ -131,7 +132,7 @@ def waiting(pod: PodView) -> dict[str, Any]:
     }
 
 
-def sample(nodes: Iterable[Mapping[str, Any]], waits: int) -> dict[str, Any]:
+def sample(nodes: Iterable[Json], waits: int) -> JsonObject:
     """One point of the curves.
 
     ``free`` CPUs of all zones, the ``largest`` free zone, and ``stranded``: free CPUs that are not
@@ -160,9 +161,9 @@ def _pod(
     *,
     confirmed: bool,
     uid: str = "",
-    by_claims: Sequence[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    document: dict[str, Any] = {
+    by_claims: Sequence[JsonObject] = (),
+) -> JsonObject:
+    document: JsonObject = {
         "uid": view.uid if view else uid,
         "pod": view.key if view else uid,
         "cpus": "",
@@ -187,7 +188,7 @@ def _pod(
     }
 
 
-def _container(name: str, holding: Holding, state: NodeState) -> dict[str, Any]:
+def _container(name: str, holding: Holding, state: NodeState) -> JsonObject:
     return {
         "name": name,
         "cpus": bits.format_list(holding.cpus),
@@ -211,7 +212,7 @@ def _container(name: str, holding: Holding, state: NodeState) -> dict[str, Any]:
     }
 
 
-def _zones(state: NodeState, offered: OfferedDevices) -> list[dict[str, Any]]:
+def _zones(state: NodeState, offered: OfferedDevices) -> list[JsonObject]:
     out = []
     for zone, free in free_of(state).zones.items():
         row = state.memory.get(zone)

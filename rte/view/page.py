@@ -7,18 +7,19 @@ import hashlib
 import re
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json
+
 
 _PLACE = re.compile(rb"@(POLICY|STYLE|DATA|SCRIPT)@")
 _SCRIPTS = ("cells.js", "parts.js", "view.js")
 
 
-def assemble(data: Mapping[str, Any] | None = None) -> bytes:
+def assemble(data: Json | None = None) -> bytes:
     """The page; with data (:meth:`rte.view.source.ViewSource.snapshot`) it needs no server.
 
     Only this script and style count in it, by their hashes; nothing is loaded from elsewhere.

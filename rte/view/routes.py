@@ -17,6 +17,7 @@ from rte.telemetry import doors, health
 from rte.view import page, tries
 
 if TYPE_CHECKING:
+    from rte.reader.json import JsonObject
     from rte.scheduler.front.turns import Turns
     from rte.view.source import ViewSource
 
@@ -109,7 +110,7 @@ class _RouteAnswers:
                 await _send(response, change)
 
 
-async def _send(response: web.StreamResponse, change: dict[str, Any]) -> None:
+async def _send(response: web.StreamResponse, change: JsonObject) -> None:
     async with asyncio.timeout(_HEARTBEAT_S):  # who reads nothing for so long has left
         await response.write(b"data: " + orjson.dumps(change) + b"\n\n")
 

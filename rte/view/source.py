@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rte.view import model
 from rte.view.history import History
@@ -13,6 +13,7 @@ from rte.view.history import History
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.loop.cycle import Cycle
 
@@ -62,15 +63,15 @@ class ViewSource:
         self.history = History()
         self._clock = clock
         self._remark, self._remarked = remark, ""
-        self._nodes: dict[str, dict[str, Any]] = {}
-        self._machines: dict[str, dict[str, Any]] = {}
-        self._waiting: list[dict[str, Any]] = []
+        self._nodes: dict[str, JsonObject] = {}
+        self._machines: dict[str, JsonObject] = {}
+        self._waiting: list[JsonObject] = []
         self._waits = 0
         self._sequence = 0
         self._late: dict[str, None] = {}
         self._device_versions: dict[str, int] = {}
         self._sampled = 0.0
-        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+        self._listeners: set[asyncio.Queue[JsonObject]] = set()
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -81,7 +82,7 @@ class ViewSource:
             rest = _LOOK_S if self._listeners else _IDLE_S
             await asyncio.sleep(max(rest, took / _MOST_LOAD))
 
-    def look(self) -> dict[str, Any] | None:
+    def look(self) -> JsonObject | None:
         """Take in what has changed; the change as listeners get it, None if there is none."""
         now = self._clock()
         nodes = self._changed_nodes()
@@ -91,7 +92,7 @@ class ViewSource:
             for each in nodes.values()
             if each is not None and "machine" in each
         }
-        change: dict[str, Any] = {}
+        change: JsonObject = {}
         if nodes or waiting != self._waiting:
             decisions = self._decisions(now, nodes, waiting)
             self.history.decisions.extend(decisions)
@@ -124,7 +125,7 @@ class ViewSource:
                 self._tell(listener, change)
         return change or None
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> JsonObject:
         """Everything that the page shows at first."""
         return {
             "at": self._clock(),
@@ -140,9 +141,9 @@ class ViewSource:
         }
 
     @contextlib.asynccontextmanager
-    async def listen(self) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+    async def listen(self) -> AsyncIterator[asyncio.Queue[JsonObject]]:
         """Changes from now on."""
-        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_QUEUED)
+        queue: asyncio.Queue[JsonObject] = asyncio.Queue(_MOST_QUEUED)
         self.look()
         self._listeners.add(queue)
         try:
@@ -150,14 +151,14 @@ class ViewSource:
         finally:
             self._listeners.discard(queue)
 
-    def _tell(self, listener: asyncio.Queue[dict[str, Any]], change: dict[str, Any]) -> None:
+    def _tell(self, listener: asyncio.Queue[JsonObject], change: JsonObject) -> None:
         if listener.full():
             while not listener.empty():
                 listener.get_nowait()
             change = {"reload": True}
         listener.put_nowait(change)
 
-    def _changed_nodes(self) -> dict[str, dict[str, Any] | None]:
+    def _changed_nodes(self) -> dict[str, JsonObject | None]:
         cluster = self.known.cluster
         for entry in reversed(cluster.changed_since(self._sequence)):
             self._late[entry.name] = None
@@ -168,7 +169,7 @@ class ViewSource:
                 self._late[name] = None
         for name in self._nodes.keys() - cluster.nodes.keys():
             self._late[name] = None
-        out: dict[str, dict[str, Any] | None] = {}
+        out: dict[str, JsonObject | None] = {}
         first = not self._nodes
         while self._late and (first or len(out) < _MOST_NODES):
             name = next(iter(self._late))
@@ -178,7 +179,7 @@ class ViewSource:
                 del out[name]
         return out
 
-    def _describe(self, name: str) -> dict[str, Any] | None:
+    def _describe(self, name: str) -> JsonObject | None:
         entry = self.known.cluster.nodes.get(name)
         self._device_versions[name] = self.known.cluster.devices.fleet.version(name)
         if entry is None:
@@ -191,7 +192,7 @@ class ViewSource:
                 self._machines[key] = model.machine(outlook.predicted.topology)
         return shown
 
-    def _waiting_pods(self) -> list[dict[str, Any]]:
+    def _waiting_pods(self) -> list[JsonObject]:
         cluster = self.known.cluster
         pods = [
             pod
@@ -203,8 +204,8 @@ class ViewSource:
         return [model.waiting(pod) for pod in pods[:MOST_WAITING]]
 
     def _decisions(
-        self, now: float, nodes: dict[str, dict[str, Any] | None], waiting: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+        self, now: float, nodes: dict[str, JsonObject | None], waiting: list[JsonObject]
+    ) -> list[JsonObject]:
         """Pods that have a node since the last look, and pods that wait for another reason."""
         out = []
         for name, each in nodes.items():

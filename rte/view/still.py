@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import accounting
 from rte.model.node import KubeletConfig, NodeState
@@ -15,6 +15,7 @@ from rte.view.source import ViewSource
 
 if TYPE_CHECKING:
     from rte.model.node import NodeReading
+    from rte.reader.json import JsonObject
 
 
 class _Known:
@@ -23,14 +24,14 @@ class _Known:
         self.cycle = Cycle(cluster)
 
 
-def picture(cluster: Cluster) -> dict[str, Any]:
+def picture(cluster: Cluster) -> JsonObject:
     """Everything that the page shows of a cluster that does not change any more."""
     source = ViewSource(_Known(cluster), clock=time.time)
     source.look()
     return {**source.snapshot(), "live": False}
 
 
-def picture_of(reading: NodeReading) -> dict[str, Any]:
+def picture_of(reading: NodeReading) -> JsonObject:
     """A machine as a cluster of one node; without a kubelet nobody holds anything."""
     state = reading.state
     if state is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.k8s import workload
@@ -15,6 +15,7 @@ from rte.scheduler.front import fit as fits
 from rte.scheduler.loop.gangs.ground import member_of
 
 if TYPE_CHECKING:
+    from rte.reader.json import JsonObject
     from rte.scheduler.loop.gangs.desk import FitDesk
     from rte.view.source import ViewKnown
 
@@ -23,7 +24,7 @@ _MOST_PODS = 200
 _STEPS = 5_000
 
 
-async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> dict[str, Any]:
+async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> JsonObject:
     """Answer for the pods of a manifest: the first one node by node, all of them together.
 
     Args:
@@ -45,7 +46,7 @@ async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> dict[str, Any
     members = await fits.members_of(views, partial(member_of, known.cluster, known.cycle))
     counting, left_out = desk.counting(members[0], steps=_STEPS), desk.left_out()
     counted = await turns.beside(counting)
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "explain": await turns.beside(explained.as_json),
         "pods": len(views),
         "fit": {
@@ -65,10 +66,10 @@ async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> dict[str, Any
     return answer
 
 
-def _pods(text: bytes) -> list[dict[str, Any]]:
+def _pods(text: bytes) -> list[JsonObject]:
     found = yamltext.load_all(text, "manifest", budget.ANNOTATION)
     documents = [each for each in found if each is not None]
-    out: list[dict[str, Any]] = []
+    out: list[JsonObject] = []
     for document in documents:
         if not isinstance(document, dict):
             raise errors.ParseError("manifest", document, "expected Kubernetes objects")

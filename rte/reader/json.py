@@ -1,0 +1,15 @@
+"""JSON as it is read and written, before or after somebody has said what it means.
+
+What comes from outside becomes typed values at the edge of a room (:mod:`rte.k8s.wire`); what is on
+its way there, or on its way out, has these types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+#: An object that is only read: its values are whatever its author has written.
+Json: TypeAlias = Mapping[str, Any]
+#: An object that is put together, or changed.
+JsonObject: TypeAlias = dict[str, Any]
