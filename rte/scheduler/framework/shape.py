@@ -19,6 +19,7 @@ from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.kubelet.cpu.static import pod_exclusive_cpus
+from rte.reader import budget
 from rte.scheduler.framework import csi, terms
 from rte.scheduler.framework.room import UNBOUNDED, Needs
 
@@ -66,6 +67,10 @@ _SPEC_KEYS = (
 
 #: Those that say where a pod may go, and nothing of what it takes there.
 _PLACES = frozenset({"affinity", "nodeSelector", "topologySpreadConstraints"})
+
+#: What the rules read of one pod: a thousand containers that ask for CPUs and memory are less, and
+#: selectors with a few thousand values.
+_RULES = budget.ReadBudget(size=0, items=1 << 14)
 
 #: Volumes that some rule looks at.
 _VOLUMES = (
@@ -329,7 +334,10 @@ def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
     why = ""
     try:
         rules = wire.read(parts, wire.PodRules, "pod spec")
+        _RULES.check(parts, "pod spec")
     except errors.ParseError as error:
+        if isinstance(error, errors.MalformedError) and error.limit and not _is_bound(obj):
+            raise
         # It goes nowhere; where another scheduler has bound it, it counts all the same.
         why = f"the pod is malformed: {error}"
         rest = {name: parts[name] for name in parts.keys() - _PLACES}
@@ -358,6 +366,10 @@ def _build(obj: Mapping[str, Any], key: bytes, parts: dict[str, Any]) -> Shape:
         images=tuple(parts.get("images") or ()),
         malformed=why,
     )
+
+
+def _is_bound(obj: Mapping[str, Any]) -> bool:
+    return bool(obj["spec"].get("nodeName"))
 
 
 def _container(item: Mapping[str, Any]) -> dict[str, Any]:

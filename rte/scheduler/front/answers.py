@@ -11,6 +11,7 @@ from rte.model.node import Holding
 from rte.placement import explain
 from rte.placement.kubelet import releases
 from rte.scheduler.framework.plugin import Candidate
+from rte.scheduler.framework.status import Status
 from rte.scheduler.front.groups import GroupsAnswer, GroupsExplainer, parse_groups
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.framework.status import Status
     from rte.scheduler.loop.cycle import Cycle
 
 
@@ -158,7 +158,8 @@ def explain_steps(cluster: Cluster, cycle: Cycle, pod: PodView) -> Generator[Non
             continue
         if sequence != cluster.sequence:
             sequence, around = cluster.sequence, cycle.around(pod)
-        status = cycle.check(entry, pod, around)
+        # What is malformed fits nowhere, and no rule can be asked about it.
+        status = Status(reason=problem) if pod.shape.malformed else cycle.check(entry, pod, around)
         answers.append(_answer(entry, pod, status, names, groups))
         if not (status.reason or problem) and len(found) < _MOST_SCORED:
             found[entry.name] = Candidate(entry, status)
@@ -245,7 +246,7 @@ def _answer(
         groups=groups.answer(entry, check),
     )
     outlook = entry.outlook()
-    if outlook is None or not pod.shape.may_need_zone or entry.distrust():
+    if outlook is None or pod.shape.malformed or not pod.shape.may_need_zone or entry.distrust():
         return answer
     told = explain.explain(outlook.predicted, replace(pod.shape.pod, uid=pod.kubelet_uid))
     return replace(

@@ -16,6 +16,7 @@ from rte.placement.groups import allocation, request
 from rte.placement.groups.networks import ANNOTATION as NETWORKS
 from rte.placement.koordinator.devices import request as devices
 from rte.scheduler.framework.objects import ObjectReference
+from rte.scheduler.front import answers
 from rte.scheduler.loop import messages
 from rte.scheduler.plugins.registry import RuleOptions
 from rte.telemetry.effects import Measured
@@ -269,3 +270,51 @@ def test_rules_beyond_all_measure_are_not_followed_and_cost_nobody_anything(name
     assert one.machine.cluster.nodes["a"].used["cpu"] == 3000
     assert one.machine.cluster.pods[bound].node == "a"
     assert is_served(one)
+
+
+def boxes(count: int, names: int) -> dict[str, Any]:
+    asked = {f"example.com/r{n}": "1" for n in range(names)}
+    return {
+        "containers": [
+            {"name": f"c{n}", "resources": {"requests": asked, "limits": asked}}
+            for n in range(count)
+        ]
+    }
+
+
+def selectors(count: int) -> dict[str, Any]:
+    one = {"key": "k", "operator": "In", "values": ["a"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [one] * count}] * count}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+MUCH: dict[str, Mapping[str, Any]] = {
+    "containers": boxes(8000, 1),
+    "resources": boxes(1, 15_000),
+    "containers of many resources": boxes(100, 100),
+    "selectors": {"affinity": selectors(100)},
+}
+
+
+@pytest.mark.parametrize("name", MUCH)
+def test_a_pod_of_which_rules_read_too_much_is_malformed_and_counts_where_it_is_bound(
+    name: str,
+) -> None:
+    one = desk()
+    uid = one.pod("evil", "1", **MUCH[name])
+    machine = one.machine
+    assert "more than 16384 values" in machine.cluster.pods[uid].shape.malformed
+    answer = answers.explain_pod(machine.cluster, machine.cycle, machine.cluster.pods[uid])
+    assert "more than 16384 values" in answer.problem
+    assert not any(node.fits or node.zones for node in answer.nodes)
+    used = dict(machine.cluster.nodes["a"].used)
+    one.pod("bound", "3", node_name="a", **MUCH[name])
+    after = machine.cluster.nodes["a"].used
+    assert {key: n - used.get(key, 0) for key, n in after.items()} != {"pods": 1}
+    assert is_served(one)
+
+
+def test_a_pod_of_a_thousand_containers_is_no_poison() -> None:
+    one = desk()
+    uid = one.pod("many", ["1m"] * 1000, mem="1Mi")
+    assert not one.machine.cluster.pods[uid].shape.malformed
