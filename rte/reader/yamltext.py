@@ -25,8 +25,10 @@ _OPENS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSES = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
-def load_all(text: str | bytes, what: str, bounds: ReadBudget) -> list[Any]:
-    """The values of all documents.
+def load_all(
+    text: str | bytes, what: str, bounds: ReadBudget, *, aliases: bool = True
+) -> list[Any]:
+    """The values of all documents; with ``aliases=False`` each value is written out.
 
     Raises:
         errors.MalformedError: no YAML, or beyond the budget.
@@ -39,7 +41,7 @@ def load_all(text: str | bytes, what: str, bounds: ReadBudget) -> list[Any]:
             if error.limit:
                 raise
     try:
-        _measure(text, what, bounds)
+        _measure(text, what, bounds, aliases)
         documents = list(yaml.load_all(text, Loader=_LOADER))
     except yaml.YAMLError as error:
         raise errors.MalformedError(what, text, f"not YAML: {_fault(error, text)}") from None
@@ -66,7 +68,7 @@ def load(text: str | bytes, what: str, bounds: ReadBudget) -> Any:
     return documents[0] if documents else None
 
 
-def _measure(text: str | bytes, what: str, bounds: ReadBudget) -> None:
+def _measure(text: str | bytes, what: str, bounds: ReadBudget, aliases: bool) -> None:
     """Refuse what would be too much once it is made."""
     anchors: dict[str, int] = {}
     #: What the open collections are anchored as, and the count before each.
@@ -82,6 +84,11 @@ def _measure(text: str | bytes, what: str, bounds: ReadBudget) -> None:
             anchors = {}
             continue
         if isinstance(event, yaml.AliasEvent):
+            if not aliases:
+                where = f"line {event.start_mark.line + 1}"
+                raise errors.MalformedError(
+                    what, f"*{event.anchor}", f"{where}: write out what the alias stands for"
+                )
             if event.anchor not in anchors:
                 raise errors.MalformedError(what, text, f"alias {event.anchor} is of no anchor")
             items += anchors[event.anchor]

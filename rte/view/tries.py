@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.desk import FitDesk
     from rte.view.source import ViewKnown
 
-#: Pods of one question, and admissions that it may cost: a fraction of a second.
+#: Pods of one question, and admissions that it may cost: a fraction of a second. So it ends by
+#: itself, and a thread will do; a process, which could be ended, would need the whole cluster.
 _MOST_PODS = 200
 _STEPS = 5_000
 
@@ -67,7 +68,7 @@ async def attempt(known: ViewKnown, desk: FitDesk, body: bytes) -> JsonObject:
 
 
 def _pods(text: bytes) -> list[JsonObject]:
-    found = yamltext.load_all(text, "manifest", budget.ANNOTATION)
+    found = yamltext.load_all(text, "manifest", budget.ANNOTATION, aliases=False)
     documents = [each for each in found if each is not None]
     out: list[JsonObject] = []
     for document in documents:

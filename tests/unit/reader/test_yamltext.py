@@ -73,6 +73,13 @@ def test_an_alias_within_the_budget_is_read() -> None:
     assert value["merged"] == {"cpu": 1, "memory": 2}
 
 
+def test_whoever_wants_no_aliases_is_told_the_line_of_one() -> None:
+    text = "base: &b {cpu: 1}\npods: [*b]"
+    with pytest.raises(errors.MalformedError, match="line 2: write out"):
+        yamltext.load_all(text, "manifest", SMALL, aliases=False)
+    assert yamltext.load_all("a: &b 1", "manifest", SMALL, aliases=False) == [{"a": 1}]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -9,6 +9,7 @@ regular expression engine), the library ``format``, two-variable comprehensions 
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rte.model.quantity import NANO
@@ -16,7 +17,7 @@ from rte.placement.dra.cel import values
 from rte.placement.dra.cel.values import wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
 
 class CELFunction(NamedTuple):
@@ -69,7 +70,7 @@ def table() -> Iterable[CELFunction]:
         "list_sets_intersects_list",
         ("list", "list"),
         "bool",
-        lambda one, other: any(_contains(other, [item]) for item in one),
+        lambda one, other: not _set(one).isdisjoint(_set(other)),
     )
 
 
@@ -224,7 +225,8 @@ def _urls() -> Iterable[CELFunction]:
 
 def _lists() -> Iterable[CELFunction]:
     def index(found: Sequence[Any], item: Any) -> int:
-        return next((place for place, one in enumerate(found) if equal(one, item)), -1)
+        wanted = identity(item)
+        return next((place for place, one in enumerate(found) if identity(one) == wanted), -1)
 
     def cut(found: Sequence[Any], start: int, end: int) -> Sequence[Any]:
         if not 0 <= start <= end <= len(found):
@@ -240,11 +242,10 @@ def _lists() -> Iterable[CELFunction]:
         return flat
 
     def distinct(found: Sequence[Any]) -> list[Any]:
-        kept: list[Any] = []
+        kept: dict[Hashable, Any] = {}
         for one in found:
-            if index(kept, one) < 0:
-                kept.append(one)
-        return kept
+            kept.setdefault(identity(one), one)
+        return list(kept.values())
 
     def includes(found: Any, item: Any) -> bool:
         return index(found if isinstance(found, list) else [found], item) >= 0
@@ -280,14 +281,30 @@ def _of_one_type(found: Sequence[Any]) -> Sequence[Any]:
 
 
 def _contains(outer: Sequence[Any], inner: Sequence[Any]) -> bool:
-    return all(any(equal(one, item) for one in outer) for item in inner)
+    return _set(outer).issuperset(_set(inner))
 
 
-def equal(one: Any, other: Any) -> bool:
-    """CEL's equality: numbers compare by value, other types only with their own."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
+def _set(items: Sequence[Any]) -> frozenset[Hashable]:
+    return frozenset(map(identity, items))
+
+
+def identity(value: Any) -> Hashable:
+    """The same for values that CEL takes for equal: numbers compare by value, other types only with
+    their own, and what is no number equals nothing.
+    """
+    match value:
+        case bool():
+            return bool, value
+        case list():
+            return list, tuple(map(identity, value))
+        case dict():
+            return dict, frozenset((identity(key), identity(one)) for key, one in value.items())
+        case bytearray():  # the library hands them out
+            return bytes(value)
+        case float() if math.isnan(value):
+            return object()
+    found: Hashable = value
+    return found
 
 
 def _works(function: Callable[..., Any]) -> Callable[..., bool]:

@@ -144,6 +144,16 @@ DOUBLED = f"cel.bind(v0, [1], {DOUBLED})"
         (f"{OWN}.zones.includes(2) && {OWN}.index.includes(3)", True),
         (f"{OWN}.zones.exists(z, z == 1)", True),
         ('sets.contains(["a", "b"], ["a"])', True),
+        ("[dyn(1), dyn(1.0), dyn(2), dyn(true)].distinct().size() == 3", True),
+        (
+            "[[dyn(1), dyn(true)], [dyn(1.0), dyn(true)], [dyn(1), dyn(1)]].distinct().size() == 2",
+            True,
+        ),
+        ("sets.equivalent([1, 1, 2], [2, 1]) && !sets.intersects([true], [false])", True),
+        ('[{"a": [1]}, {"a": [1]}, {"a": [2]}].distinct().size() == 2', True),
+        # As much as may be asked, of each device: not each item with each.
+        ("sets.contains(lists.range(9999), lists.range(9999))", True),
+        ("lists.range(9999).distinct().size() == 9999", True),
         ("[3, 1, 2].sort() == [1, 2, 3] && [1, 2].max() == 2", True),
         ('cidr("10.0.0.0/8").containsIP("10.1.2.3") && ip("::1").isLoopback()', True),
         ('isIP("::ffff:1.2.3.4")', False),
