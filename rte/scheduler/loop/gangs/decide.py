@@ -8,6 +8,7 @@ kube-scheduler does.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -294,11 +295,11 @@ class Decider:
         The cluster is afterwards as it was before.
         """
         cluster = self._cluster
-        mark = len(cluster.events)
         done: Places = []
-        held: list[Any] = []
-        cluster.devices.at_once = frozenset(pod.uid for pod in wanted.pods)
-        try:
+        # Whatever raises, while trying or while taking back: all of it is taken back.
+        with ExitStack() as undo:
+            undo.callback(self._nothing_happened, len(cluster.events))
+            cluster.devices.at_once = frozenset(pod.uid for pod in wanted.pods)
             for left, pod in zip(range(len(wanted.pods), 0, -1), wanted.pods, strict=True):
                 if len(done) + left < wanted.need:
                     return []
@@ -309,19 +310,17 @@ class Decider:
                 taken = self._reserve(pod, entry)
                 if taken is None:
                     continue
-                held.append(taken)
+                undo.callback(self._unreserve, taken)
                 done.append((pod, decision))
                 written = self._cycle.profile.annotations(pod, entry, decision.status)
+                undo.callback(cluster.forget, pod.uid)
                 cluster.assume(pod.uid, entry.name, written)
-            return done if len(done) >= wanted.need else []
-        finally:
-            cluster.devices.at_once = frozenset()
-            for taken in reversed(held):
-                self._unreserve(taken)
-            for pod, _ in reversed(done):
-                cluster.forget(pod.uid)
-            # Nothing has happened that others should hear of.
-            del cluster.events[mark:]
+        return done if len(done) >= wanted.need else []
+
+    def _nothing_happened(self, mark: int) -> None:
+        """What was tried in thought is nothing that others should hear of."""
+        self._cluster.devices.at_once = frozenset()
+        del self._cluster.events[mark:]
 
 
 def ask(question: GangQuestion) -> Asking[Found]:
