@@ -85,10 +85,9 @@ def _measure(text: str | bytes, what: str, bounds: ReadBudget, aliases: bool) ->
             continue
         if isinstance(event, yaml.AliasEvent):
             if not aliases:
-                where = f"line {event.start_mark.line + 1}"
-                raise errors.MalformedError(
-                    what, f"*{event.anchor}", f"{where}: write out what the alias stands for"
-                )
+                line = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
+                why = f"{line}write out what the alias stands for"
+                raise errors.MalformedError(what, f"*{event.anchor}", why)
             if event.anchor not in anchors:
                 raise errors.MalformedError(what, text, f"alias {event.anchor} is of no anchor")
             items += anchors[event.anchor]

@@ -298,7 +298,9 @@ class Decider:
         done: Places = []
         # Whatever raises, while trying or while taking back: all of it is taken back.
         with ExitStack() as undo:
-            undo.callback(self._nothing_happened, len(cluster.events))
+            # Nothing has happened that others should hear of.
+            undo.callback(cluster.events.__delitem__, slice(len(cluster.events), None))
+            undo.callback(setattr, cluster.devices, "at_once", frozenset())
             cluster.devices.at_once = frozenset(pod.uid for pod in wanted.pods)
             for left, pod in zip(range(len(wanted.pods), 0, -1), wanted.pods, strict=True):
                 if len(done) + left < wanted.need:
@@ -316,11 +318,6 @@ class Decider:
                 undo.callback(cluster.forget, pod.uid)
                 cluster.assume(pod.uid, entry.name, written)
         return done if len(done) >= wanted.need else []
-
-    def _nothing_happened(self, mark: int) -> None:
-        """What was tried in thought is nothing that others should hear of."""
-        self._cluster.devices.at_once = frozenset()
-        del self._cluster.events[mark:]
 
 
 def ask(question: GangQuestion) -> Asking[Found]:

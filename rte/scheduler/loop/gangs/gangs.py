@@ -7,7 +7,7 @@ part, is completed first of all; if that is not possible for a time, its other p
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -319,21 +319,20 @@ class Gangs:
     def _set_aside(self, key: GangKey) -> Iterator[None]:
         """Meanwhile what was promised to pods of the unit does not stand in their own way."""
         cluster = self._cluster
-        mark = len(cluster.events)
-        promised = []
-        for unit in units.unit_of(cluster, key):
-            for uid in cluster.gangs.pods.get(unit, ()):
-                node = cluster.nominations.get(uid)
-                if node is not None:
-                    promised.append((uid, node, cluster.nodes[node].nominated[uid].reserved))
-                    cluster.unnominate(uid)
-        try:
-            yield
-        finally:
-            for uid, node, reserved in promised:
-                cluster.nominate(uid, node, reserved=reserved)
+        promised = [
+            (uid, cluster.nominations[uid])
+            for unit in units.unit_of(cluster, key)
+            for uid in cluster.gangs.pods.get(unit, ())
+            if uid in cluster.nominations
+        ]
+        with ExitStack() as undo:
             # Nothing has happened that others should hear of.
-            del cluster.events[mark:]
+            undo.callback(cluster.events.__delitem__, slice(len(cluster.events), None))
+            for uid, node in promised:
+                reserved = cluster.nodes[node].nominated[uid].reserved
+                undo.callback(cluster.nominate, uid, node, reserved=reserved)
+                cluster.unnominate(uid)
+            yield
 
     def helps(self, event: ClusterEvent, pod: PodView) -> Help:
         """What an event can do for the gang of the pod."""
