@@ -50,10 +50,12 @@ class GroupHoldings:
     Attributes:
         allocations: UID -> what the pod holds.
         unreadable: UID -> what is wrong with its record; nobody knows what it holds.
+        unrecorded: pods whose annotation says what nobody has given them; it holds nothing.
     """
 
     allocations: dict[str, GroupsAllocation] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    unrecorded: list[str] = field(default_factory=list)
 
 
 def held_by(pods: Iterable[GroupHolder], inventory: GroupInventory) -> GroupHoldings:
@@ -78,6 +80,7 @@ def held_by(pods: Iterable[GroupHolder], inventory: GroupInventory) -> GroupHold
         except errors.RteError as error:
             held.unreadable[pod.uid] = str(error)
     held.allocations.update(_believed(said, held.allocations))
+    held.unrecorded.extend(pod.uid for pod in said if pod.uid not in held.allocations)
     return held
 
 

@@ -65,6 +65,10 @@ REASONS = {
         "the annotation with processing groups is wrong; the note says where",
     ),
     "AllocationConflict": ("Warning", "pods hold the same CPUs or devices of processing groups"),
+    "AllocationIgnored": (
+        "Warning",
+        "the annotation with an allocation was written by somebody else, and counts for nothing",
+    ),
     "MalformedObject": (
         "Warning",
         "what the pod, or the report of the node, says cannot be read; the note says where",

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.status import Status
     from rte.scheduler.plugins.groups.books import Books, OnNode
 
+#: Reason of the event about what two pods hold, or what nobody can read.
+_CONFLICT = "AllocationConflict"
 #: Reasons that pods which leave the node can change.
 _OF_ROOM = frozenset({*RESOURCES, ALIGNMENT})
 
@@ -160,7 +162,7 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
     def __init__(self, books: Books) -> None:
         self.books = books
         self._looked_at = -1
-        self._told: dict[str, frozenset[tuple[str, str]]] = {}
+        self._told: dict[str, frozenset[tuple[str, str, str]]] = {}
         self._cut_off = 0
         self._totals = Totals()
 
@@ -258,7 +260,8 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
         self._totals.keep(snapshot.nodes.keys())
         cut_off = self.books.answers.cut_off
         limits, self._cut_off = cut_off - self._cut_off, cut_off
-        conflicts = float(sum(map(len, self._told.values())))
+        told = (reason for faults in self._told.values() for _, reason, _ in faults)
+        conflicts = float(sum(reason == _CONFLICT for reason in told))
         return Passed(
             metrics=(
                 Measured("group_conflicts", conflicts, how="set"),
@@ -274,19 +277,23 @@ class ProcessingGroups(NodeFilter, Score, Annotate, Clocked, Drains):
     def _look(self, entry: NodeEntry) -> Iterator[tuple[PodView, str, str]]:
         known = self.books.on(entry)
         found = frozenset(_faults(known)) if known is not None else frozenset()
-        for uid, text in sorted(found - self._told.get(entry.name, frozenset())):
+        for uid, reason, text in sorted(found - self._told.get(entry.name, frozenset())):
             if uid in entry.pods:
-                yield entry.pods[uid], "AllocationConflict", text
+                yield entry.pods[uid], reason, text
         self._told.pop(entry.name, None)
         if found:
             self._told[entry.name] = found
 
 
-def _faults(known: OnNode) -> Iterator[tuple[str, str]]:
-    """A pod and what is wrong with what it holds."""
+def _faults(known: OnNode) -> Iterator[tuple[str, str, str]]:
+    """A pod, the reason of the event, and what is wrong with what it holds."""
     for line, holders in holdings.conflicts(known.held.allocations):
-        yield min(holders), line
-    yield from known.held.unreadable.items()
+        yield min(holders), _CONFLICT, line
+    for uid, line in known.held.unreadable.items():
+        yield uid, _CONFLICT, line
+    for uid in known.held.unrecorded:
+        text = f"the annotation {allocation.ANNOTATION} is not what a scheduler has recorded for"
+        yield uid, "AllocationIgnored", f"{text} the pod: it holds nothing; leave it out"
 
 
 def _refused(status: Status, reasons: Sequence[str]) -> Status:

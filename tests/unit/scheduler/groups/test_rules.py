@@ -283,6 +283,9 @@ def test_what_others_write_into_the_annotation_blocks_nothing(
     rack.pod("q", "1", annotations=forged, node_name="a", guaranteed=False, schedulerName=scheduler)
 
     assert rack.where(rack.asks(RADIO)) == "a"
+    rack.pass_time(2.0)
+    (told,) = rack.events("AllocationIgnored")
+    assert "topology.rte.dev/allocation is not what a scheduler has recorded" in told
     rack.restart()
     rack.change("uid-q", phase="Succeeded")
     rack.pass_time(40.0)
