@@ -107,12 +107,14 @@ def mask_of(zones: tuple[int, ...]) -> ZoneSet:
     return bits.of(zones)
 
 
-def zones_at(zones: Sequence[int], places: int) -> ZoneSet:
+@lru_cache(maxsize=4096)
+def zones_at(zones: tuple[int, ...], places: int) -> ZoneSet:
     """The zones at these places."""
     return bits.of(zones[place] for place in bits.members(places))
 
 
-def places_of(zones: Sequence[int], mask: ZoneSet) -> int:
+@lru_cache(maxsize=4096)
+def places_of(zones: tuple[int, ...], mask: ZoneSet) -> int:
     """The places of these zones; those that are not there have none."""
     return bits.of(place for place, zone in enumerate(zones) if mask >> zone & 1)
 

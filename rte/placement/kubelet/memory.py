@@ -186,9 +186,10 @@ def _affinity(rows: Rows, wanted: Mapping[str, int], reusable: Reusable, hint: H
             )
         preferred = best_preferred
     mask = affinity or 0
-    _check_known({zone: rows[zone] for zone in bits.members(mask)}, wanted)
+    chosen = {zone: rows[zone] for zone in bits.members(mask)}
+    _check_known(chosen, wanted)
     if all(
-        sum(rows[zone].amounts[name].free for zone in bits.members(mask)) >= amount
+        sum([row.amounts[name].free for row in chosen.values()]) >= amount
         for name, amount in wanted.items()
     ):
         return mask

@@ -26,7 +26,6 @@ RESTRICTED = "restricted"
 SINGLE_NUMA_NODE = "single-numa-node"
 NONE = "none"
 
-_DONT_CARE: Sequence[Hint] = ((None, True),)
 _IMPOSSIBLE: Sequence[Hint] = ((None, False),)
 
 
@@ -37,9 +36,6 @@ class _Offer(NamedTuple):
     preferred: Family
     any_zone: bool
     prefers_any_zone: bool
-
-
-_ANY_ZONE = _Offer(0, 0, True, True)
 
 
 def merge(
@@ -68,12 +64,11 @@ def merge(
 
 
 def _hint_lists(providers: Iterable[ProviderHints]) -> Iterator[Sequence[Hint]]:
+    """Those of providers that have an opinion: the others go with any affinity."""
     for provider in providers:
-        if not provider:
-            yield _DONT_CARE
-            continue
-        for hints in provider.values():
-            yield _DONT_CARE if hints is None else hints or _IMPOSSIBLE
+        for hints in (provider or {}).values():
+            if hints is not None:
+                yield hints or _IMPOSSIBLE
 
 
 class _Merger:
@@ -110,8 +105,6 @@ class _Merger:
                 offered = combinations.spread(offered, zones, self._zones)
                 preferred = combinations.spread(preferred, zones, self._zones)
             return _Offer(offered, preferred, False, False)
-        if hints is _DONT_CARE:
-            return _ANY_ZONE
         affinities = liked = 0
         for mask, preferred in hints:
             if mask is not None:
