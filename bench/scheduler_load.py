@@ -40,7 +40,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.machine = SchedulerMachine("rte-scheduler")
-        self.machine.active = True
+        self.machine.handle(messages.Leading(active=True), 0.0)
         self.now = 0.0
         self.longest: dict[str, float] = defaultdict(float)
         self.spent = 0.0

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.messages import Effect
     from rte.scheduler.loop.timers import Timers
     from rte.scheduler.queue.queue import SchedulingQueue
+    from rte.scheduler.queue.waiting import UnitKey
     from rte.scheduler.report.predictions import Predictions
 
     #: What plugins hold for a decision.
@@ -62,7 +63,7 @@ class Binding:
         predictions: Predictions,
         timers: Timers,
         names: Collection[str],
-        key: Callable[[PodView], bytes],
+        key: Callable[[PodView], UnitKey],
     ) -> None:
         self._cluster, self._cycle, self._queue = cluster, cycle, queue
         self._predictions, self._timers = predictions, timers

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.profile import Profile
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.loop.timers import Timers
-    from rte.telemetry.quarantine import Fault, Quarantine
+    from rte.telemetry.quarantine import Bulkhead, Fault, Quarantine
 
 #: Objects that could not be taken in and are kept to be tried again; others are when they change.
 _MOST_OBJECTS = 100
@@ -65,7 +65,7 @@ class Bulkheads:
         timers: Timers,
         take: Callable[[IntakeResult, float], None],
     ) -> None:
-        self._quarantine, self._cluster, self._profile = quarantine, cluster, profile
+        self.quarantine, self._cluster, self._profile = quarantine, cluster, profile
         self._intake, self._timers, self._take = intake, timers, take
         #: What raised, to be tried again: objects as they came, pods, reports and Nodes as read.
         self._objects: OrderedDict[tuple[str, str], Seen] = OrderedDict()
@@ -77,6 +77,10 @@ class Bulkheads:
         self.now = 0.0
         intake.instead = self._instead
         profile.raised = self._on_node
+
+    def guard(self, kind: str, key: str) -> Bulkhead:
+        """Work about that thing, behind a bulkhead."""
+        return self.quarantine.guard(kind, key, self.now)
 
     # --- objects that cannot be taken in ---------------------------------------------------------
 
@@ -90,16 +94,16 @@ class Bulkheads:
         key = key_of(collection, metadata if isinstance(metadata, dict) else {})
         known = self._objects.get((collection, key))
         if known is not None:
-            if self._quarantine.holds(collection, key, now) and _alike(known.obj, event.obj):
+            if self.quarantine.holds(collection, key, now) and _alike(known.obj, event.obj):
                 self._objects[collection, key] = event
                 return
             del self._objects[collection, key]
-        with self._quarantine.guard(collection, key, now) as bulkhead:
+        with self.quarantine.guard(collection, key, now) as bulkhead:
             taken = self._intake.seen(collection, event.obj, now, age_s=event.age_s)
             self._take(taken, now)
         if bulkhead.fault is None:
             if known is not None:
-                self._quarantine.release(collection, key)
+                self.quarantine.release(collection, key)
             if collection == "reports":  # what was put aside before is not to come back
                 self._reports.pop(key, None)
             return
@@ -107,7 +111,7 @@ class Bulkheads:
         if len(self._objects) > _MOST_OBJECTS:
             self._objects.popitem(last=False)
         self._again(collection, key, bulkhead.fault)
-        with self._quarantine.guard("retractions", f"{collection} {key}", now):
+        with self.quarantine.guard("retractions", f"{collection} {key}", now):
             self._retract(event, key, bulkhead.fault, now)
 
     def missing(self, event: Listed, gone: Iterable[str]) -> set[str]:
@@ -125,12 +129,12 @@ class Bulkheads:
                 self._nodes.pop(key, None)
             case "reports":
                 self._reports.pop(key, None)
-        with self._quarantine.guard(collection, key, now) as bulkhead:
+        with self.quarantine.guard(collection, key, now) as bulkhead:
             self._take(self._intake.gone(collection, key, now), now)
         if collection == "pods" and bulkhead.fault is not None:
-            with self._quarantine.guard("retractions", f"{collection} {key}", now):
+            with self.quarantine.guard("retractions", f"{collection} {key}", now):
                 self._expunge(key, now)
-        self._quarantine.forget(collection, key)
+        self.quarantine.forget(collection, key)
 
     def _retract(self, event: Seen, key: str, fault: Fault, now: float) -> None:
         """However far the object was taken in: what nobody may build on is taken out again."""
@@ -179,11 +183,11 @@ class Bulkheads:
         self._pods[pod.uid] = pod
         self._again("pods", pod.uid, fault)
         substitute = objects.put_aside(pod, str(fault), self._cluster.shapes)
-        with self._quarantine.guard("retractions", f"pods {pod.uid}", now) as bulkhead:
+        with self.quarantine.guard("retractions", f"pods {pod.uid}", now) as bulkhead:
             self._cluster.straighten(pod.uid)
             self._set(substitute, now)
         if bulkhead.fault is not None:
-            with self._quarantine.guard("retractions", f"pods {pod.uid}", now):
+            with self.quarantine.guard("retractions", f"pods {pod.uid}", now):
                 self._expunge(pod.uid, now)
                 self._set(substitute, now)
 
@@ -197,10 +201,10 @@ class Bulkheads:
         kept = self._pods.get(view.uid)
         if kept is None:
             return view
-        fault = self._quarantine.holds("pods", view.uid, self.now)
+        fault = self.quarantine.holds("pods", view.uid, self.now)
         if fault is None or not objects.is_as_written(view, kept):
             del self._pods[view.uid]
-            self._quarantine.release("pods", view.uid)
+            self.quarantine.release("pods", view.uid)
             return view
         self._pods[view.uid] = view
         return objects.put_aside(view, str(fault), self._cluster.shapes)
@@ -213,7 +217,7 @@ class Bulkheads:
         if known is node:
             self._raised[node.name] = self._raised.get(node.name, False) or shape is None
         who = f"{shape.namespace}/{shape.pod.name}" if shape is not None else ""
-        fault = self._quarantine.put("decisions", f"{node.name} {who}".rstrip(), error, self.now)
+        fault = self.quarantine.put("decisions", f"{node.name} {who}".rstrip(), error, self.now)
         return Status(reason=_WHY, message=str(fault), plugin=RAISES)
 
     def is_to_blame(self, error: Exception) -> bool:
@@ -235,7 +239,7 @@ class Bulkheads:
         blamed = False
         while self._raised:
             name, alone = self._raised.popitem()
-            with self._quarantine.guard("retractions", f"nodes {name}", now):
+            with self.quarantine.guard("retractions", f"nodes {name}", now):
                 entry = self._cluster.nodes.get(name)
                 if entry is not None and (alone or not self._works(entry)):
                     blamed = True
@@ -275,7 +279,7 @@ class Bulkheads:
             self._cluster.remove_node(entry.name)
 
     def _fault(self, kind: str, key: str, why: str, now: float) -> Fault:
-        return self._quarantine.put(kind, key, RuntimeError(why), now)
+        return self.quarantine.put(kind, key, RuntimeError(why), now)
 
     # --- once more -------------------------------------------------------------------------------
 
@@ -286,16 +290,16 @@ class Bulkheads:
         """The time of something that was put aside is over."""
         self.now = now
         kind, _, key = what.partition(" ")
-        if (fault := self._quarantine.holds(kind, key, now)) is not None:
+        if (fault := self.quarantine.holds(kind, key, now)) is not None:
             self._again(kind, key, fault)  # it was put aside once more since
             return
-        self._quarantine.release(kind, key)
+        self.quarantine.release(kind, key)
         seen = self._objects.get((kind, key))
         if seen is not None:
             self.told(seen, now)
         elif kind == "pods" and key in self._pods:
             pod = self._pods.pop(key)
-            with self._quarantine.guard(kind, key, now) as bulkhead:
+            with self.quarantine.guard(kind, key, now) as bulkhead:
                 self._set(pod, now)
             if bulkhead.fault is not None:
                 self._hold(pod, bulkhead.fault, now)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.plugins.registry import RuleOptions
-    from rte.scheduler.queue.group import EquivalenceClass
+    from rte.scheduler.queue.waiting import EquivalenceClass
 
 #: Rules that say more than those of their name in kube-scheduler.
 _BEYOND = frozenset({DynamicResources.name})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import Unschedulable
 from rte.scheduler.loop.timers import Due
 from rte.scheduler.loop.verdicts import explain
@@ -78,7 +77,7 @@ class Telling:
         group = self._queue.group_of(pod.uid)
         if group is not None and self._is_explained(pod):
             return group.told[1], []
-        if group is not None and is_gang(group.key):
+        if group is not None and group.key.gang is not None:
             text, counts = self._gangs.why(pod), Counter[str]()
         else:
             text, counts = explain(pod, self._cycle)

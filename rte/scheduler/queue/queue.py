@@ -17,9 +17,8 @@ import heapq
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Help
-from rte.scheduler.queue.group import EquivalenceClass
 from rte.scheduler.queue.sleepers import Sleepers
-from rte.scheduler.queue.waiting import Waiting
+from rte.scheduler.queue.waiting import EquivalenceClass, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.room import Room
-    from rte.scheduler.queue.group import Order
+    from rte.scheduler.queue.waiting import Order, UnitKey
 
     #: What the event can do for the group.
     Helps = Callable[[ClusterEvent, EquivalenceClass], Help]
@@ -45,18 +44,14 @@ MOST_BACKOFF_S = 10.0
 class SchedulingQueue:
     """All pods that wait for us: active, unschedulable until an event, or backing off.
 
-    Args:
-        takes_long: whether decisions about groups of that key take long.
-
     Attributes:
         records: UID -> record; a pod that was decided keeps its own until it is bound.
     """
 
-    def __init__(self, takes_long: Callable[[bytes], bool] = lambda _: False) -> None:
-        self._takes_long = takes_long
+    def __init__(self) -> None:
         self.records: dict[str, Waiting] = {}
-        self._groups: dict[bytes, EquivalenceClass] = {}
-        #: By whether they were refused before, and whether decisions about them take long.
+        self._groups: dict[UnitKey, EquivalenceClass] = {}
+        #: By whether they were refused before, and whether they are gangs, which take long.
         self._active: dict[tuple[bool, bool], _Heap] = {
             (refused, long): [] for refused in (False, True) for long in (False, True)
         }
@@ -66,7 +61,7 @@ class SchedulingQueue:
         self._turn_of_refused = True
         self._asleep: dict[tuple[Kind, frozenset[str]], Sleepers] = {}
         #: Groups that will look only at the nodes that have changed since they fell asleep.
-        self._half_awake: dict[tuple[Kind, frozenset[str]], dict[bytes, EquivalenceClass]] = {}
+        self._half_awake: dict[tuple[Kind, frozenset[str]], dict[UnitKey, EquivalenceClass]] = {}
         self._backoff: list[tuple[float, str]] = []
         self._counter = 0
 
@@ -105,7 +100,7 @@ class SchedulingQueue:
         """Groups that wait for an event."""
         return [group for group in self._groups.values() if group.sleeping and group.head()]
 
-    def push(self, pod: PodView, key: bytes, now: float = 0.0) -> Waiting:
+    def push(self, pod: PodView, key: UnitKey, now: float = 0.0) -> Waiting:
         """A pod waits (again); its place is by priority, then by age. Replaces an older view."""
         record = self.records.get(pod.uid)
         if record is None:
@@ -131,7 +126,7 @@ class SchedulingQueue:
             self._activate(group)
         return record
 
-    def regroup(self, uid: str, key: bytes) -> None:
+    def regroup(self, uid: str, key: UnitKey) -> None:
         """The pod shares the fate of others than before; what is known of its own stays known."""
         before, record = self.group_of(uid), self.records[uid]
         if before is None:
@@ -325,9 +320,9 @@ class SchedulingQueue:
         """
         self._widen(events, helps, rooms)
         for alike in list(self._asleep.values()):
-            afresh: dict[bytes, EquivalenceClass] = {}
-            helped: dict[bytes, EquivalenceClass] = {}
-            backs_off: set[bytes] = set()
+            afresh: dict[UnitKey, EquivalenceClass] = {}
+            helped: dict[UnitKey, EquivalenceClass] = {}
+            backs_off: set[UnitKey] = set()
             kinds = alike.kinds.value
             for event in events:
                 if not event.kind.value & kinds:
@@ -407,7 +402,7 @@ class SchedulingQueue:
             if not alike.groups:
                 del self._asleep[group.kinds, group.refused_by]
 
-    def back_off(self, pod: PodView, key: bytes, now: float) -> float:
+    def back_off(self, pod: PodView, key: UnitKey, now: float) -> float:
         """A bind has failed: the pod waits for some time; the moment of its return is returned."""
         record = self.push(pod, key, now)
         self._leave(record)
@@ -437,7 +432,7 @@ class SchedulingQueue:
         if group.head() is None:
             return
         self._counter += 1
-        long = self._takes_long(group.key)
+        long = group.key.gang is not None
         if group.resting:
             heapq.heappush(self._resting[long], (group.rests_until, self._counter, group))
         else:

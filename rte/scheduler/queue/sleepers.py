@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rte.scheduler.framework.events import ClusterEvent, Kind
     from rte.scheduler.framework.room import Room
-    from rte.scheduler.queue.group import EquivalenceClass
+    from rte.scheduler.queue.waiting import EquivalenceClass, UnitKey
 
 #: Of a slot without a group: no node has that much.
 _NEVER = np.iinfo(np.int64).max
@@ -35,14 +35,14 @@ class Sleepers:
     def __init__(self, refused_by: frozenset[str], kinds: Kind) -> None:
         self.refused_by = refused_by
         self.kinds = kinds
-        self.groups: dict[bytes, EquivalenceClass] = {}
-        self._slots: dict[bytes, int] = {}
+        self.groups: dict[UnitKey, EquivalenceClass] = {}
+        self._slots: dict[UnitKey, int] = {}
         self._by_slot: list[EquivalenceClass | None] = []
         self._free: list[int] = []
         # One line for each part of them.
         self._needs = np.full((len(Needs._fields), 8), _NEVER, dtype=np.int64)
-        self._waiting_on: dict[str, dict[bytes, EquivalenceClass]] = {}
-        self._naming: dict[str, dict[bytes, EquivalenceClass]] = {}
+        self._waiting_on: dict[str, dict[UnitKey, EquivalenceClass]] = {}
+        self._naming: dict[str, dict[UnitKey, EquivalenceClass]] = {}
 
     def add(self, group: EquivalenceClass) -> None:
         """The group, which has pods, sleeps."""
@@ -73,7 +73,7 @@ class Sleepers:
 
     def _entries(
         self, group: EquivalenceClass
-    ) -> Iterator[tuple[dict[str, dict[bytes, EquivalenceClass]], str]]:
+    ) -> Iterator[tuple[dict[str, dict[UnitKey, EquivalenceClass]], str]]:
         """Where it is found by a node that it waits on, and by a claim that it names."""
         for node in group.waits_on:
             yield self._waiting_on, node

@@ -62,7 +62,8 @@ class Desk:
         self.evictions.clear()
         self.questions.clear()
         self.machine = SchedulerMachine("rte-scheduler", **self.options)
-        self.machine.listeners = self.listeners
+        self.machine.listeners.extend(self.listeners)
+        self.listeners = self.machine.listeners
         self.handle(messages.Tick())
         for (collection, _), obj in list(self.objects.items()):
             self.handle(messages.Seen(collection, obj))

@@ -23,6 +23,7 @@ from rte.scheduler.loop.cycle import Cycle
 from rte.scheduler.loop.gangs.gangs import Gangs
 from rte.scheduler.loop.kubelets import KubeletWitness
 from rte.scheduler.loop.machine import SchedulerMachine
+from rte.scheduler.loop.parts import Fates
 from rte.scheduler.loop.room.making_room import MakingRoom
 from rte.scheduler.loop.telling import Telling
 from rte.scheduler.queue.queue import SchedulingQueue
@@ -357,11 +358,12 @@ ANYWHERE: tuple[tuple[Any, str], ...] = (
     *((Cycle, name) for name in ("decide", "problem", "around", "check", "helps", "why", "placed")),
     *((Profile, name) for name in ("evaluate", "score", "annotations", "refused_around", "helps")),
     *((Binding, name) for name in ("place", "reserve", "came_true", "_enforce")),
-    *((Gangs, name) for name in ("look", "decide", "refused", "key", "second", "helps", "why")),
+    *((Gangs, name) for name in ("look", "decide", "refused", "second", "helps", "why")),
     *((MakingRoom, name) for name in ("step", "review", "wants", "refused", "evicted", "reserve")),
     *((KubeletWitness, name) for name in ("reported", "refused")),
     *((Telling, name) for name in ("due", "refused", "why")),
     *((NodeEntry, name) for name in ("outlook", "zone_bound")),
+    (Fates, "key"),
     (intake.Intake, "seen"),
     (intake.Intake, "gone"),
 )

@@ -6,6 +6,7 @@ import pytest
 
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.queue.queue import SchedulingQueue
+from rte.scheduler.queue.waiting import UnitKey
 from tests.unit.scheduler.build import World
 
 
@@ -29,7 +30,7 @@ def test_priority_goes_before_age_and_shape_does_not_matter() -> None:
         ("late", "1", 0),
     ):
         pod = world.pod(name=name, cpu=cpu, priority=priority)
-        queue.push(pod, pod.shape.key)
+        queue.push(pod, UnitKey(shape=pod.shape.key))
     assert names(queue) == ["vip", "old", "new", "late"]
 
 
@@ -37,12 +38,12 @@ def test_a_group_sleeps_and_wakes_as_one() -> None:
     world, queue = World(), SchedulingQueue()
     pods = [world.pod(name=f"p{n}") for n in range(3)]
     for pod in pods:
-        queue.push(pod, pod.shape.key)
+        queue.push(pod, UnitKey(shape=pod.shape.key))
     group = queue.pop()
     assert group is not None
     queue.sleep(group, frozenset({"NodeResourcesFit"}), Kind.POD_GONE)
     newcomer = world.pod(name="p3")
-    queue.push(newcomer, newcomer.shape.key)
+    queue.push(newcomer, UnitKey(shape=newcomer.shape.key))
     assert queue.pop() is None
     assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 4}
     queue.wake([ClusterEvent(Kind.REPORT, "n")], lambda *_: True, lambda *_: None, 1)
@@ -56,8 +57,8 @@ def test_a_group_sleeps_and_wakes_as_one() -> None:
 def test_a_pod_that_leaves_is_not_tried() -> None:
     world, queue = World(), SchedulingQueue()
     first, second = world.pod(name="first"), world.pod(name="second")
-    queue.push(first, first.shape.key)
-    queue.push(second, second.shape.key)
+    queue.push(first, UnitKey(shape=first.shape.key))
+    queue.push(second, UnitKey(shape=second.shape.key))
     queue.remove(first.uid)
     assert names(queue) == ["second"]
     assert len(queue) == 0
@@ -66,22 +67,22 @@ def test_a_pod_that_leaves_is_not_tried() -> None:
 def test_a_failed_bind_waits_twice_as_long_each_time_and_keeps_its_place() -> None:
     world, queue = World(), SchedulingQueue()
     pod, younger = world.pod(name="pod"), world.pod(name="younger")
-    queue.push(pod, pod.shape.key)
+    queue.push(pod, UnitKey(shape=pod.shape.key))
     waits = []
     for now in (0.0, 100.0, 200.0):
-        waits.append(round(queue.back_off(pod, pod.shape.key, now) - now, 6))
+        waits.append(round(queue.back_off(pod, UnitKey(shape=pod.shape.key), now) - now, 6))
         assert queue.pop() is None
         assert queue.release(now + waits[-1] - 0.01) == pytest.approx(now + waits[-1])
         assert queue.release(now + waits[-1] + 0.01) is None
     assert waits == [0.1, 0.2, 0.4]
-    queue.push(younger, younger.shape.key)
+    queue.push(younger, UnitKey(shape=younger.shape.key))
     assert names(queue) == ["pod", "younger"]
 
 
 def test_a_pod_whose_shape_changes_moves_to_another_group() -> None:
     world, queue = World(), SchedulingQueue()
     pod = world.pod(name="pod")
-    queue.push(pod, pod.shape.key)
-    queue.push(pod, b"other")
+    queue.push(pod, UnitKey(shape=pod.shape.key))
+    queue.push(pod, UnitKey(shape=b"other"))
     assert len(queue) == 1
     assert names(queue) == ["pod"]

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.decide import Asking, Attempt, Found, GangQuestion, Places
     from rte.scheduler.loop.gangs.unit import GangTally
     from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.queue.group import EquivalenceClass
     from rte.scheduler.queue.queue import SchedulingQueue
+    from rte.scheduler.queue.waiting import EquivalenceClass
 
 #: Admissions that may be predicted where nobody waits for the answer.
 _STEPS = 30_000
@@ -113,12 +113,6 @@ class Gangs:
         self._said: dict[GangKey, tuple[str, str]] = {}
         #: A pod of each kind, and the labels that tell them apart, until one of them changes.
         self._by_kind: dict[GangKey, tuple[tuple[str, ...], Sequence[PodView]]] = {}
-
-    def key(self, pod: PodView) -> bytes | None:
-        """The key of the group in which the pod waits; None: it waits alone."""
-        if pod.gang is None or not units.is_placed_as_one(self._cluster, pod):
-            return None
-        return units.queue_key(pod.gang)
 
     # --- what watches tell -----------------------------------------------------------------------
 

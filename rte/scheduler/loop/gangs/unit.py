@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,14 +12,6 @@ if TYPE_CHECKING:
     from rte.k8s.gang import Gang, GangKey
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
-
-#: Keys of groups of the queue that are gangs begin with this.
-PREFIX = b"gang "
-
-
-def is_gang(key: bytes) -> bool:
-    """Whether a group of the queue with that key is a gang."""
-    return key.startswith(PREFIX)
 
 
 def is_placed_as_one(cluster: Cluster, pod: PodView) -> bool:
@@ -37,11 +28,6 @@ def unit_of(cluster: Cluster, key: GangKey) -> tuple[GangKey, ...]:
     if isinstance(gang, str):
         return (key,)
     return tuple(sorted({key, *(cluster.gangs.named(gang, name) for name in gang.with_gangs)}))
-
-
-def queue_key(gang: GangKey) -> bytes:
-    """Names the gang in the queue."""
-    return PREFIX + json.dumps(gang).encode()
 
 
 @dataclass(frozen=True, kw_only=True)

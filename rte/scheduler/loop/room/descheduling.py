@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from rte.placement.joint.gang import GangVerdict
 from rte.scheduler.loop.gangs.ground import member_of, snapshot
-from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import EvictPod, PlanMoves, Post
 from rte.scheduler.loop.room import moves
 from rte.telemetry.effects import Measured, Said
@@ -98,7 +97,7 @@ class Descheduling:
 
     def _longest(self, now: float) -> Waiting | None:
         """The most important pod that has waited long and fits nowhere."""
-        heads = (group.head() for group in self._queue.asleep() if not is_gang(group.key))
+        heads = (group.head() for group in self._queue.asleep() if group.key.gang is None)
         due = [
             head
             for head in heads

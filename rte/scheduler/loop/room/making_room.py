@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.node import NodeEntry
-from rte.scheduler.loop import reservation
-from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.loop.messages import Evict, Nominate, Post
-from rte.scheduler.loop.room import plans
+from rte.scheduler.loop.room import plans, reservation
 from rte.scheduler.loop.room.openings import Openings
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
@@ -30,9 +28,8 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.gangs.decide import Asking
     from rte.scheduler.loop.messages import Effect, Evicted
     from rte.scheduler.plugins.default_preemption import EvictionPlan
-    from rte.scheduler.queue.group import Order
     from rte.scheduler.queue.queue import SchedulingQueue
-    from rte.scheduler.queue.waiting import Waiting
+    from rte.scheduler.queue.waiting import Order, UnitKey, Waiting
 
 #: Seconds beyond its grace period that a victim may take to end, until its node is taken for dead.
 _LATE_S = 10.0
@@ -75,7 +72,7 @@ class MakingRoom:
         cluster: Cluster,
         cycle: Cycle,
         queue: SchedulingQueue,
-        key: Callable[[PodView], bytes],
+        key: Callable[[PodView], UnitKey],
         *,
         preempts: bool,
         reserve_after: float,
@@ -94,7 +91,7 @@ class MakingRoom:
 
     def wants(self, record: Waiting) -> None:
         """The pod fits nowhere, and nothing that passes by itself is in the way."""
-        if self._preempts and record.pod.preempts and not is_gang(record.key):
+        if self._preempts and record.pod.preempts and record.key.gang is None:
             self._crowded_out[record.pod.uid] = None
             heapq.heappush(self._asking, (record.order, record.pod.uid))
 
@@ -328,7 +325,7 @@ class MakingRoom:
         entry = self._cluster.nodes.get(pod.nominated)
         if record.nominated is not None or entry is None or entry.info is None:
             return
-        if is_gang(record.key):
+        if record.key.gang is not None:
             # Its room is planned as a whole.
             return
         leaving = entry.preempted
@@ -344,7 +341,7 @@ class MakingRoom:
         nominated = record.nominated
         if nominated is None or record.evicting:
             return []
-        if is_gang(record.key):
+        if record.key.gang is not None:
             # Its room is planned as a whole; what others make may be from before it was a gang.
             return self.end(record) if nominated.external and now >= nominated.until else []
         entry = self._cluster.nodes.get(nominated.node)
@@ -422,7 +419,7 @@ class MakingRoom:
         found = []
         for group in self._queue.asleep():
             head = group.head()
-            if head is None or head.nominated is not None or is_gang(group.key):
+            if head is None or head.nominated is not None or group.key.gang is not None:
                 continue
             since = head.since if head.lapsed is None else head.lapsed
             if now - since >= self._reserve_after:

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.events import Kind
-from rte.scheduler.loop.gangs.unit import is_gang
 from rte.scheduler.plugins.default_preemption import reach
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Openings:
         found = [
             head
             for group in self._queue.asleep()
-            if not is_gang(group.key) and (head := group.head()) is not None
+            if group.key.gang is None and (head := group.head()) is not None
             if head.pod.preempts
             and head.nominated is None
             and not head.evicting
