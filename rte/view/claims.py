@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.reader.json import JsonObject
-    from rte.scheduler.framework.devices import Devices
+    from rte.scheduler.framework.claims.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
 
 

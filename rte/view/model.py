@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rte.model.node import Holding, NodeState, Topology
     from rte.reader.json import Json, JsonObject
-    from rte.scheduler.framework.devices import Devices
+    from rte.scheduler.framework.claims.devices import Devices
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.view.claims import OfferedDevices

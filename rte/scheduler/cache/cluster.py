@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 from rte.placement.groups import allocation
 from rte.scheduler.cache.gangs import GangBook
 from rte.scheduler.framework import node
+from rte.scheduler.framework.claims.devices import Devices
+from rte.scheduler.framework.claims.storage import Storage
 from rte.scheduler.framework.columns import Columns
-from rte.scheduler.framework.devices import Devices
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.matches import MatchIndex
 from rte.scheduler.framework.shape import Shapes
-from rte.scheduler.framework.storage import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rte.k8s.selectors import NodeTerm
     from rte.placement.dra.objects import DeviceClass
-    from rte.scheduler.framework.budgets import DisruptionBudget
-    from rte.scheduler.framework.objects import NodeInfo, PodView
+    from rte.scheduler.framework.objects import DisruptionBudget, NodeInfo, PodView
 
 
 class Backlog:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rte import errors, extensions
 from rte.placement.dra import decode
 from rte.scheduler.cache import gangs
-from rte.scheduler.framework import budgets, devices, node, objects, storage
+from rte.scheduler.framework import node, objects
+from rte.scheduler.framework.claims import devices, storage
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.objects import ObjectReference
 from rte.telemetry.malformed import MalformedObjects
@@ -277,7 +278,7 @@ class Intake:
 
     def _set_budget(self, obj: Mapping[str, Any], _now: float) -> None:
         key = key_of("budgets", obj.get("metadata") or {})
-        self._cluster.set_budget(key, budgets.read_budget(obj))
+        self._cluster.set_budget(key, objects.read_budget(obj))
 
     def _forget_koordinator_devices(self, name: str) -> None:
         if name in self._cluster.nodes:

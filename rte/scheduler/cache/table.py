@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rte.scheduler.framework.amounts import NodeAmounts
+from rte.scheduler.framework.columns import NodeAmounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

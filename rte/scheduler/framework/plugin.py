@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Column, Columns, Mask, Rows
-    from rte.scheduler.framework.devices import Devices
+    from rte.scheduler.framework.claims.devices import Devices
+    from rte.scheduler.framework.claims.storage import Storage
+    from rte.scheduler.framework.columns import Column, Columns, Mask, NodeAmounts, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.framework.storage import Storage
     from rte.scheduler.framework.writes import RequiredWrite, Reserved
     from rte.telemetry.effects import Measured
 
@@ -433,3 +432,12 @@ def shares(values: NDArray[np.float64], *, reverse: bool = False) -> NDArray[np.
         return None
     out: NDArray[np.float64] = np.floor(100.0 * values / high)
     return 100.0 - out if reverse else out
+
+
+def feature_table(plugins: Iterable[Plugin]) -> str:
+    """The table of features: plugin, fields of the PodSpec that it owns, what is done with them."""
+    lines = ["| plugin | owns of the PodSpec | what is honoured |", "|---|---|---|"]
+    for plugin in sorted(plugins, key=lambda each: each.name):
+        fields = ", ".join(f"`{name}`" for name in sorted(plugin.owns)) or "-"
+        lines.append(f"| {plugin.name} | {fields} | {plugin.says or '-'} |")
+    return "\n".join(lines)

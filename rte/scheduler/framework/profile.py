@@ -31,8 +31,7 @@ from rte.scheduler.framework.status import SUCCESS, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Column, Rows
+    from rte.scheduler.framework.columns import Column, NodeAmounts, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView

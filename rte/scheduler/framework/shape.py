@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rte import errors
-from rte.k8s import podspec, requests, selectors, wire
+from rte.k8s import csi, podspec, requests, selectors, wire
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind, Pod
 from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.kubelet.cpu.static import pod_exclusive_cpus
 from rte.reader import budget
-from rte.scheduler.framework import csi, terms
+from rte.scheduler.framework import terms
 from rte.scheduler.framework.room import UNBOUNDED, Needs
 
 if TYPE_CHECKING:

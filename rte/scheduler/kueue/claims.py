@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rte.placement.dra import decode
-from rte.scheduler.framework.devices import KnownClaim
+from rte.scheduler.framework.claims.devices import KnownClaim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

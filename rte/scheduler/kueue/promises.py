@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rte.scheduler.framework.devices import KnownClaim
+    from rte.scheduler.framework.claims.devices import KnownClaim
     from rte.scheduler.framework.objects import PodView
 
 

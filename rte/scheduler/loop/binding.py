@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.writes import NOTHING
-from rte.scheduler.loop.messages import Bind, Post
-from rte.scheduler.loop.timers import Due
+from rte.scheduler.loop.messages import Bind, Due, Post
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.plugin import Reserve
     from rte.scheduler.framework.writes import Reserved
     from rte.scheduler.loop.cycle import Cycle, Decision
-    from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.loop.timers import Timers
+    from rte.scheduler.loop.messages import Effect, Timers
     from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import UnitKey
     from rte.scheduler.report.predictions import Predictions

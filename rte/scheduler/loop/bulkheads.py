@@ -15,8 +15,7 @@ from rte.scheduler.cache.intake import IntakeResult, key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import NodeEntry, Report
 from rte.scheduler.framework.status import Status
-from rte.scheduler.loop.messages import Gone, Listed, Seen
-from rte.scheduler.loop.timers import Due
+from rte.scheduler.loop.messages import Due, Gone, Listed, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.profile import Profile
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.loop.timers import Timers
+    from rte.scheduler.loop.messages import Timers
     from rte.telemetry.quarantine import Bulkhead, Fault, Quarantine
 
 #: Objects that could not be taken in and are kept to be tried again; others are when they change.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rte.placement.dra import AlignmentWish
-from rte.scheduler.framework.devices import wish_of
+from rte.scheduler.framework.claims.devices import wish_of
 from rte.scheduler.framework.events import ANY, Help, Kind
 from rte.scheduler.framework.plugin import Candidate
 from rte.scheduler.framework.status import Status
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rte.scheduler.cache.cluster import Cluster
-    from rte.scheduler.framework.amounts import ZonesShort
-    from rte.scheduler.framework.columns import Rows
+    from rte.scheduler.framework.columns import Rows, ZonesShort
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.node import Evidence, demand_of
-from rte.scheduler.loop.messages import NoteDrift
-from rte.scheduler.loop.timers import Due
+from rte.scheduler.loop.messages import Due, NoteDrift
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
-    from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.loop.timers import Timers
+    from rte.scheduler.loop.messages import Effect, Timers
     from rte.scheduler.report.predictions import Judged, Predictions
 
 

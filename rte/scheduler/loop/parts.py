@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from rte.scheduler.loop.bulkheads import Bulkheads
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.gangs.gangs import Gangs
-    from rte.scheduler.loop.messages import Effect
+    from rte.scheduler.loop.messages import Effect, Timers
     from rte.scheduler.loop.room.making_room import MakingRoom
     from rte.scheduler.loop.telling import Telling
-    from rte.scheduler.loop.timers import Timers
     from rte.scheduler.queue.queue import SchedulingQueue
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rte.scheduler.loop.messages import Unschedulable
-from rte.scheduler.loop.timers import Due
+from rte.scheduler.loop.messages import Due, Unschedulable
 from rte.scheduler.loop.verdicts import explain
 from rte.telemetry.effects import Measured
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
     from rte.scheduler.loop.gangs.gangs import Gangs
-    from rte.scheduler.loop.messages import Effect
-    from rte.scheduler.loop.timers import Timers
+    from rte.scheduler.loop.messages import Effect, Timers
     from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Waiting
 

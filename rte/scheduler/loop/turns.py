@@ -9,7 +9,7 @@ from rte.scheduler.framework.events import Kind
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.bulkheads import RAISES
 from rte.scheduler.loop.gangs.gangs import HELPED_BY
-from rte.scheduler.loop.timers import Due
+from rte.scheduler.loop.messages import Due
 from rte.telemetry.effects import Measured
 from rte.telemetry.quarantine import FIRST_S
 

@@ -10,7 +10,7 @@ from rte.scheduler.framework.plugin import PreFilter
 if TYPE_CHECKING:
     from collections import Counter
 
-    from rte.scheduler.framework.amounts import ZonesShort
+    from rte.scheduler.framework.columns import ZonesShort
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.loop.cycle import Cycle

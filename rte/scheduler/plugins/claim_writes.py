@@ -16,7 +16,7 @@ from msgspec import structs
 
 from rte.placement.dra import binding, decode
 from rte.placement.dra.extended import CLAIM_ANNOTATION
-from rte.scheduler.framework.devices import MAX_CONSUMERS
+from rte.scheduler.framework.claims.devices import MAX_CONSUMERS
 from rte.scheduler.framework.writes import Impossible, Step, Wait, WriteTarget
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rte.placement.dra.extended import ExtendedClaim
     from rte.placement.dra.objects import AllocationResult, ResourceClaim
-    from rte.scheduler.framework.devices import KnownClaim
+    from rte.scheduler.framework.claims.devices import KnownClaim
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.writes import Found
 

@@ -62,7 +62,7 @@ class DefaultPreemption(Plugin):
 
 
 class DrainReservation(Plugin):
-    """A node that drains (:mod:`rte.scheduler.loop.room.reservation`)."""
+    """A node that drains (:mod:`rte.scheduler.loop.reservation`)."""
 
     name = "Reservation"
     owns = frozenset({"restartPolicy"})

@@ -24,9 +24,8 @@ from rte.scheduler.framework.plugin import PodChange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rte.scheduler.framework.budgets import DisruptionBudget
     from rte.scheduler.framework.node import NodeEntry
-    from rte.scheduler.framework.objects import PodView
+    from rte.scheduler.framework.objects import DisruptionBudget, PodView
     from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.profile import Around, Profile
     from rte.scheduler.framework.shape import Shape

@@ -21,7 +21,7 @@ from rte.placement.dra.objects import AllocationResult
 from rte.placement.dra.verdict import Reason
 from rte.placement.dra.zones import Places
 from rte.placement.inflight.certainty import ExpectedZones, expect_zones
-from rte.scheduler.framework.devices import identity, wish_of
+from rte.scheduler.framework.claims.devices import identity, wish_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.outlook import is_exacting
 from rte.scheduler.framework.plugin import Filter, PreFilter, Reserve, Score, scaled
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rte.placement.dra.alignment import Aligned
     from rte.placement.dra.nodes import ClaimNode
     from rte.placement.dra.objects import ResourceClaim
-    from rte.scheduler.framework.devices import Devices, KnownClaim
+    from rte.scheduler.framework.claims.devices import Devices, KnownClaim
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView

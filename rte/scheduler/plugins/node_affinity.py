@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Rows
+    from rte.scheduler.framework.columns import NodeAmounts, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rte.model.pod import Container
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Mask, Rows
+    from rte.scheduler.framework.columns import Mask, NodeAmounts, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView

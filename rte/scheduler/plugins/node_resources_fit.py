@@ -12,8 +12,7 @@ from rte.scheduler.framework.room import ANY_ZONES, NO_ROOM, Room, ZoneBound
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Rows
+    from rte.scheduler.framework.columns import NodeAmounts, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView

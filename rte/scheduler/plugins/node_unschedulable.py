@@ -12,8 +12,7 @@ from rte.scheduler.framework.plugin import NodeFilter, RowRefusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Rows
+    from rte.scheduler.framework.columns import NodeAmounts, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.status import Status

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from rte.scheduler.framework import csi
-from rte.scheduler.framework.csi import Attached
+from rte.k8s import csi
+from rte.k8s.csi import Attached
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import Filter
 from rte.scheduler.framework.room import UNBOUNDED
@@ -15,12 +15,12 @@ from rte.scheduler.framework.status import Status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rte.scheduler.framework.claims.storage import Storage
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.framework.storage import Storage
 
 #: Volumes that no other rule owns.
 _INLINE = ("azureDisk", "cinder", "portworxVolume")

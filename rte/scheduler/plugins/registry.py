@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.k8s.selectors import NodeTerm
-    from rte.scheduler.framework.devices import Devices
+    from rte.scheduler.framework.claims.devices import Devices
+    from rte.scheduler.framework.claims.storage import Storage
     from rte.scheduler.framework.plugin import Plugin
-    from rte.scheduler.framework.storage import Storage
 
 #: Preferences that a profile can weigh.
 WEIGHED = tuple(

@@ -19,12 +19,12 @@ from rte.scheduler.plugins import volume_writes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rte.scheduler.framework.claims.storage import Claim, PersistentVolume, Storage
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import NodeInfo, PodView
     from rte.scheduler.framework.plugin import Snapshot
     from rte.scheduler.framework.shape import Shape
-    from rte.scheduler.framework.storage import Claim, PersistentVolume, Storage
     from rte.scheduler.framework.writes import RequiredWrite
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"

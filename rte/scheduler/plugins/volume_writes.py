@@ -9,13 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rte.scheduler.framework.storage import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from rte.scheduler.framework.claims.storage import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+)
 from rte.scheduler.framework.writes import Impossible, Step, Wait, WriteTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.scheduler.framework.storage import Claim, PersistentVolume
+    from rte.scheduler.framework.claims.storage import Claim, PersistentVolume
     from rte.scheduler.framework.writes import Found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rte.placement.fleet import scores
 from rte.placement.free import free_of
-from rte.scheduler.framework.amounts import MANY, SCORED
+from rte.scheduler.framework.columns import MANY, SCORED
 from rte.scheduler.framework.plugin import Ranks, Score
 from rte.scheduler.framework.room import UNBOUNDED
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rte.model.node import NodeState
-    from rte.scheduler.framework.amounts import NodeAmounts
-    from rte.scheduler.framework.columns import Column, Rows
+    from rte.scheduler.framework.columns import Column, NodeAmounts, Rows
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Candidate, Snapshot

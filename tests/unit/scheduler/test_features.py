@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rte.scheduler.cache.cluster import Cluster
-from rte.scheduler.framework import features
+from rte.scheduler.framework.plugin import feature_table
 from rte.scheduler.loop.cycle import Cycle
 from tests.unit.scheduler.build import World, pod_object
 
@@ -45,7 +45,7 @@ def test_no_field_has_two_owners() -> None:
 
 def test_the_table_in_the_documentation_is_what_the_plugins_declare() -> None:
     text = (ROOT / "docs/scheduler.md").read_text()
-    assert features.table(plugins()) in text, "run .ci/features"
+    assert feature_table(plugins()) in text, "run .ci/features"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rte import errors, nrt
 from rte.scheduler.framework import node, objects
+from rte.scheduler.loop.reservation import is_possible
 from rte.scheduler.loop.room.plans import plan_on
-from rte.scheduler.loop.room.reservation import is_possible
 from rte.scheduler.plugins import koordinator
 from tests.depth import scaled
 from tests.unit.scheduler.build import World, pod_object, state

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.k8s.selectors import parse_selector
-from rte.scheduler.framework.budgets import DisruptionBudget
+from rte.scheduler.framework.objects import DisruptionBudget
+from rte.scheduler.loop import reservation
 from rte.scheduler.loop.messages import Post
-from rte.scheduler.loop.room import reservation
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins import default_preemption as preemption
 from tests.unit.scheduler.build import World, machine, state

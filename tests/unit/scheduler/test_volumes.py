@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rte.scheduler.framework import csi
-from rte.scheduler.framework import storage as volumes
+from rte.k8s import csi
+from rte.scheduler.framework.claims import storage as volumes
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.writes import Impossible, Reserved, Step, Wait
 from rte.scheduler.front import answers

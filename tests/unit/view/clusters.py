@@ -10,7 +10,7 @@ from rte.placement.dra import decode
 from rte.placement.dra.zones import ZONE_ATTRIBUTES
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
-from rte.scheduler.framework.devices import read_claim
+from rte.scheduler.framework.claims.devices import read_claim
 from rte.scheduler.framework.events import ClusterEvent, Kind
 from rte.scheduler.framework.node import Report
 from rte.scheduler.loop.cycle import Cycle

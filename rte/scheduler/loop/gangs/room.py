@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.joint.gang import GangVerdict
+from rte.scheduler.loop import reservation
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import ask
 from rte.scheduler.loop.messages import Evict, Nominate, Post
-from rte.scheduler.loop.room import reservation
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.scheduler.framework.node import NodeEntry
+from rte.scheduler.loop import reservation
 from rte.scheduler.loop.messages import Evict, Nominate, Post
-from rte.scheduler.loop.room import plans, reservation
+from rte.scheduler.loop.room import plans
 from rte.scheduler.loop.room.openings import Openings
 from rte.scheduler.plugins import default_preemption
 from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.k8s import selectors, wire
+from rte.k8s import csi, selectors, wire
 from rte.model import quantity
-from rte.scheduler.framework import csi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""What pods claim beside a node's room: volumes, and devices of DRA."""
