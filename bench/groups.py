@@ -18,7 +18,13 @@ from bench.scheduler_scale import pod_object, topology
 from rte import nrt, placement
 from rte.model.node import KubeletConfig, NodeReading
 from rte.nrt import group_inventory
-from rte.placement.groups.allocation import GivenNIC, GroupAllocation, GroupCPUs, GroupsAllocation
+from rte.placement.groups.allocation import (
+    GivenNIC,
+    GroupAllocation,
+    GroupCPUs,
+    GroupsAllocation,
+    Record,
+)
 from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.inventory import (
     DEFAULT_POLICY,
@@ -29,7 +35,6 @@ from rte.placement.groups.inventory import (
     Policy,
 )
 from rte.placement.groups.parsing import parse_request
-from rte.placement.groups.record import Record
 from rte.placement.groups.request import ANNOTATION
 from rte.placement.groups.search.supply import GroupSupply
 from rte.scheduler.loop.machine import SchedulerMachine

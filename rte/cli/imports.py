@@ -13,12 +13,12 @@ from rte import errors
 from rte.cli.parsing import Command
 from rte.library.files import read_text
 from rte.placement.groups import explain
+from rte.placement.groups.allocation import devices_of
 from rte.placement.groups.nhd import labels, replay, triad, triadset
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
 from rte.placement.groups.nhd.adopt import read_placed
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
-from rte.placement.groups.record import devices_of
 from rte.placement.groups.request import ANNOTATION
 from rte.placement.groups.search.supply import GroupSupply
 from rte.reader import jsontext

@@ -16,7 +16,7 @@ from rte.kube.client import Client
 from rte.kube.resources import PODS
 from rte.kubelet.nri.plugin import Adjuster, serve
 from rte.placement.groups.allocation import recorded
-from rte.placement.groups.containers import DeviceError, cpus_for, device_name, gpus_for
+from rte.placement.groups.delivery.containers import DeviceError, cpus_for, device_name, gpus_for
 from rte.telemetry import logs
 
 if TYPE_CHECKING:

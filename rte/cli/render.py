@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rte import errors, extensions
 from rte.library.files import read_text
-from rte.placement.groups.record import parse_record
-from rte.placement.groups.template import render
+from rte.placement.groups.allocation import parse_record
+from rte.placement.groups.delivery.template import render
 from rte.reader import jsontext
 
 if TYPE_CHECKING:

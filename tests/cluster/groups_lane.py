@@ -15,7 +15,7 @@ import yaml
 from rte.model import bits
 from rte.nrt import group_inventory
 from rte.placement.groups import allocation
-from rte.placement.groups.record import parse_record
+from rte.placement.groups.allocation import parse_record
 from tests import machines
 from tests.cluster import agents, builder, images, networks, processes
 from tests.cluster.dra.running import hardware

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.placement.groups import inventory as hardware
-from rte.placement.groups import models
-from rte.placement.groups.request import SMTByKind
+from rte.placement.groups.request import SMTByKind, matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -127,7 +126,7 @@ def _gpu_wish_faults(
         gpu = known.get(address)
         if gpu is None:
             yield f"there is no GPU {address}"
-        elif gpu.memory_gib < entry.memory_gib or not models.matches(entry.models, gpu.model):
+        elif gpu.memory_gib < entry.memory_gib or not matches(entry.models, gpu.model):
             yield f"GPU {address} is another model"
 
 

@@ -16,10 +16,9 @@ from rte.placement.groups.place import unfit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.groups.allocation import GroupsAllocation
+    from rte.placement.groups.allocation import GroupsAllocation, Record
     from rte.placement.groups.inventory import GroupInventory, GroupNodeFacts, Policy, Used
     from rte.placement.groups.place import GroupDecision
-    from rte.placement.groups.record import Record
     from rte.placement.groups.request import GroupsRequest
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from rte import errors
 from rte.model import quantity
 from rte.placement.groups.document import DocumentValue, RequestError
-from rte.placement.groups.models import words
 from rte.placement.groups.request import (
     ANNOTATION,
     SMT,
@@ -23,6 +22,7 @@ from rte.placement.groups.request import (
     NICWish,
     QueueWish,
     SMTByKind,
+    words,
 )
 from rte.reader import jsontext
 

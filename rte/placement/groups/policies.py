@@ -16,10 +16,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
+from rte.placement.groups.delivery.networks import elements
+from rte.placement.groups.delivery.template import render
 from rte.placement.groups.document import DocumentValue
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
-from rte.placement.groups.networks import elements
-from rte.placement.groups.template import render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

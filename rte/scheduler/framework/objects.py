@@ -12,7 +12,8 @@ from rte import errors
 from rte.k8s import gang, podspec, selectors, wire
 from rte.k8s.gang import GangSource
 from rte.model import quantity
-from rte.placement.groups import allocation, networks
+from rte.placement.groups import allocation
+from rte.placement.groups.delivery import networks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte.placement.groups import explain, holdings
+from rte.placement.groups.allocation import devices_of
 from rte.placement.groups.explain import FreeInZone, FreeNIC
-from rte.placement.groups.record import devices_of
 from rte.scheduler.plugins.groups.rules import ProcessingGroups
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 
 from rte import errors
-from rte.placement.groups.record import devices_of
-from rte.placement.groups.usage import HUGEPAGES, amounts
+from rte.placement.groups.allocation import devices_of
+from rte.placement.groups.explain import HUGEPAGES, amounts
 from rte.scheduler.front import turns
 from rte.scheduler.front._pb import nhd_stats_pb2 as pb
 from rte.scheduler.front.groups import books_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from rte.placement.groups import explain, holdings
+from rte.placement.groups.explain import amounts
 from rte.placement.groups.inventory import NICUse
-from rte.placement.groups.usage import amounts
 from rte.scheduler.front import turns
 from rte.scheduler.front.groups import books_of
 from rte.telemetry import health

@@ -11,7 +11,7 @@ from rte import nrt
 from rte.model import bits
 from rte.nrt import group_inventory
 from rte.placement.groups import allocation
-from rte.placement.groups.record import parse_record
+from rte.placement.groups.allocation import parse_record
 from rte.sim.controllers.controller import has_ended
 from rte.sim.demo.cluster import NAMESPACE
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rte.model.node import NodeState
-    from rte.placement.groups.record import Record
+    from rte.placement.groups.allocation import Record
     from rte.sim.apiserver import API
     from rte.sim.demo.cluster import DemoCluster
 

@@ -20,7 +20,7 @@ from rte.kubelet.nri import frames, plugin
 from rte.kubelet.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Decoder, Message, encode
 from rte.kubelet.nri.plugin import Adjuster, serve
 from rte.placement.groups.allocation import CONDITION
-from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
+from rte.placement.groups.delivery.containers import DeviceError, cpus_for, gpus_for
 from tests.unit.placement.groups.test_live import RECORD
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rte.k8s.podspec import parse_pod
 from rte.model import quantity, totals
 from rte.nrt import device_zones, group_inventory, node_state
 from rte.placement.groups import allocation, request
-from rte.placement.groups.networks import ANNOTATION as NETWORKS
+from rte.placement.groups.delivery.networks import ANNOTATION as NETWORKS
 from rte.placement.koordinator.devices import request as devices
 from rte.scheduler.framework.objects import ObjectReference
 from rte.scheduler.front import answers

@@ -20,10 +20,10 @@ from rte.placement.groups.allocation import (
     GroupsAllocation,
     QueueCPUs,
 )
+from rte.placement.groups.document import follow
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import NETWORK_CONFIG
 from rte.placement.groups.parsing import parse_request
-from rte.placement.groups.paths import follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,9 +21,8 @@ from rte.reader import jsontext
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rte.placement.groups.allocation import GroupsAllocation
+    from rte.placement.groups.allocation import GroupsAllocation, Record
     from rte.placement.groups.inventory import GroupInventory
-    from rte.placement.groups.record import Record
 
 __all__ = ["ANNOTATION", "filled", "filler", "held", "is_placed"]
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rte import errors
+from rte.placement.groups.document import follow
 from rte.placement.groups.nhd import libconfig
 from rte.placement.groups.parsing import parse_request
-from rte.placement.groups.paths import follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rte.placement.groups.allocation import Record
     from rte.placement.groups.nhd.libconfig import Value
     from rte.placement.groups.nhd.triad import Triad
-    from rte.placement.groups.record import Record
 
 #: Where the application finds its NICs.
 NETWORK_CONFIG = "Network_Config"

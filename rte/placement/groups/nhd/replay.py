@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rte import errors
-from rte.placement.groups.allocation import GivenCPUs
+from rte.placement.groups.allocation import GivenCPUs, Record
 from rte.placement.groups.check import preference, violations
 from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY
 from rte.placement.groups.nhd.adopt import adopt, read_placed
-from rte.placement.groups.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.document import DocumentValue, RequestError
+from rte.placement.groups.document import DocumentValue, PathError, RequestError, follow
 from rte.placement.groups.nhd import libconfig
-from rte.placement.groups.paths import PathError, follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.placement.groups import inventory as hardware
-from rte.placement.groups import models
+from rte.placement.groups.request import matches, words
 from rte.placement.groups.search.cores import Cores, Stock
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class GroupSupply:
         return [
             i
             for i, kind in enumerate(self.types)
-            if kind.memory_gib >= wish.memory_gib and models.matches(wish.models, kind.model)
+            if kind.memory_gib >= wish.memory_gib and matches(wish.models, kind.model)
         ]
 
     def _serves(self, function: NICFunction, wish: NICWish) -> bool:
@@ -164,7 +164,7 @@ class GroupSupply:
             if gpu.address in self.used.gpus:
                 continue
             zone, domains = self._zone(gpu), _domains(gpu)
-            key = zone, *domains.values(), models.words(gpu.model), gpu.memory_gib
+            key = zone, *domains.values(), words(gpu.model), gpu.memory_gib
             known = kinds.get(key)
             gpus = (*known.gpus, i) if known else (i,)
             kinds[key] = GPUType(zone, domains, gpu.model, gpu.memory_gib, gpus)

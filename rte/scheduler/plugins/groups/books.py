@@ -15,17 +15,17 @@ from rte.model import quantity
 from rte.placement.groups import allocation, facts, holdings, request
 from rte.placement.groups.answers import KnownPlaces
 from rte.placement.groups.document import RequestError
-from rte.placement.groups.live import GroupHolder, GroupHoldings, held_by
+from rte.placement.groups.holdings import GroupHolder, GroupHoldings, held_by
 from rte.placement.groups.parsing import check_pages, parse_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from rte.placement.groups.allocation import Record
     from rte.placement.groups.answers import GroupGround, KnownRequest
-    from rte.placement.groups.dialects import Dialect
+    from rte.placement.groups.holdings import Dialect
     from rte.placement.groups.inventory import GroupNodeFacts
     from rte.placement.groups.policies import Policies
-    from rte.placement.groups.record import Record
     from rte.placement.groups.request import GroupsRequest
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView

@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte import errors
-from rte.placement.groups import allocation, holdings, networks
+from rte.placement.groups import allocation, holdings
+from rte.placement.groups.allocation import Record, devices_of
 from rte.placement.groups.cluster import preference
+from rte.placement.groups.delivery import networks
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.facts import site_values
 from rte.placement.groups.place import ALIGNMENT, RESOURCES, unfit
-from rte.placement.groups.record import Record, devices_of
 from rte.scheduler.framework.events import Kind
 from rte.scheduler.framework.plugin import (
     Annotate,

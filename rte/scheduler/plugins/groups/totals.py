@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from rte.placement.groups.usage import amounts
+from rte.placement.groups.explain import amounts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from rte.placement.groups.answers import GroupGround
 
-#: Resource and state, as in :func:`rte.placement.groups.usage.amounts`.
+#: Resource and state, as in :func:`rte.placement.groups.explain.amounts`.
 State: TypeAlias = tuple[str, str]
 
 

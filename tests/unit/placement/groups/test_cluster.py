@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rte.placement.groups import answers
+from rte.placement.groups.allocation import Record, RecordError, devices_of, parse_record
 from rte.placement.groups.check import violations
 from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.inventory import NOTHING_USED, GroupNodeFacts, Policy
-from rte.placement.groups.record import Record, RecordError, devices_of, parse_record
 from tests.depth import scaled
 from tests.unit.placement.groups.nodes import request, two_sockets
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.model.bits import parse_list
-from rte.placement.groups import networks
 from rte.placement.groups.allocation import (
     ANNOTATION,
     GivenCPUs,
@@ -22,16 +21,16 @@ from rte.placement.groups.allocation import (
     GroupCPUs,
     GroupsAllocation,
     QueueCPUs,
+    Record,
 )
-from rte.placement.groups.containers import DeviceError, cpus_for, gpus_for
+from rte.placement.groups.delivery import networks
+from rte.placement.groups.delivery.containers import DeviceError, cpus_for, gpus_for
 from rte.placement.groups.document import RequestError
-from rte.placement.groups.holdings import conflicts, used_by
+from rte.placement.groups.holdings import GroupHolder, conflicts, held_by, used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY, Policy
-from rte.placement.groups.live import GroupHolder, held_by
 from rte.placement.groups.nhd import dialect
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import Policies, read_policies
-from rte.placement.groups.record import Record
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.placement.groups.test_replay import NODE, placed
 

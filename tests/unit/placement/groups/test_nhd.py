@@ -14,7 +14,7 @@ from msgspec import structs
 
 from rte import errors
 from rte.placement.groups import facts
-from rte.placement.groups.allocation import QueueCPUs
+from rte.placement.groups.allocation import QueueCPUs, Record, devices_of
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.nhd import labels, libconfig, triad, triadset
@@ -22,7 +22,6 @@ from rte.placement.groups.nhd.adopt import AdoptionError, adopt, read_placed
 from rte.placement.groups.nhd.export import ExportError, write_back
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
-from rte.placement.groups.record import Record, devices_of
 from rte.placement.groups.request import ANNOTATION
 from tests.unit.placement.groups.nodes import two_sockets
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.placement.groups.document import RequestError
-from rte.placement.groups.models import matches
 from rte.placement.groups.parsing import check_pages, parse_request
-from rte.placement.groups.request import NICWish, QueueWish
+from rte.placement.groups.request import NICWish, QueueWish, matches
 
 
 def fault(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from rte import cli
+from rte.placement.groups.allocation import Record, devices_of
 from rte.placement.groups.inventory import GroupNodeFacts
 from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import write_back
@@ -16,7 +17,6 @@ from rte.placement.groups.nhd.labels import LabelledNode
 from rte.placement.groups.nhd.replay import Compared, RecordedPod, replay
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
-from rte.placement.groups.record import Record, devices_of
 from tests.unit.placement.groups.nodes import two_sockets
 from tests.unit.placement.groups.test_nhd import FILE, LABELS
 

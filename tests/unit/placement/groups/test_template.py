@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rte.placement.groups.template import TemplateError, render
+from rte.placement.groups.delivery.template import TemplateError, render
 
 RECORD: dict[str, Any] = {
     "groups": [

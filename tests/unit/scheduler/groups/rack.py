@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.nrt import group_inventory
 from rte.placement.groups import allocation
-from rte.placement.groups.record import Record, parse_record
+from rte.placement.groups.allocation import Record, parse_record
 from rte.placement.groups.request import ANNOTATION
 from rte.scheduler.loop import messages
 from tests.unit.placement.groups.nodes import two_sockets

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rte.placement.groups import holdings
+from rte.placement.groups.allocation import parse_record
 from rte.placement.groups.check import violations
-from rte.placement.groups.live import held_by
+from rte.placement.groups.holdings import held_by
 from rte.placement.groups.nhd import labels
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.policies import read_policies
-from rte.placement.groups.record import parse_record
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.groups.rules import GroupsNode, ProcessingGroups

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rte.nrt import group_inventory
-from rte.placement.groups import networks
 from rte.placement.groups.check import violations
+from rte.placement.groups.delivery import networks
 from rte.placement.groups.inventory import NOTHING_USED, Policy
 from rte.placement.groups.nhd import adopt, libconfig, triad
 from rte.placement.groups.nhd import labels as nhd_labels

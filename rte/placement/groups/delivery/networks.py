@@ -10,11 +10,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
-from rte.placement.groups.template import render
+from rte.placement.groups.delivery.template import render
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
-    from rte.placement.groups.record import Record
+    from rte.placement.groups.allocation import Record
 
 ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 

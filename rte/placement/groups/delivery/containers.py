@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.model import bits
 from rte.placement.groups import allocation, request
-from rte.placement.groups.record import RecordError, parse_record
-from rte.placement.groups.template import TemplateError, render
+from rte.placement.groups.allocation import RecordError, parse_record
+from rte.placement.groups.delivery.template import TemplateError, render
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rte.placement.groups.record import Record
+    from rte.placement.groups.allocation import Record
 
 #: A field of the request: the application pins its threads itself.
 SELF_PINNED = "x-self-pinned"

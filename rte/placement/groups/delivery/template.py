@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from rte import errors
-from rte.placement.groups.paths import PathError, follow
+from rte.placement.groups.document import PathError, follow
 
 _PLACE = re.compile(r"\$\{([^}\n]*)\}|\$\$")
 

@@ -1,0 +1,1 @@
+"""What pods with groups are given in the end: CPUs, devices, networks, their own file (pure)."""
