@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.model import quantity
 from rte.model.pod import QOS, Container, ContainerKind, Pod
+from rte.model.quantity import ResourceList
+from rte.model.totals import peak
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,55 +135,36 @@ def _container(obj: Json, kind: ContainerKind, *, defaults: bool) -> Container:
     return Container(name=str(obj.get("name") or ""), kind=kind, requests=requests, limits=limits)
 
 
-def _resources(stanza: object, *, defaults: bool) -> tuple[dict[str, int], dict[str, int]]:
+def _resources(stanza: object, *, defaults: bool) -> tuple[ResourceList, ResourceList]:
     table = _mapping(stanza, "resources")
     limits = _amounts(table.get("limits"), "limits")
     requests = _amounts(table.get("requests"), "requests")
-    return ({**limits, **requests} if defaults else requests), limits
+    return (ResourceList({**limits, **requests}) if defaults else requests), limits
 
 
 def _complete_stanza(
-    containers: Sequence[Container], requests: dict[str, int], limits: dict[str, int]
-) -> tuple[dict[str, int], dict[str, int]]:
+    containers: Sequence[Container], requests: ResourceList, limits: ResourceList
+) -> tuple[ResourceList, ResourceList]:
     """The pod-level stanza as the API server of 1.37 stores it (KEP-2837; DefaultPodLevelResources
     in pkg/api/pod/util.go): huge pages are limited to what the containers are, requests follow
     those of the containers and then the limits, limits follow where all containers have one.
     """
     if not requests and not limits:
         return requests, limits
-    container_limits = _together([(item.kind, item.limits) for item in containers])
-    pages = {name: n for name, n in container_limits.items() if name.startswith("hugepages-")}
-    limits = {name: n for name, n in pages.items() if name not in requests} | limits
-    asked = _together([(item.kind, item.requests) for item in containers])
+    most = peak(containers, lambda container: container.limits)
+    pages = {name: n for name, n in most.items() if name.startswith("hugepages-")}
+    limited = {name: n for name, n in pages.items() if name not in requests} | limits
+    asked = peak(containers, lambda container: container.requests)
     overcommitted = {name: asked[name] for name in ("cpu", "memory") if name in asked}
-    requests = limits | overcommitted | requests
-    for name in requests.keys() - limits.keys():
+    wanted = limited | overcommitted | requests
+    for name in wanted.keys() - limited.keys():
         if all(name in item.limits for item in containers):
-            limits[name] = max(container_limits[name], requests[name])
-    return requests, limits
+            limited[name] = max(most[name], wanted[name])
+    return ResourceList(wanted), ResourceList(limited)
 
 
-def _together(parts: Sequence[tuple[ContainerKind, Mapping[str, int]]]) -> dict[str, int]:
-    """What containers, given in admission order, come to at their peak (KEP-753): app containers
-    and sidecars together, or an ordinary init container with the sidecars before it. Sums beyond
-    int64 are capped.
-    """
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for kind, amounts in parts:
-        for name, amount in amounts.items():
-            total = quantity.capped(running.get(name, 0) + amount)
-            peak[name] = max(peak.get(name, 0), total)
-            if kind is not ContainerKind.INIT:
-                running[name] = total
-    return peak
-
-
-def _amounts(value: object, what: str) -> dict[str, int]:
-    return {
-        str(name): quantity.parse_resource(str(name), amount)
-        for name, amount in _mapping(value, what).items()
-    }
+def _amounts(value: object, what: str) -> ResourceList:
+    return quantity.parse_list(_mapping(value, what))
 
 
 def _mapping(value: object, what: str) -> Json:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.model import quantity
+from rte.model.quantity import ResourceList
 from rte.model.totals import totals_of
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
     from rte.model.pod import Container, Pod
     from rte.reader.json import Json, JsonObject
 
-    Amounts = Mapping[str, int]
 
-
-def totals(pod: Pod, running: Running | None = None) -> dict[str, int]:
+def totals(pod: Pod, running: Running | None = None) -> ResourceList:
     """Milli-CPU, bytes and units by resource; ``pods`` is 1. Zero amounts are left out."""
     if running is None:
         return totals_of(pod)
@@ -37,7 +36,9 @@ _UNASKED = {"cpu": 100, "memory": 200 << 20}
 
 def scored(pod: Pod, running: Running | None = None) -> dict[str, int]:
     """Milli-CPU and bytes of memory that scores count, where containers ask for none as well."""
-    boxes = tuple(replace(box, requests={**_UNASKED, **box.requests}) for box in pod.containers)
+    boxes = tuple(
+        replace(box, requests=ResourceList({**_UNASKED, **box.requests})) for box in pod.containers
+    )
     found = totals(replace(pod, containers=boxes), running)
     return {name: found.get(name, 0) for name in _UNASKED}
 
@@ -63,9 +64,9 @@ class Running:
         pod_level: Iterable[Json] = (),
     ) -> None:
         self._infeasible = infeasible
-        self._allocated = {name: _amounts(given) for name, given in allocated.items()}
-        self._actual = {name: _amounts(given) for name, given in actual.items()}
-        self._pod_level = [_amounts(given) for given in pod_level]
+        self._allocated = {name: quantity.parse_list(given) for name, given in allocated.items()}
+        self._actual = {name: quantity.parse_list(given) for name, given in actual.items()}
+        self._pod_level = [quantity.parse_list(given) for given in pod_level]
 
     def views(self, pod: Pod) -> list[Pod]:
         """The pod by what it was allocated, by what it has, and by what it asks for."""
@@ -82,11 +83,11 @@ class Running:
             stanza = _largest([*asked, *self._pod_level])
         return [replace(pod, containers=tuple(view), pod_requests=stanza) for view in found]
 
-    def _was_allocated(self, box: Container) -> Amounts:
-        nothing: Amounts = {} if self._infeasible else box.requests
+    def _was_allocated(self, box: Container) -> ResourceList:
+        nothing = ResourceList({}) if self._infeasible else box.requests
         return self._allocated.get(box.name, nothing)
 
-    def _has(self, box: Container) -> Amounts:
+    def _has(self, box: Container) -> ResourceList:
         return self._actual.get(box.name, self._was_allocated(box))
 
 
@@ -129,13 +130,9 @@ def running_part(status: Json, spec: Json) -> JsonObject | None:
     }
 
 
-def _largest(views: Iterable[Amounts]) -> dict[str, int]:
-    out: dict[str, int] = {}
+def _largest(views: Iterable[ResourceList]) -> ResourceList:
+    out = ResourceList({})
     for view in views:
         for name, amount in view.items():
             out[name] = max(out.get(name, 0), amount)
     return out
-
-
-def _amounts(given: Json) -> dict[str, int]:
-    return {str(name): quantity.parse_resource(str(name), amount) for name, amount in given.items()}

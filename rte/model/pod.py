@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from rte.model.quantity import ResourceList
 
 
 class QOS(StrEnum):
@@ -26,19 +24,21 @@ class ContainerKind(StrEnum):
     APP = "app"
 
 
+def _nothing() -> ResourceList:
+    return ResourceList({})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
     """One container's demands.
 
-    ``requests`` and ``limits`` map a resource name to an integer: **millicores** for ``cpu``, bytes
-    for ``memory`` and ``hugepages-<size>``, whole units for extended resources. Defaults are
-    applied: a limit without a request is a request too.
+    In ``requests`` and ``limits`` defaults are applied: a limit without a request is a request too.
     """
 
     name: str
     kind: ContainerKind = ContainerKind.APP
-    requests: Mapping[str, int] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
+    requests: ResourceList = field(default_factory=_nothing)
+    limits: ResourceList = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,6 @@ class Pod:
     name: str = ""
     qos: QOS
     containers: tuple[Container, ...]
-    overhead: Mapping[str, int] = field(default_factory=dict)
-    pod_requests: Mapping[str, int] | None = None
-    pod_limits: Mapping[str, int] | None = None
+    overhead: ResourceList = field(default_factory=_nothing)
+    pod_requests: ResourceList | None = None
+    pod_limits: ResourceList | None = None

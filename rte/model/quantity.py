@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NewType
 
 from rte import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+#: Amounts by resource as Kubernetes counts them: millicores of ``cpu``, bytes of ``memory`` and
+#: ``hugepages-<size>``, units of all else. What a zone has is of another type (rte.placement.free).
+ResourceList = NewType("ResourceList", dict[str, int])
 
 _SUFFIX = {
     "": Decimal(1),
@@ -126,6 +130,17 @@ def parse_resource(resource: str, text: str | int) -> int:
         errors.ParseError: text outside the format.
     """
     return parse(text, scale=1000 if resource == "cpu" else 1)
+
+
+def parse_list(amounts: Mapping[str, str | int]) -> ResourceList:
+    """Amounts as objects of the API write them.
+
+    Raises:
+        errors.ParseError: text outside the format.
+    """
+    return ResourceList(
+        {str(name): parse_resource(str(name), amount) for name, amount in amounts.items()}
+    )
 
 
 def hugepage_resource(page_bytes: int) -> str:

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 from rte.model import quantity
 from rte.model.pod import ContainerKind
+from rte.model.quantity import ResourceList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rte.model.pod import Container, Pod
 
 
-def peak(pod: Pod, asked: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
+def peak(
+    containers: Iterable[Container], asked: Callable[[Container], Mapping[str, int]]
+) -> dict[str, int]:
     """The most that a pod has at once of what its containers ask for (KEP-753).
 
     Its long-running containers, or an ordinary init container together with the sidecars that were
@@ -22,7 +25,7 @@ def peak(pod: Pod, asked: Callable[[Container], Mapping[str, int]]) -> dict[str,
     apps: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
-    for container in pod.containers:
+    for container in containers:
         wanted = asked(container)
         if container.kind is ContainerKind.APP:
             quantity.add(apps, wanted)
@@ -36,14 +39,14 @@ def peak(pod: Pod, asked: Callable[[Container], Mapping[str, int]]) -> dict[str,
     return {name: max(apps.get(name, 0), most.get(name, 0)) for name in {**apps, **most}}
 
 
-def totals_of(pod: Pod) -> dict[str, int]:
+def totals_of(pod: Pod) -> ResourceList:
     """What a pod's requests count for on node level, ``pods`` included.
 
     The rule of k8s.io/component-helpers/resource.PodRequests (KEP-753, KEP-2837): sidecars run
     beside what comes after them, ordinary init containers one at a time; the pod-level stanza
     replaces the sum; overhead comes on top. Sums beyond int64 are capped.
     """
-    total = peak(pod, lambda container: container.requests)
+    total = peak(pod.containers, lambda container: container.requests)
     # Other resources cannot be asked for on pod level (resource.IsSupportedPodLevelResource).
     total.update(
         (name, amount)
@@ -52,4 +55,4 @@ def totals_of(pod: Pod) -> dict[str, int]:
     )
     quantity.add(total, pod.overhead)
     total["pods"] = 1
-    return {name: amount for name, amount in sorted(total.items()) if amount}
+    return ResourceList({name: amount for name, amount in sorted(total.items()) if amount})

@@ -50,7 +50,7 @@ def cpus_of_pod(pod: Pod, rules: KubeletRules) -> int:
         return 0
     if not is_pod_level(pod, rules):
         return static.pod_exclusive_cpus(pod)
-    milli = (pod.pod_requests or {}).get("cpu", 0)
+    milli = pod.pod_requests.get("cpu", 0) if pod.pod_requests else 0
     return 0 if milli % 1000 else milli // 1000
 
 
@@ -115,7 +115,7 @@ def units_of(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> list[dict
 
 def peak_of(pod: Pod, rules: KubeletRules, pools: Collection[str]) -> dict[str, int]:
     """What the pod holds at once at the least, wherever it is."""
-    return peak(pod, lambda container: zonal_demand(pod, container, rules, pools))
+    return peak(pod.containers, lambda container: zonal_demand(pod, container, rules, pools))
 
 
 def merge_sees_all(pod: Pod) -> bool:

@@ -73,7 +73,7 @@ def requested(container: Container, pools: Collection[str]) -> dict[str, int]:
 
 def pod_requested(pod: Pod, pools: Collection[str]) -> dict[str, int]:
     """Peak of the pod, as for CPUs (resource helpers, PodLimits)."""
-    return dict(sorted(peak(pod, lambda container: requested(container, pools)).items()))
+    return dict(sorted(peak(pod.containers, lambda container: requested(container, pools)).items()))
 
 
 def held(state: NodeState, resource: str) -> Mask:

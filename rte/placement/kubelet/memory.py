@@ -80,7 +80,7 @@ def requested(requests: Mapping[str, int]) -> dict[str, int]:
 
 def pod_requested(pod: Pod) -> dict[str, int]:
     """Peak of the pod, as for CPUs; resources that only init containers ask for are left out."""
-    most = peak(pod, lambda container: requested(container.requests))
+    most = peak(pod.containers, lambda container: requested(container.requests))
     kept = {
         name
         for container in pod.containers

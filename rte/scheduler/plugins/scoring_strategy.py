@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rte.model.pod import QOS
+from rte.model.quantity import ResourceList
 from rte.placement.foreign.zone_scores import STRATEGIES, score_zones
 from rte.placement.foreign.zones import ZoneEntry, ZoneTable, overlay
 from rte.placement.free import free_of
@@ -117,7 +118,9 @@ def _counted(pod: Pod, table: ZoneTable) -> Pod:
     """The pod with what some zone counts: a manager that is off says nothing of its resource."""
     listed = {name for zone in table.zones for name in zone.available}
     boxes = (
-        replace(box, requests={name: box.requests[name] for name in box.requests if name in listed})
+        replace(
+            box, requests=ResourceList({n: box.requests[n] for n in box.requests if n in listed})
+        )
         for box in pod.containers
     )
     return replace(pod, containers=tuple(boxes))

@@ -78,10 +78,9 @@ def _totals(
     room = allocatable.get("pods", 0)
     if len(others) + 1 > room:
         return _short("pods", 1, len(others), room)
-    wanted = totals(podspec.parse_pod(pod))
     wanted = {
         name: amount
-        for name, amount in wanted.items()
+        for name, amount in totals(podspec.parse_pod(pod)).items()
         if name != "pods" and (name in allocatable or not _is_extended(name))
     }
     if not wanted:

@@ -27,7 +27,9 @@ def exclusive_cpus(pod: Pod, container: Container) -> int:
 
 def pod_exclusive_cpus(pod: Pod) -> int:
     """CPUs that the pod needs at its peak."""
-    return peak(pod, lambda container: {"cpu": exclusive_cpus(pod, container)}).get("cpu", 0)
+    return peak(pod.containers, lambda container: {"cpu": exclusive_cpus(pod, container)}).get(
+        "cpu", 0
+    )
 
 
 def hints(
