@@ -128,7 +128,9 @@ def _run(words: Sequence[str], wanted: str) -> int:
         if wanted not in known or missing in ("", "rte"):
             raise
         extra = known[wanted].extra
-        print(f"{prog}: {missing} is not installed: pip install 'rte[{extra}]'", file=sys.stderr)
+        print(
+            f"{prog}: {missing} is not installed: pip install 'rte-numa[{extra}]'", file=sys.stderr
+        )
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

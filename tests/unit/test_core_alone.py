@@ -48,9 +48,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in PARTS:
         path = root / part
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    info = root / "rte-0.dist-info"
+    info = root / "rte_numa-0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rte\nVersion: 0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rte-numa\nVersion: 0\n")
     (info / "entry_points.txt").write_text("[console_scripts]\nrte = rte.cli:main\n")
     return root
 

@@ -123,7 +123,7 @@ def test_a_command_without_its_libraries_says_in_one_line_what_to_install() -> N
         line, told = told.split("\n2\n", 1)
         command = words.split()[0]
         extra = "demo" if command in ("demo", "simulate", "completion") else "scheduler"
-        install = rf"pip install 'rte\[{extra}\]'"
+        install = rf"pip install 'rte-numa\[{extra}\]'"
         assert re.fullmatch(rf"rte {command}: \w+ is not installed: {install}", line), line
     assert told == "0\n" * len(whole)
 
@@ -131,6 +131,8 @@ def test_a_command_without_its_libraries_says_in_one_line_what_to_install() -> N
 def test_the_extra_for_people_has_all_that_others_have() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, modules in EXTRAS.items():
-        lines = [line for line in project["optional-dependencies"][extra] if "rte[" not in line]
+        lines = [
+            line for line in project["optional-dependencies"][extra] if "rte-numa[" not in line
+        ]
         assert {re.split("[>=]", line)[0].replace("-", "_") for line in lines} == modules
-    assert "rte[scheduler]" in project["optional-dependencies"]["demo"]
+    assert "rte-numa[scheduler]" in project["optional-dependencies"]["demo"]

@@ -122,5 +122,5 @@ def test_without_the_library_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 2
     assert capsys.readouterr().err == (
-        "rte completion: shtab is not installed: pip install 'rte[demo]'\n"
+        "rte completion: shtab is not installed: pip install 'rte-numa[demo]'\n"
     )
