@@ -13,10 +13,6 @@ from rte.library.nodes import Node, node
 from rte.library.pods import pod as read_pod
 from rte.model import bits
 from rte.model.node import NodeState
-from rte.placement.explain import zones_of
-from rte.placement.joint.fit import FitTable
-from rte.placement.joint.node import Member
-from rte.placement.joint.wording import missing_words
 from rte.placement.kubelet.outcome import Admission
 
 if TYPE_CHECKING:
@@ -57,7 +53,7 @@ class AdmitAnswer(Admission):
         mask = 0
         if self.admitted:
             for holding in filter(None, [*self.holdings.values(), self.pod_holding]):
-                mask |= zones_of(self.state, holding)
+                mask |= self.state.zones_of(holding)
         return tuple(bits.members(mask))
 
     def rows(self) -> list[JsonObject]:
@@ -72,7 +68,7 @@ class AdmitAnswer(Admission):
                 "reason": self.reason,
                 "container": container.name,
                 "cpus": CPUSet.of_mask(held.cpus if held else 0),
-                "zones": tuple(bits.members(zones_of(self.state, held))) if held else (),
+                "zones": tuple(bits.members(self.state.zones_of(held))) if held else (),
             }
             for block in held.memory if held else ():
                 row[block.resource] = row.get(block.resource, 0) + block.size
@@ -110,6 +106,8 @@ class Count:
     @property
     def missing(self) -> str:
         """What one more copy lacks where it comes nearest; empty: nothing can be said."""
+        from rte.placement.joint.wording import missing_words
+
         return missing_words(self.found.missing) if self.found.missing else ""
 
     def rows(self) -> list[JsonObject]:
@@ -144,6 +142,10 @@ def fit(nodes: Node | Iterable[Node] | Mapping[str, Node], pod: PodLike) -> Coun
     Raises:
         errors.UsageError: an argument is wrong; the message begins with its name.
     """
+    # Here: it asks for NumPy, which only an extra brings.
+    from rte.placement.joint.fit import FitTable
+    from rte.placement.joint.node import Member
+
     if isinstance(nodes, Node):
         nodes = [nodes]
     given = _nodes("nodes", nodes.values() if isinstance(nodes, Mapping) else nodes)

@@ -21,13 +21,13 @@ from rte.model.node import NodeReading, PodRef
 from rte.model.totals import totals_of
 from rte.model.words import MACHINE
 from rte.placement.free import free_of
-from rte.placement.joint.node import JointNode
 from rte.view import drawing
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from rte.model.pod import Pod
+    from rte.placement.joint.node import JointNode
     from rte.reader.json import Json, JsonObject
 
     MachineLike: TypeAlias = NamedMachine | Machine | str | Path
@@ -107,6 +107,9 @@ class Node:
 
     def counted(self) -> JointNode:
         """As the joint solver takes it, with what its pods count for on node level."""
+        # Here: the solver asks for NumPy, which only an extra brings.
+        from rte.placement.joint.node import JointNode
+
         used: Counter[str] = Counter()
         for uid in self.state.admitted | self.placed.keys():
             pod = self.placed.get(uid)

@@ -243,6 +243,16 @@ class NodeState:
     holdings: Mapping[str, Mapping[str, Holding]] = field(default_factory=dict)
     pod_holdings: Mapping[str, Holding] = field(default_factory=dict)
 
+    def zones_of(self, holding: Holding) -> ZoneSet:
+        """The zones of the CPUs, memory and devices that a container holds."""
+        mask = bits.of(z for z, cpus in self.topology.zone_cpus.items() if cpus & holding.cpus)
+        for block in holding.memory:
+            mask |= block.zones
+        for resource, held in holding.devices.items():
+            for position in bits.members(held):
+                mask |= self.devices[resource].zones[position] or 0
+        return mask
+
     def held_cpus(self, uid: str) -> CPUSet:
         """All CPUs that a pod holds, as a whole or by its containers."""
         whole = self.pod_holdings.get(uid)

@@ -17,8 +17,7 @@ from rte.placement.kubelet.rules import rules_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.model.bits import ZoneSet
-    from rte.model.node import Holding, NodeState
+    from rte.model.node import NodeState
     from rte.model.pod import Pod
     from rte.placement.kubelet.outcome import Admission
 
@@ -101,20 +100,9 @@ def explain(state: NodeState, pod: Pod) -> Explanation:
 def lands(state: NodeState, admission: Admission) -> dict[str, tuple[int, ...]]:
     """Container -> ids of the zones that its holdings are in."""
     return {
-        name: tuple(bits.members(zones_of(state, holding)))
+        name: tuple(bits.members(state.zones_of(holding)))
         for name, holding in admission.holdings.items()
     }
-
-
-def zones_of(state: NodeState, holding: Holding) -> ZoneSet:
-    """The zones of the CPUs, memory and devices that a container holds."""
-    mask = bits.of(zone for zone, cpus in state.topology.zone_cpus.items() if cpus & holding.cpus)
-    for block in holding.memory:
-        mask |= block.zones
-    for resource, held in holding.devices.items():
-        for position in bits.members(held):
-            mask |= state.devices[resource].zones[position] or 0
-    return mask
 
 
 def _largest(state: NodeState, pod: Pod) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rte.model import bits
 from rte.model.words import counted
-from rte.placement.explain import zones_of
 from rte.placement.free import free_of
 from rte.view import claims
 
@@ -176,7 +175,7 @@ def _pod(
         held = [("", state.pod_holdings[uid]), *held]
     mask = 0
     for _, holding in held:
-        mask |= zones_of(state, holding)
+        mask |= state.zones_of(holding)
     for row in by_claims:
         for _, given in row["devices"]:
             mask |= bits.of(int(zone) for _, zone in given if zone is not None)

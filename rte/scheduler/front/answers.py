@@ -205,7 +205,7 @@ def _held(entry: NodeEntry, pod: PodView) -> dict[str, str]:
     if pod.kubelet_uid in state.pod_holdings:  # what containers hold are parts of it
         given = {"": state.pod_holdings[pod.kubelet_uid], **given}
     return {
-        name: f"{words.zones(explain.zones_of(state, one))}: "
+        name: f"{words.zones(state.zones_of(one))}: "
         f"{'CPUs ' if one.cpus else ''}{words.describe_holding(one)}"
         for name, one in given.items()
         if one != Holding()
