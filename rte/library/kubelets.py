@@ -11,7 +11,7 @@ from rte import accounting, errors, placement
 from rte.kubelet import config
 from rte.model import bits
 from rte.model.node import DevicePool
-from rte.model.quantity import hugepage_resource
+from rte.model.quantity import ResourceList, hugepage_resource
 from rte.placement.kubelet import releases
 from rte.sim.kubelet_document import kubelet_document
 
@@ -177,7 +177,7 @@ def parse_devices(text: str, what: str) -> tuple[str, DevicePool]:
     return resource, device_pool(f"{what} {text}", zones)
 
 
-def allocatable(state: NodeState) -> dict[str, int]:
+def allocatable(state: NodeState) -> ResourceList:
     """What the kubelet would register: totals over all zones, less what is reserved (millicores,
     bytes, units).
     """
@@ -195,7 +195,7 @@ def allocatable(state: NodeState) -> dict[str, int]:
         total[resource] = pool.healthy.bit_count()
     total["pods"] = state.config.max_pods
     total["ephemeral-storage"] = 1 << 40
-    return dict(total)
+    return ResourceList(dict(total))
 
 
 def asked_by(state: NodeState, uid: str) -> dict[str, dict[str, int]]:

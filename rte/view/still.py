@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rte import accounting
 from rte.model.node import KubeletConfig, NodeState
+from rte.model.quantity import ResourceList
 from rte.scheduler.cache.cluster import Cluster
 from rte.scheduler.framework import objects
 from rte.scheduler.framework.node import Report
@@ -41,7 +42,12 @@ def picture_of(reading: NodeReading) -> JsonObject:
     name = reading.node_name or reading.machine.model or "machine"
     cluster.set_node(
         objects.NodeInfo(
-            name=name, uid="", labels={}, taints=(), unschedulable=False, allocatable={}
+            name=name,
+            uid="",
+            labels={},
+            taints=(),
+            unschedulable=False,
+            allocatable=ResourceList({}),
         )
     )
     cluster.set_report(name, Report(state=state), 0.0)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rte.k8s.gang import Gang, GangKey
     from rte.k8s.selectors import Selector
     from rte.k8s.wire import Taint
+    from rte.model.quantity import ResourceList
     from rte.scheduler.framework.shape import Shape, Shapes
 
 #: Phases after which a pod holds nothing.
@@ -307,7 +308,7 @@ class NodeInfo:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     unschedulable: bool
-    allocatable: Mapping[str, int]
+    allocatable: ResourceList
     declared_features: frozenset[str] = frozenset()
     images: Mapping[str, int] = field(default_factory=lambda: _NO_IMAGES)
 
@@ -330,10 +331,7 @@ def read_node(obj: Mapping[str, Any], *, images: bool = False) -> NodeInfo:
             labels=node.metadata.labels or {},
             taints=(node.spec and node.spec.taints) or (),
             unschedulable=bool(node.spec and node.spec.unschedulable),
-            allocatable={
-                name: quantity.parse_resource(name, amount)
-                for name, amount in ((node.status and node.status.allocatable) or {}).items()
-            },
+            allocatable=quantity.parse_list((node.status and node.status.allocatable) or {}),
             declared_features=frozenset((node.status and node.status.declared_features) or ()),
             images=_images(obj) if images else _NO_IMAGES,
         )

@@ -16,6 +16,7 @@ from rte import errors
 from rte.k8s import csi, podspec, requests, selectors, wire
 from rte.model import quantity
 from rte.model.pod import QOS, ContainerKind, Pod
+from rte.model.quantity import ResourceList
 from rte.placement.dra import alignment
 from rte.placement.groups import request
 from rte.placement.kubelet.cpu.static import pod_exclusive_cpus
@@ -115,7 +116,7 @@ class Shape:
     annotations: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     pod: Pod
-    totals: Mapping[str, int]
+    totals: ResourceList
     scored: Mapping[str, int] = field(default_factory=dict)
     ports: frozenset[tuple[str, str, int]] = frozenset()
     rules: wire.PodRules = field(default_factory=wire.PodRules)
@@ -276,7 +277,7 @@ class Shapes:
 
         ``totals``: what a pod that runs is charged all the same.
         """
-        charged = dict(totals or {"pods": 1})
+        charged = ResourceList(dict(totals or {"pods": 1}))
         key = orjson.dumps(["inert", namespace, why, sorted(map(str, charged.items()))])
         pod = Pod(uid="", namespace=namespace, name=name, qos=QOS.BEST_EFFORT, containers=())
         shape = Shape(
