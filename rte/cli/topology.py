@@ -15,7 +15,7 @@ from rte.cli import terminal
 from rte.cli.parsing import MACHINE
 from rte.model import bits
 from rte.model.node import NodeReading
-from rte.model.quantity import format_bytes
+from rte.model.quantity import format_bytes, page_size
 from rte.model.words import counted, describe_holding
 from rte.sysfs import document, pci_names, read_machine
 from rte.view import drawing
@@ -194,8 +194,8 @@ def _sockets(machine: Machine, zone: Zone) -> frozenset[int]:
 def _describe_pool(zone: Zone, size: int) -> str:
     count = zone.hugepages[size]
     if not count:
-        return f"{words.format_page(size)}: none"
-    text = f"{words.format_page(size)}: {count:,} = {format_bytes(size * count)}"
+        return f"{page_size(size)}: none"
+    text = f"{page_size(size)}: {count:,} = {format_bytes(size * count)}"
     free = zone.free_hugepages.get(size, count)
     return text if free == count else f"{text} ({free:,} free)"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rte import errors
 from rte.reader import jsontext
+from rte.reader.json import as_table
 
 if TYPE_CHECKING:
     from rte.reader.json import Json
@@ -83,22 +84,22 @@ def gang_of(pod: Json) -> GangKey | None:
     Raises:
         errors.ParseError: the object says it in a way that no API server accepts.
     """
-    metadata, spec = _table(pod.get("metadata"), "metadata"), _table(pod.get("spec"), "spec")
+    metadata, spec = as_table(pod.get("metadata"), "metadata"), as_table(pod.get("spec"), "spec")
     namespace = str(metadata.get("namespace") or "default")
-    group = _table(spec.get("schedulingGroup"), "schedulingGroup").get("podGroupName")
+    group = as_table(spec.get("schedulingGroup"), "schedulingGroup").get("podGroupName")
     if group:
         return GangKey(GangSource.POD_GROUP, namespace, str(group))
-    reference = _table(spec.get("workloadRef"), "workloadRef")
+    reference = as_table(spec.get("workloadRef"), "workloadRef")
     if reference:
         parts = [reference.get("name"), reference.get("podGroup")]
         if not all(parts):
             raise errors.ParseError("workloadRef", reference, "expected name and podGroup")
         parts += [reference["podGroupReplicaKey"]] if reference.get("podGroupReplicaKey") else []
         return GangKey(GangSource.WORKLOAD, namespace, "/".join(map(str, parts)))
-    annotations = _table(metadata.get("annotations"), "annotations")
+    annotations = as_table(metadata.get("annotations"), "annotations")
     if annotations.get(f"{_KOORDINATOR}name"):
         return GangKey(GangSource.KOORDINATOR, namespace, str(annotations[f"{_KOORDINATOR}name"]))
-    labels = _table(metadata.get("labels"), "labels")
+    labels = as_table(metadata.get("labels"), "labels")
     named = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), None)
     return GangKey(GangSource.SCHEDULER_PLUGINS, namespace, str(named)) if named else None
 
@@ -109,8 +110,8 @@ def parse_pod_group(obj: Json) -> Gang:
     Raises:
         errors.ParseError: malformed.
     """
-    metadata, spec = _table(obj.get("metadata"), "metadata"), _table(obj.get("spec"), "spec")
-    constraints = _table(spec.get("schedulingConstraints"), "schedulingConstraints")
+    metadata, spec = as_table(obj.get("metadata"), "metadata"), as_table(obj.get("spec"), "spec")
+    constraints = as_table(spec.get("schedulingConstraints"), "schedulingConstraints")
     topology = constraints.get("topology") or []
     if not isinstance(topology, list) or len(topology) > 1:
         raise errors.ParseError("schedulingConstraints.topology", topology, "expected one at most")
@@ -119,8 +120,8 @@ def parse_pod_group(obj: Json) -> Gang:
     whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
     return Gang(
         key=_key(GangSource.POD_GROUP, metadata),
-        min_count=_policy(_table(spec.get("schedulingPolicy"), "schedulingPolicy")),
-        topology_key=str(_table(topology[0], "topology").get("key") or "") if topology else "",
+        min_count=_policy(as_table(spec.get("schedulingPolicy"), "schedulingPolicy")),
+        topology_key=str(as_table(topology[0], "topology").get("key") or "") if topology else "",
         is_disrupted_whole=whole,
     )
 
@@ -131,15 +132,15 @@ def parse_workload(obj: Json, key: GangKey) -> Gang | None:
     Raises:
         errors.ParseError: malformed.
     """
-    spec = _table(obj.get("spec"), "spec")
+    spec = as_table(obj.get("spec"), "spec")
     groups = spec.get("podGroups") or []
     if not isinstance(groups, list):
         raise errors.ParseError("podGroups", groups, "expected a list")
     wanted = key.name.split("/")[1]
     for item in groups:
-        group = _table(item, "podGroups")
+        group = as_table(item, "podGroups")
         if group.get("name") == wanted:
-            return Gang(key=key, min_count=_policy(_table(group.get("policy"), "policy")))
+            return Gang(key=key, min_count=_policy(as_table(group.get("policy"), "policy")))
     return None
 
 
@@ -150,9 +151,9 @@ def parse_plugins_pod_group(obj: Json) -> Gang:
     Raises:
         errors.ParseError: malformed.
     """
-    metadata, spec = _table(obj.get("metadata"), "metadata"), _table(obj.get("spec"), "spec")
+    metadata, spec = as_table(obj.get("metadata"), "metadata"), as_table(obj.get("spec"), "spec")
     timeout = spec.get("scheduleTimeoutSeconds")
-    annotations = _table(metadata.get("annotations"), "annotations")
+    annotations = as_table(metadata.get("annotations"), "annotations")
     return _koordinated(
         _key(GangSource.SCHEDULER_PLUGINS, metadata),
         annotations,
@@ -167,8 +168,8 @@ def parse_annotations(pod: Json) -> Gang:
     Raises:
         errors.ParseError: malformed.
     """
-    metadata = _table(pod.get("metadata"), "metadata")
-    annotations = _table(metadata.get("annotations"), "annotations")
+    metadata = as_table(pod.get("metadata"), "metadata")
+    annotations = as_table(metadata.get("annotations"), "annotations")
     name = str(annotations.get(f"{_KOORDINATOR}name") or "")
     namespace = str(metadata.get("namespace") or "default")
     minimum = annotations.get(f"{_KOORDINATOR}min-available")
@@ -202,7 +203,7 @@ def _koordinated(
 
 def _policy(policy: Json) -> int | None:
     if "gang" in policy:
-        return _count(_table(policy["gang"], "gang").get("minCount"), "minCount")
+        return _count(as_table(policy["gang"], "gang").get("minCount"), "minCount")
     if "basic" in policy:
         return None
     raise errors.ParseError("schedulingPolicy", dict(policy), "expected basic or gang")
@@ -227,11 +228,3 @@ def _duration(text: str) -> float:
     if not _DURATION.fullmatch(text):
         raise errors.ParseError("waiting-time", text, "expected a duration such as 90s")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-
-
-def _table(value: object, what: str) -> Json:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise errors.ParseError(what, value, "expected an object")
-    return value

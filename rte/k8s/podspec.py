@@ -9,6 +9,7 @@ from rte.model import quantity
 from rte.model.pod import QOS, Container, ContainerKind, Pod
 from rte.model.quantity import ResourceList
 from rte.model.totals import peak
+from rte.reader.json import as_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,8 +46,8 @@ def parse_pod(obj: Json, *, defaults: bool = True) -> Pod:
     Raises:
         errors.ParseError: a field has another type than the API's, or a quantity is malformed.
     """
-    metadata = _mapping(obj.get("metadata"), "metadata")
-    spec = _mapping(obj.get("spec"), "spec")
+    metadata = as_table(obj.get("metadata"), "metadata")
+    spec = as_table(obj.get("spec"), "spec")
     containers = [
         _container(
             item,
@@ -61,7 +62,7 @@ def parse_pod(obj: Json, *, defaults: bool = True) -> Pod:
     ]
     pod_requests, pod_limits = _resources(spec.get("resources"), defaults=False)
     has_stanza = spec.get("resources") is not None
-    status = _mapping(obj.get("status"), "status")
+    status = as_table(obj.get("status"), "status")
     recorded = _recorded_qos(status)
     if defaults and recorded is None:
         pod_requests, pod_limits = _complete_stanza(containers, pod_requests, pod_limits)
@@ -136,7 +137,7 @@ def _container(obj: Json, kind: ContainerKind, *, defaults: bool) -> Container:
 
 
 def _resources(stanza: object, *, defaults: bool) -> tuple[ResourceList, ResourceList]:
-    table = _mapping(stanza, "resources")
+    table = as_table(stanza, "resources")
     limits = _amounts(table.get("limits"), "limits")
     requests = _amounts(table.get("requests"), "requests")
     return (ResourceList({**limits, **requests}) if defaults else requests), limits
@@ -164,15 +165,7 @@ def _complete_stanza(
 
 
 def _amounts(value: object, what: str) -> ResourceList:
-    return quantity.parse_list(_mapping(value, what))
-
-
-def _mapping(value: object, what: str) -> Json:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise errors.ParseError(what, value, "expected an object")
-    return value
+    return quantity.parse_list(as_table(value, what))
 
 
 def _items(value: object, what: str) -> list[Json]:

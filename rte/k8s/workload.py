@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from rte import errors
+from rte.reader.json import as_object
 
 if TYPE_CHECKING:
     from rte.reader.json import Json, JsonObject
@@ -23,7 +24,7 @@ def pods_of(workload: Json, most: int) -> list[JsonObject]:
     Raises:
         errors.UsageError: the number of its pods is none, or above ``most``.
     """
-    spec, metadata = workload["spec"], _object(workload.get("metadata"))
+    spec, metadata = workload["spec"], as_object(workload.get("metadata"))
     name = str(metadata.get("name") or "pod")
     count = spec.get("replicas", spec.get("parallelism", 1))
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
@@ -34,7 +35,7 @@ def pods_of(workload: Json, most: int) -> list[JsonObject]:
         {
             "kind": "Pod",
             "metadata": {
-                **_object(template.get("metadata")),
+                **as_object(template.get("metadata")),
                 "name": f"{name}-{number}",
                 "namespace": metadata.get("namespace", "default"),
             },
@@ -42,7 +43,3 @@ def pods_of(workload: Json, most: int) -> list[JsonObject]:
         }
         for number in range(count)
     ]
-
-
-def _object(value: object) -> JsonObject:
-    return value if isinstance(value, dict) else {}

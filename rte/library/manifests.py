@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rte import errors
 from rte.k8s import workload
 from rte.library import files
+from rte.reader.json import as_object
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta, pods
 from rte.sim.apiserver.schema import defaults, quantities, typed
@@ -63,7 +64,7 @@ def checked(item: JsonObject, file: object) -> JsonObject:
         errors.UsageError: it would refuse the pod.
     """
     item = copy.deepcopy(item)
-    metadata = _object(item.get("metadata"))
+    metadata = as_object(item.get("metadata"))
     name = metadata.get("name") or metadata.get("generateName") or "?"
     where = f"{file}: pod {name}"
     for container in _containers(item.get("spec")):
@@ -89,13 +90,13 @@ def checked(item: JsonObject, file: object) -> JsonObject:
 
 def _malformed_amount(item: JsonObject) -> str:
     """The field of the first amount that is none, which the API server's message leaves out."""
-    spec = _object(item.get("spec"))
+    spec = as_object(item.get("spec"))
     for field in ("containers", "initContainers"):
         items = spec.get(field)
         for index, container in enumerate(items if isinstance(items, list) else ()):
-            resources = _object(_object(container).get("resources"))
+            resources = as_object(as_object(container).get("resources"))
             for kind in ("limits", "requests"):
-                for name, amount in _object(resources.get(kind)).items():
+                for name, amount in as_object(resources.get(kind)).items():
                     try:
                         quantities.canonical(str(amount))
                     except (errors.ParseError, status.DecodeError):
@@ -104,7 +105,7 @@ def _malformed_amount(item: JsonObject) -> str:
 
 
 def _containers(spec: object) -> list[JsonObject]:
-    lists = [_object(spec).get(field) for field in ("containers", "initContainers")]
+    lists = [as_object(spec).get(field) for field in ("containers", "initContainers")]
     return [
         each
         for items in lists
@@ -112,7 +113,3 @@ def _containers(spec: object) -> list[JsonObject]:
         for each in items
         if isinstance(each, dict)
     ]
-
-
-def _object(value: object) -> JsonObject:
-    return value if isinstance(value, dict) else {}

@@ -145,10 +145,15 @@ def parse_list(amounts: Mapping[str, str | int]) -> ResourceList:
 
 def hugepage_resource(page_bytes: int) -> str:
     """The resource name of a page size: 2097152 -> ``hugepages-2Mi``."""
+    return f"hugepages-{page_size(page_bytes)}"
+
+
+def page_size(page_bytes: int) -> str:
+    """A page size as Kubernetes writes it: 2097152 -> ``2Mi``."""
     for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
         if page_bytes % unit == 0:
-            return f"hugepages-{page_bytes // unit}{suffix}"
-    return f"hugepages-{page_bytes}"
+            return f"{page_bytes // unit}{suffix}"
+    return str(page_bytes)
 
 
 def format_bytes(size: int) -> str:

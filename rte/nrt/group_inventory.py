@@ -200,7 +200,7 @@ def _pages(pools: Mapping[int, int]) -> dict[str, int]:
 
 
 def _size(size: int) -> str:
-    return quantity.hugepage_resource(size).removeprefix(_HUGEPAGES)
+    return quantity.page_size(size)
 
 
 def _cores(machine: Machine) -> Iterator[Core]:

@@ -195,7 +195,7 @@ class _RequestValue(DocumentValue):
             entry = self.at(key)
             if not _PAGE_SIZE.fullmatch(key):
                 entry.fail("value", "must be a page size such as 2Mi or 1Gi")
-            size = quantity.hugepage_resource(quantity.parse(key)).removeprefix("hugepages-")
+            size = quantity.page_size(quantity.parse(key))
             if size in pages:
                 entry.fail("duplicate", "is there twice")
             pages[size] = entry.whole(0, MAX_PAGES)

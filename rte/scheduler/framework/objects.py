@@ -14,6 +14,7 @@ from rte.k8s.gang import GangSource
 from rte.model import quantity
 from rte.placement.groups import allocation
 from rte.placement.groups.delivery import networks
+from rte.reader.json import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -234,7 +235,7 @@ def stand_in(obj: Mapping[str, Any], why: str, shapes: Shapes) -> PodView | None
     None for what cannot be told apart, and for what is bound: what was last known of that stands,
     until it has ended.
     """
-    metadata, spec, status = (_object(obj.get(name)) for name in ("metadata", "spec", "status"))
+    metadata, spec, status = (as_object(obj.get(name)) for name in ("metadata", "spec", "status"))
     uid, name, namespace = (metadata.get(key) for key in ("uid", "name", "namespace"))
     terminal = status.get("phase") in ("Succeeded", "Failed")
     if not (isinstance(uid, str) and isinstance(name, str) and uid and name):
@@ -293,10 +294,6 @@ def is_as_written(pod: PodView, before: PodView) -> bool:
     if pod.shape.key != before.shape.key:
         return False
     return replace(pod, **said) == replace(before, **said, shape=pod.shape)
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from rte.model import bits
-from rte.model.quantity import format_bytes
+from rte.model.quantity import format_bytes, page_size
 from rte.view.drawing import blocks, devices, distances, paint, style, words
 from rte.view.drawing.blocks import GAP, PAD, PictureBlock, escape, number
 
@@ -192,7 +192,7 @@ def _memory(zone: Zone, colours: Paint) -> PictureBlock:
     rows = [("memory", plain, f"memory {format_bytes(zone.memory_bytes)}")]
     none = []
     for size, total in pools.items():
-        page = words.format_page(size)
+        page = page_size(size)
         if total:
             label = f"hugepages {page}: {zone.hugepages[size]:,} = {format_bytes(total)}"
             rows.append((f"hugepages-{page}", total, label))

@@ -99,14 +99,6 @@ def device_speed(device: PCIDevice) -> str:
     return f"{int(speed) / 1000:g} Gb/s" if speed else ""
 
 
-def format_page(size: int) -> str:
-    """A page size as Kubernetes writes it: ``2Mi``."""
-    for shift, unit in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if size >> shift and not size & ((1 << shift) - 1):
-            return f"{size >> shift}{unit}"
-    return str(size)
-
-
 def format_ids(members: Iterable[int]) -> str:
     """A list as the kernel writes it, without ids that are not known."""
     return bits.format_list(bits.of(member for member in members if member >= 0)) or "unknown"
