@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any
+from typing import Any, TypeAlias
 from urllib import parse as urls
 
 from rte import errors
 from rte.model import quantity
 from rte.model.quantity import NANO
+
+#: What the CEL library hands over and takes.
+Value: TypeAlias = Any
 
 #: From here on a quantity may be kept as a decimal, which Kubernetes refuses as an integer.
 _MAX_INTEGER = 10**14
@@ -43,7 +46,7 @@ def wrap(kind: str, text: str) -> bytes:
     return _TAGS[kind] + text.encode()
 
 
-def unwrap(kind: str, value: Any) -> str:
+def unwrap(kind: str, value: Value) -> str:
     """The text of such a value.
 
     Raises:
@@ -52,12 +55,12 @@ def unwrap(kind: str, value: Any) -> str:
     return _content(kind, value).decode()
 
 
-def is_kind(kind: str, value: Any) -> bool:
+def is_kind(kind: str, value: Value) -> bool:
     """Whether it is a value of the type."""
     return isinstance(value, bytes | bytearray) and value.startswith(_TAGS[kind])
 
 
-def _content(kind: str, value: Any) -> bytes:
+def _content(kind: str, value: Value) -> bytes:
     if is_kind(kind, value):
         return bytes(value[2:])  # the library hands bytearrays out
     raise ValueError(f"no such overload: expected {kind}")
@@ -86,12 +89,12 @@ def of_nano(nano: int) -> bytes:
     return _TAGS["Quantity"] + _hex(nano + _OFFSET, _QUANTITY_DIGITS)
 
 
-def nano_of(value: Any) -> int:
+def nano_of(value: Value) -> int:
     """The exact amount of a quantity."""
     return int(_content("Quantity", value), 16) - _OFFSET
 
 
-def as_integer(value: Any) -> int:
+def as_integer(value: Value) -> int:
     """``asInteger()``."""
     whole, rest = divmod(nano_of(value), NANO)
     if rest or abs(whole) >= _MAX_INTEGER:
@@ -99,7 +102,7 @@ def as_integer(value: Any) -> int:
     return whole
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: Value) -> bool:
     """``isInteger()``."""
     whole, rest = divmod(nano_of(value), NANO)
     return not rest and abs(whole) < _MAX_INTEGER
@@ -127,7 +130,7 @@ def semver_of(text: str, *, lenient: bool = False) -> bytes:
     return _TAGS["Semver"] + numbers + b"".join(parts) + _END
 
 
-def semver_text(value: Any) -> str:
+def semver_text(value: Value) -> str:
     """The text of a version, without build metadata."""
     content = _content("Semver", value)
     text = ".".join(str(version_number(value, place)) for place in range(3))
@@ -155,7 +158,7 @@ def _normalized(text: str) -> str:
     return ".".join((*parts, "0", "0")[:3])
 
 
-def version_number(value: Any, place: int) -> int:
+def version_number(value: Value, place: int) -> int:
     """``major()``, ``minor()``, ``patch()``."""
     return int(_content("Semver", value)[_DIGITS * place : _DIGITS * (place + 1)], 16)
 
@@ -182,12 +185,12 @@ def network(text: str) -> _Network:
     return ipaddress.ip_interface(f"{address(bare)}/{length}")
 
 
-def ip_of(value: Any) -> _Address:
+def ip_of(value: Value) -> _Address:
     """The address that a value of type IP is."""
     return ipaddress.ip_address(unwrap("IP", value))
 
 
-def cidr_of(value: Any) -> _Network:
+def cidr_of(value: Value) -> _Network:
     """The range that a value of type CIDR is."""
     return ipaddress.ip_interface(unwrap("CIDR", value))
 
@@ -201,6 +204,13 @@ def is_global_unicast(found: _Address) -> bool:
         or found.is_multicast
         or found.is_link_local
     )
+
+
+def is_link_local_multicast(found: _Address) -> bool:
+    """``netip.Addr.IsLinkLocalMulticast``."""
+    if found.version == 4:
+        return str(found).startswith("224.0.0.")
+    return (int(found) >> 112) & 0xFF0F == 0xFF02
 
 
 def contains(outer: _Network, inner: _Network | _Address) -> bool:
@@ -231,12 +241,12 @@ def url_of(text: str) -> bytes:
     return wrap("URL", text)
 
 
-def url_part(value: Any) -> urls.SplitResult:
+def url_part(value: Value) -> urls.SplitResult:
     """The parts of a URL."""
     return urls.urlsplit(unwrap("URL", value))
 
 
-def url_hostname(value: Any) -> str:
+def url_hostname(value: Value) -> str:
     """The host without port and brackets, in the case in which it was written."""
     host = url_part(value).netloc.rpartition("@")[2]
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
