@@ -16,8 +16,6 @@ from rte.placement.groups import explain
 from rte.placement.groups.allocation import devices_of
 from rte.placement.groups.nhd import labels, replay, triad, triadset
 from rte.placement.groups.nhd.adopt import ANNOTATION as NHD_FILE
-from rte.placement.groups.nhd.adopt import read_placed
-from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
 from rte.placement.groups.request import ANNOTATION
 from rte.placement.groups.search.supply import GroupSupply
@@ -97,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _triad(file: Path, *, fields: bool) -> int:
     imported = triad.read(read_text(file))
-    parse_request(json.dumps(dict(imported.document)))
+    _ = imported.request  # which is valid, or says why not
     document: Any = imported.document
     if fields:
         document = {ANNOTATION: imported.document, "fields": imported.fields}
@@ -185,7 +183,7 @@ def _place(file: Path, files: list[Path], node_groups: str, policy: Path | None)
         raise errors.UsageError("the files hold no Nodes of NHD")
     names = tuple(sorted(filter(None, map(str.strip, node_groups.split(",")))))
     # Labels tell no architecture.
-    request = replace(read_placed(read_text(file)).request, node_groups=names, cpu_arch=("any",))
+    request = replace(triad.read(read_text(file)).request, node_groups=names, cpu_arch=("any",))
     fits = False
     for name, held in replay.holdings_of(nodes, pods):
         if isinstance(held, str):

@@ -5,9 +5,7 @@ Source: NHD ``NHDScheduler.py`` ``ClaimPodResources``.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import bits
@@ -21,16 +19,15 @@ from rte.placement.groups.allocation import (
     QueueCPUs,
 )
 from rte.placement.groups.document import follow
-from rte.placement.groups.nhd import triad
 from rte.placement.groups.nhd.export import NETWORK_CONFIG
-from rte.placement.groups.parsing import parse_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rte.placement.groups.inventory import GroupInventory
+    from rte.placement.groups.nhd.libconfig import Value
     from rte.placement.groups.nhd.triad import Triad
-    from rte.placement.groups.request import GroupsRequest, GroupWish
+    from rte.placement.groups.request import GroupWish
 
 #: The pod's annotation with the file.
 ANNOTATION = "sigproc.viasat.io/nhd_config"
@@ -40,25 +37,7 @@ class AdoptionError(errors.RteError):
     """The file names something that the node does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class NHDPlacement:
-    """A file as NHD has written it, and the request in it."""
-
-    imported: Triad
-    request: GroupsRequest
-
-
-def read_placed(text: str) -> NHDPlacement:
-    """Read such a file.
-
-    Raises:
-        RequestError: the file has a fault.
-    """
-    imported = triad.read(text)
-    return NHDPlacement(imported, parse_request(json.dumps(dict(imported.document))))
-
-
-def adopt(placed: NHDPlacement, inventory: GroupInventory) -> GroupsAllocation:
+def adopt(placed: Triad, inventory: GroupInventory) -> GroupsAllocation:
     """The allocation of a pod.
 
     Args:
@@ -66,11 +45,12 @@ def adopt(placed: NHDPlacement, inventory: GroupInventory) -> GroupsAllocation:
         inventory: the node's; GPUs are found by their index, NICs by their MAC.
 
     Raises:
+        RequestError: the file asks for what no request can.
         AdoptionError: it names a GPU or a NIC that is not there.
     """
-    imported, request = placed.imported, placed.request
-    ids = {what: follow(imported.settings, path) for path, what in imported.fields.items()}
-    network: Any = imported.settings.get(NETWORK_CONFIG, ())
+    request = placed.request
+    ids = {what: follow(placed.settings, path) for path, what in placed.fields.items()}
+    network = placed.settings.get(NETWORK_CONFIG, ())
     allocation = GroupsAllocation(
         groups=tuple(
             _group(wish, f"groups[{i}]", ids, network, inventory)
@@ -86,7 +66,7 @@ def adopt(placed: NHDPlacement, inventory: GroupInventory) -> GroupsAllocation:
 
 
 def _group(
-    wish: GroupWish, at: str, ids: dict[str, int], network: Any, inventory: GroupInventory
+    wish: GroupWish, at: str, ids: dict[str, int], network: Value, inventory: GroupInventory
 ) -> GroupAllocation:
     queues = tuple(
         QueueCPUs(ids[f"{at}.queues[{n}].rx"], ids[f"{at}.queues[{n}].tx"])
@@ -113,7 +93,7 @@ def _group(
 
 
 def _nics(
-    wish: GroupWish, queues: tuple[QueueCPUs, ...], network: Any, inventory: GroupInventory
+    wish: GroupWish, queues: tuple[QueueCPUs, ...], network: Value, inventory: GroupInventory
 ) -> Iterator[GivenNIC]:
     """The function whose entry has the group's cores; NHD gives a group one."""
     by_mac = {nic.mac.lower(): nic.address for nic in inventory.nics if nic.mac}
@@ -129,6 +109,6 @@ def _nics(
         yield GivenNIC(by_mac[macs.pop()], entry.rx, entry.tx)
 
 
-def _list(value: Any) -> Any:
+def _list(value: Value | None) -> Sequence[Value]:
     """What is a list; nothing where the file has something else in its place."""
     return value if isinstance(value, list | tuple) else ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.nhd import triad
-from rte.placement.groups.nhd.adopt import ANNOTATION, adopt, read_placed
+from rte.placement.groups.nhd.adopt import ANNOTATION, adopt
 from rte.placement.groups.nhd.export import write_back
 from rte.placement.groups.nhd.labels import is_nhds
 from rte.placement.groups.nhd.triadset import FIELD, NHD_SCHEDULER
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANNOTATION", "filled", "filler", "held", "is_placed"]
 
-_placed = lru_cache(maxsize=1024)(read_placed)
+_placed = lru_cache(maxsize=1024)(triad.read)
 
 
 def is_placed(scheduler: str, labels: Mapping[str, str]) -> bool:

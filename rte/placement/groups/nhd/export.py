@@ -6,21 +6,19 @@ Source: NHD ``TriadCfgParser.py`` ``TopologyToCfg`` and ``SetNetworkConfig``.
 from __future__ import annotations
 
 import itertools
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rte import errors
 from rte.placement.groups.document import follow
 from rte.placement.groups.nhd import libconfig
-from rte.placement.groups.parsing import parse_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.placement.groups.allocation import Record
-    from rte.placement.groups.nhd.libconfig import Value
+    from rte.placement.groups.nhd.libconfig import Scalar, Value
     from rte.placement.groups.nhd.triad import Triad
 
 #: Where the application finds its NICs.
@@ -82,7 +80,7 @@ def _values(triad: Triad, record: Record) -> dict[str, int]:
 
 def _network_config(triad: Triad, record: Record) -> tuple[Value, ...]:
     """An entry for each NIC function: its MAC, its cores, and placeholders for the addresses."""
-    request = parse_request(json.dumps(dict(triad.document)))
+    request = triad.request
     if len(request.groups) != len(record.allocation.groups):
         raise ExportError("the allocation has other groups than the file")
     cores: dict[str, tuple[list[int], list[int]]] = {}
@@ -95,8 +93,8 @@ def _network_config(triad: Triad, record: Record) -> tuple[Value, ...]:
     entries: list[Value] = []
     numbers = itertools.count(1)
     for number, (address, (rx_cores, tx_cores)) in enumerate(cores.items()):
-        ips: list[Any] = [f"10.0.0.{next(numbers)}" for _ in rx_cores]
-        gateway: list[Any] = [record.values.get("gateway", "0.0.0.0")] * len(rx_cores)  # noqa: S104 - a placeholder in the file, not an address to listen on
+        ips: list[Scalar] = [f"10.0.0.{next(numbers)}" for _ in rx_cores]
+        gateway: list[Scalar] = [record.values.get("gateway", "0.0.0.0")] * len(rx_cores)  # noqa: S104 - a placeholder in the file, not an address to listen on
         entries.append(
             {
                 "module": f"fake_{number}",

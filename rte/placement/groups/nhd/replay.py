@@ -17,7 +17,8 @@ from rte.placement.groups.check import preference, violations
 from rte.placement.groups.cluster import GroupNodes
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.inventory import DEFAULT_POLICY
-from rte.placement.groups.nhd.adopt import adopt, read_placed
+from rte.placement.groups.nhd import triad
+from rte.placement.groups.nhd.adopt import adopt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -93,7 +94,7 @@ def replay(
             compared.append(_unreadable(pod, f"there is no usable node {pod.node}"))
             continue
         try:
-            placed = read_placed(pod.file)
+            placed = triad.read(pod.file)
             theirs = adopt(placed, node.inventory)
         except errors.RteError as error:
             compared.append(_unreadable(pod, str(error)))
@@ -118,7 +119,7 @@ def holdings_of(
         if pod.node not in nodes:
             continue
         try:
-            held = adopt(read_placed(pod.file), nodes[pod.node].inventory)
+            held = adopt(triad.read(pod.file), nodes[pod.node].inventory)
             by_node[pod.node][pod.name] = held
         except errors.RteError as error:
             unreadable[pod.node] = f"what {pod.name} holds is not known: {error}"
@@ -140,25 +141,22 @@ def _compare(
 ) -> Compared:
     why = [f"NHD's place breaks a rule: {fault}" for fault in faults]
     ours = choice.decision.allocation if choice.decision else None
-    if choice.node is None or ours is None:
-        reasons = ", ".join(choice.refusals[pod.node])
-        why.append(f"{pod.node} does not take it: {reasons}")
-        return Compared(name=pod.name, node=pod.node, ours=None, kind="no-place", why=tuple(why))
-    if choice.node != pod.node:
-        if pod.node in choice.refusals:
-            why.append(f"{pod.node} does not take it: {', '.join(choice.refusals[pod.node])}")
-        else:
+    refused = choice.refusals.get(pod.node)
+    if refused is not None:
+        why.append(f"{pod.node} does not take it: {', '.join(refused)}")
+    if ours is None:
+        kind = "no-place"
+    elif choice.node is not None and choice.node != pod.node:
+        kind = "other-node"
+        if refused is None:
             why.append(_why_that_node(request, pod.node, choice.node, cluster))
-        return Compared(
-            name=pod.name, node=pod.node, ours=choice.node, kind="other-node", why=tuple(why)
-        )
-    if _ids(theirs) == _ids(ours):
-        return Compared(name=pod.name, node=pod.node, ours=choice.node, kind="same")
-    if not faults:
-        why.append(_why_those_ids(request, theirs, ours, cluster.inventory(pod.node)))
-    return Compared(
-        name=pod.name, node=pod.node, ours=choice.node, kind="other-ids", why=tuple(why)
-    )
+    elif _ids(theirs) == _ids(ours):
+        kind, why = "same", []
+    else:
+        kind = "other-ids"
+        if not faults:
+            why.append(_why_those_ids(request, theirs, ours, cluster.inventory(pod.node)))
+    return Compared(name=pod.name, node=pod.node, ours=choice.node, kind=kind, why=tuple(why))
 
 
 def _why_that_node(request: GroupsRequest, theirs: str, ours: str, cluster: GroupNodes) -> str:

@@ -6,18 +6,22 @@ this names it.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rte import errors
 from rte.placement.groups.document import DocumentValue, PathError, RequestError, follow
 from rte.placement.groups.nhd import libconfig
+from rte.placement.groups.parsing import parse_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.placement.groups.nhd.libconfig import Value
+    from rte.placement.groups.request import GroupsRequest
 
 ARCHITECTURES = ("ANY", "HASWELL", "BROADWELL", "SKYLAKE", "COOPER_LAKE", "ICE_LAKE")
 MAP_TYPES = {"NUMA": "numa", "PCI": "pcie"}
@@ -26,7 +30,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]", re.ASCII)
 _GROUP_NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Triad:
     """A file as a request.
 
@@ -39,6 +43,15 @@ class Triad:
     document: Mapping[str, Any]
     fields: Mapping[str, str]
     settings: Mapping[str, Value]
+
+    @cached_property
+    def request(self) -> GroupsRequest:
+        """What the file asks for.
+
+        Raises:
+            RequestError: no request can.
+        """
+        return parse_request(json.dumps(self.document))
 
 
 def read(text: str) -> Triad:

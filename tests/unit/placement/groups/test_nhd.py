@@ -18,7 +18,7 @@ from rte.placement.groups.allocation import QueueCPUs, Record, devices_of
 from rte.placement.groups.document import RequestError
 from rte.placement.groups.holdings import used_by
 from rte.placement.groups.nhd import labels, libconfig, triad, triadset
-from rte.placement.groups.nhd.adopt import AdoptionError, adopt, read_placed
+from rte.placement.groups.nhd.adopt import AdoptionError, adopt
 from rte.placement.groups.nhd.export import ExportError, write_back
 from rte.placement.groups.parsing import parse_request
 from rte.placement.groups.place import place
@@ -292,7 +292,7 @@ def test_a_pod_that_nhd_has_placed_is_adopted_with_all_that_it_holds() -> None:
         node, nics=tuple(replace(nic, mac=macs.get(nic.address, "")) for nic in node.nics)
     )
 
-    got = adopt(read_placed(write_back(imported, record)), node)
+    got = adopt(triad.read(write_back(imported, record)), node)
 
     (group,), (was,) = got.groups, record.allocation.groups
     assert structs.replace(group, zone=was.zone) == was
@@ -318,11 +318,11 @@ def test_what_the_node_does_not_have_cannot_be_adopted(old: str, new: str, why: 
     )
 
     with pytest.raises(AdoptionError, match=why):
-        adopt(read_placed(text.replace(old, new)), node)
+        adopt(triad.read(text.replace(old, new)), node)
 
 
 def test_a_file_without_ids_is_not_adopted() -> None:
     bare = FILE.replace("rx_speeds=[10.0]; tx_speeds=[5.0]", "rx_speeds=[0]; tx_speeds=[0]")
 
     with pytest.raises(AdoptionError, match="no CPUs yet"):
-        adopt(read_placed(bare.replace("3000", "-1")), two_sockets())
+        adopt(triad.read(bare.replace("3000", "-1")), two_sockets())
