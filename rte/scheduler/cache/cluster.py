@@ -6,6 +6,7 @@ Everything here can be rebuilt from the API server. No I/O, no clock: times come
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ class Cluster:
         matches: how many pods on each node match inter-pod terms.
         pods: API UID -> view, of all pods that are not terminal.
         assumed: API UID -> node, for our binds that the API has not shown yet.
-        nominations: API UID -> node that makes room for the pod.
+        promises: API UID -> room promised to the pod.
         namespaces: name -> labels.
         budgets: ``namespace/name`` -> PodDisruptionBudget.
         priorities: number of pods on nodes by priority.
@@ -81,7 +82,7 @@ class Cluster:
         self.columns = Columns(pool)
         self.pods: dict[str, PodView] = {}
         self.assumed: dict[str, str] = {}
-        self.nominations: dict[str, str] = {}
+        self.promises: dict[str, node.Promise] = {}
         self.shapes = Shapes(images=images)
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.matches = MatchIndex(self.namespaces)
@@ -95,6 +96,11 @@ class Cluster:
         self._free_rows: list[int] = []
         #: What our binds write on the pods that are assumed.
         self._written: dict[str, Mapping[str, str]] = {}
+
+    @property
+    def nominations(self) -> Mapping[str, str]:
+        """API UID -> node that makes room for the pod."""
+        return {uid: promise.places[uid] for uid, promise in self.promises.items()}
 
     def drain(self) -> list[ClusterEvent]:
         """Take the events so far."""
@@ -284,8 +290,6 @@ class Cluster:
             return False
         if old is None and self._has_ended(pod):
             return False
-        if old is not None and old.uid in self.nominations and old.priority != pod.priority:
-            self.unnominate(pod.uid)
         if pod.terminal:
             self._end(pod, now)
         elif pod.node:
@@ -429,34 +433,38 @@ class Cluster:
         if name:
             self._lift(uid, name)
 
-    def nominate(
-        self,
-        uid: str,
-        name: str,
-        *,
-        reserved: bool = False,
-        victims: frozenset[str] = frozenset(),
-    ) -> None:
-        """The pod waits for room on that node, which others must leave to it.
-
-        ``victims``: pods that are evicted for it.
-        """
-        self.unnominate(uid)
-        pod = self.pods.get(uid)
-        if pod is not None:
-            entry = self.entry(name)
-            entry.nominated[uid] = node.Nomination(pod=pod, reserved=reserved, victims=victims)
-            self.nominations[uid] = name
-            self.touch(entry)
+    def nominate(self, promise: node.Promise) -> None:
+        """Pods wait for room on nodes, which others must leave to them."""
+        for uid, name in promise.places.items():
+            self.unnominate(uid)
+            pod = self.pods.get(uid)
+            if pod is not None:
+                entry = self.entry(name)
+                entry.nominated[uid] = pod, promise
+                self.promises[uid] = promise
+                self.touch(entry)
 
     def unnominate(self, uid: str) -> None:
         """The pod waits for no node in particular."""
-        name = self.nominations.pop(uid, "")
-        entry = self.nodes.get(name)
+        promise = self.promises.pop(uid, None)
+        entry = self.nodes.get(promise.places[uid]) if promise is not None else None
         if entry is not None and entry.nominated.pop(uid, None) is not None:
             self.touch(entry)
-            self._tell(Kind.NOMINATION, name)
+            self._tell(Kind.NOMINATION, entry.name)
             self._discard(entry)
+
+    # --- thought ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def what_if(self) -> Iterator[ExitStack]:
+        """Changes meanwhile are thought only: nobody hears of them, and the stack undoes them."""
+        events, self.events = self.events, []
+        try:
+            # Whatever raises, while trying or while taking back: all of it is taken back.
+            with ExitStack() as undo:
+                yield undo
+        finally:
+            self.events = events
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from rte import errors, nrt, placement
@@ -89,19 +91,41 @@ def read_report(obj: Mapping[str, Any], before: Report | None = None) -> Report:
         return Report(broken=" ".join(str(error).split())[:300] or type(error).__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nomination:
-    """Room on a node that is promised to a pod.
+class PromiseKind(Enum):
+    """What makes the room that is promised."""
+
+    EVICTION = auto()  #: the end of pods that are evicted, moved or deleted
+    RESERVATION = auto()  #: the node drains by itself
+    EXTERNAL = auto()  #: somebody else (``rte defrag --apply``; KEP-5278)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Promise:
+    """Room that nodes keep for pods that wait: for one pod, or for a gang.
 
     Attributes:
-        pod: that waits for it.
-        reserved: the node drains towards the pod by itself; else victims were evicted for it.
-        victims: UIDs of those that are evicted now, whether or not the API shows it yet.
+        places: API UID of each -> its node.
+        until: the moment after which it is given up.
+        kind: what makes the room.
+        victims: UIDs of the pods whose end is waited for.
+        missing: CPUs that a reserved node still lacked when it last came nearer.
     """
 
-    pod: PodView
-    reserved: bool = False
+    places: Mapping[str, str]
+    until: float = math.inf
+    kind: PromiseKind = PromiseKind.EVICTION
     victims: frozenset[str] = frozenset()
+    missing: int = 0
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the nodes drain by themselves."""
+        return self.kind is PromiseKind.RESERVATION
+
+    @property
+    def external(self) -> bool:
+        """Whether somebody else makes the room."""
+        return self.kind is PromiseKind.EXTERNAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +173,7 @@ class NodeEntry:
         bound_at: API UID -> ``endings`` when its binding was learnt.
         unseen: UIDs of pods that another exporter's NRT may not count yet.
         awaited: kubelet UID -> when we decided for this node; no report shows the pod yet.
-        nominated: API UID -> room promised to a pod that waits.
+        nominated: API UID -> a pod that waits for room here, and what is promised to it.
         held_off: why nothing that needs a zone goes here for the time being; empty: it may.
         evidence: what refusals have told while nothing was known of the zones.
         changed: sequence number of the last change.
@@ -176,7 +200,7 @@ class NodeEntry:
         self._deleting: set[str] = set()
         self.unseen: set[str] = set()
         self.awaited: dict[str, float] = {}
-        self.nominated: dict[str, Nomination] = {}
+        self.nominated: dict[str, tuple[PodView, Promise]] = {}
         self.held_off = ""
         self.evidence: Evidence | None = None
         self.changed = 0
@@ -382,7 +406,7 @@ class NodeEntry:
     @property
     def preempted(self) -> frozenset[str]:
         """UIDs of its pods that leave to make room for others."""
-        evicted = (item.victims & self.pods.keys() for item in self.nominated.values())
+        evicted = (told.victims & self.pods.keys() for _, told in self.nominated.values())
         told = (uid for uid in self._deleting if self.pods[uid].preempted)
         return frozenset(told).union(*evicted)
 
@@ -392,22 +416,22 @@ class NodeEntry:
         A node that drains towards a pod is kept from those that want the same for themselves.
         """
         return [
-            item.pod
-            for uid, item in self.nominated.items()
+            other
+            for uid, (other, promise) in self.nominated.items()
             if uid != pod.uid
-            and item.pod.priority >= pod.priority
-            and (not item.reserved or pod.shape.competes(item.pod.shape))
+            and other.priority >= pod.priority
+            and (not promise.reserved or pod.shape.competes(other.shape))
         ]
 
     def reserved_for(self, pod: PodView) -> list[PodView]:
         """Those for whom the node drains, where that pod is let in beside what drains."""
         return [
-            item.pod
-            for uid, item in self.nominated.items()
+            other
+            for uid, (other, promise) in self.nominated.items()
             if uid != pod.uid
-            and item.reserved
-            and item.pod.priority >= pod.priority
-            and not pod.shape.competes(item.pod.shape)
+            and promise.reserved
+            and other.priority >= pod.priority
+            and not pod.shape.competes(other.shape)
         ]
 
     def _twin(self) -> NodeEntry:

@@ -113,7 +113,7 @@ class Binding:
         self._queue.decided(pod.uid)
         record = self._queue.records.get(pod.uid)
         if record is not None:
-            record.refused_since, record.nominated = None, None
+            record.refused_since = None
         self._predictions.expect(entry, pod, decision.status)
         annotations = self._cycle.profile.annotations(pod, entry, decision.status)
         self._cluster.assume(pod.uid, node, annotations)

@@ -95,7 +95,7 @@ class Candidates:
         self.catch_up()
         cluster = self._cluster
         every = [entry.row for entry in cluster.nodes.values() if entry.info is not None]
-        rows = {cluster.nodes[name].row for name in cluster.nominations.values()}
+        rows = {cluster.nodes[p.places[uid]].row for uid, p in cluster.promises.items()}
         rows.update(*(self.table.roomy(shape, every).rows.tolist() for shape in shapes))
         return [cluster.rows[row] for row in sorted(rows)]
 

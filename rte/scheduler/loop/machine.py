@@ -314,6 +314,8 @@ class SchedulerMachine:
             elif before is not None and before.nominated != after.nominated:
                 room = self._gangs.room if record.key.gang is not None else self._room
                 self._effects += room.renominated(record, now)
+            if before is not None and before.priority != after.priority:
+                self._effects += self._room.end(record)
             group = self.queue.group_of(after.uid)
             if (
                 not known
@@ -343,8 +345,7 @@ class SchedulerMachine:
     def _drop(self, uid: str) -> None:
         """Nothing is known of the pod as one that waits any more."""
         self._room.forget(uid)
-        record = self.queue.remove(uid)
-        if record is not None and record.nominated is not None:
+        if self.queue.remove(uid) is not None:
             self.cluster.unnominate(uid)
 
     # --- what comes of decisions -----------------------------------------------------------------
@@ -439,12 +440,11 @@ class SchedulerMachine:
 
     def _watch_promises(self, now: float) -> None:
         """Each promise is looked at when its time is over."""
-        for uid in self.cluster.nominations.keys() - self._watched:
-            record = self.queue.records.get(uid)
-            if record is not None and record.nominated is not None:
+        for uid, promise in self.cluster.promises.items():
+            if uid not in self._watched and uid in self.queue.records:
                 # One that cannot be judged yet is looked at again.
                 self._watched.add(uid)
-                self._timers.at(max(record.nominated.until, now + _SECOND), Due.NOMINATION, uid)
+                self._timers.at(max(promise.until, now + _SECOND), Due.NOMINATION, uid)
 
     def _second(self, now: float) -> None:
         self._timers.at(now + _SECOND, Due.SECOND)

@@ -43,7 +43,7 @@ class Fates:
         return UnitKey(
             shape=pod.shape.key,
             preempts=pod.preempts,
-            alone=pod.uid if pod.uid in self._cluster.nominations else "",
+            alone=pod.uid if pod.uid in self._cluster.promises else "",
             devices=self._cluster.devices.fate(pod) if pod.shape.device_claims else b"",
             labels=tuple((name, pod.labels[name]) for name in seen),
         )

@@ -62,7 +62,7 @@ class DefaultPreemption(Plugin):
 
 
 class DrainReservation(Plugin):
-    """A node that drains (:mod:`rte.scheduler.loop.reservation`)."""
+    """A node that drains (:mod:`rte.scheduler.loop.promises`)."""
 
     name = "Reservation"
     owns = frozenset({"restartPolicy"})

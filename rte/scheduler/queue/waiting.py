@@ -41,31 +41,6 @@ class UnitKey(NamedTuple):
         return self.shape[:40].decode(errors="replace")
 
 
-#: Room that somebody else makes is kept for so long, from the last word about it.
-EXTERNAL_S = 300.0
-
-
-@dataclass(slots=True)
-class Nominated:
-    """A node that makes room for the pod.
-
-    Attributes:
-        node: its name.
-        until: the moment after which it is not believed any more.
-        reserved: it drains by itself; else pods were evicted.
-        external: somebody else makes room there (``rte defrag --apply``; KEP-5278).
-        victims: UIDs of the pods whose end is waited for.
-        missing: CPUs that its zones still lacked when it last came nearer (reserved).
-    """
-
-    node: str
-    until: float
-    reserved: bool = False
-    external: bool = False
-    victims: frozenset[str] = frozenset()
-    missing: int = 0
-
-
 @dataclass(eq=False, slots=True)
 class Waiting:
     """One pod that waits for us, from the moment it is seen until it is bound or gone.
@@ -80,7 +55,6 @@ class Waiting:
         attempts: decisions so far.
         failures: binds that have failed.
         due: while it backs off, when that ends; else None.
-        nominated: the node that makes room for it.
         evicting: evictions for it are being carried out.
         avoid: node -> until when no victims are looked for there.
         preempt_after: until then nobody is evicted for it.
@@ -101,7 +75,6 @@ class Waiting:
     attempts: int = 0
     failures: int = 0
     due: float | None = None
-    nominated: Nominated | None = None
     evicting: bool = False
     avoid: dict[str, float] = field(default_factory=dict)
     preempt_after: float = 0.0

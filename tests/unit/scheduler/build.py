@@ -208,3 +208,8 @@ class World:
 
     def why(self, pod: PodView) -> dict[str, int]:
         return dict(self.cycle.reasons(pod))
+
+
+def promise(uid: str, name: str, **options: Any) -> node.Promise:
+    """Room on a node that is promised to a pod."""
+    return node.Promise(places={uid: name}, **options)

@@ -499,7 +499,10 @@ def _nobody_is_forgotten(region: Region, story: list[str]) -> None:
         entries = [entry for entry in machine.cluster.nodes.values() if entry.info is not None]
         fits = [e.name for e in entries if not machine.cycle.check(e, pod, around).reason]
         assert not fits, (story[-1], pod.name, fits)
-        assert not _could_evict(region, pod) or record.nominated, (story[-1], pod.name)
+        assert not _could_evict(region, pod) or pod.uid in machine.cluster.promises, (
+            story[-1],
+            pod.name,
+        )
 
 
 def _could_evict(region: Region, pod: PodView) -> bool:

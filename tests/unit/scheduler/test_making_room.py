@@ -6,8 +6,8 @@ from typing import Any
 
 from rte.scheduler.loop import messages
 from rte.scheduler.loop.messages import Evicted, Nominate
+from rte.scheduler.loop.promises import EXTERNAL_S
 from rte.scheduler.loop.room.plans import plan_on
-from rte.scheduler.queue.waiting import EXTERNAL_S
 from tests.unit.scheduler.build import machine, state
 from tests.unit.scheduler.desk import Desk
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rte import errors, nrt
 from rte.scheduler.framework import node, objects
-from rte.scheduler.loop.reservation import is_possible
+from rte.scheduler.loop.promises import is_possible
 from rte.scheduler.loop.room.plans import plan_on
 from rte.scheduler.plugins import koordinator
 from tests.depth import scaled

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rte.k8s.selectors import parse_selector
+from rte.scheduler.framework.node import PromiseKind
 from rte.scheduler.framework.objects import DisruptionBudget
-from rte.scheduler.loop import reservation
+from rte.scheduler.loop import promises
 from rte.scheduler.loop.messages import Post
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins import default_preemption as preemption
-from tests.unit.scheduler.build import World, machine, state
+from tests.unit.scheduler.build import World, machine, promise, state
 from tests.unit.scheduler.desk import Desk
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def test_who_waits_for_victims_on_their_way_out_evicts_no_more() -> None:
     (victim,) = running(world, "n", 6)
     pod = world.pod(cpu="6", priority=10)
     assert preemption.may_preempt(pod, world.cluster, "")
-    world.cluster.nominate(pod.uid, "n")
+    world.cluster.nominate(promise(pod.uid, "n"))
     leaving = replace(victim, deleting=True, version=10**6)
     world.cluster.set_pod(leaving, 0.0)
     assert preemption.may_preempt(pod, world.cluster, "n"), "it ends for other reasons"
@@ -213,7 +214,7 @@ def test_the_place_made_for_a_pod_is_not_taken_by_others() -> None:
     world.node("n", state(machine(zones=1)))
     (victim,) = running(world, "n", 6)
     pod = world.pod(cpu="6", priority=10)
-    world.cluster.nominate(pod.uid, "n")
+    world.cluster.nominate(promise(pod.uid, "n"))
     world.end(victim, "n")
     thief = world.pod(cpu="2")
     assert world.place(thief) is None
@@ -223,8 +224,8 @@ def test_the_place_made_for_a_pod_is_not_taken_by_others() -> None:
 
 def kept_for(world: World, pod: PodView) -> NodeEntry | None:
     """The node that would be kept for the pod."""
-    assert reservation.is_wanted(world.cycle, pod)
-    steps = reservation.quickest(pod, world.cluster, world.cycle)
+    assert promises.is_wanted(world.cycle, pod)
+    steps = promises.quickest(pod, world.cluster, world.cycle)
     while True:
         try:
             next(steps)
@@ -242,7 +243,7 @@ def test_small_pods_cannot_starve_a_large_one_for_ever() -> None:
     assert world.place(large) is None
     entry = kept_for(world, large)
     assert entry is not None
-    world.cluster.nominate(large.uid, entry.name, reserved=True)
+    world.cluster.nominate(promise(large.uid, entry.name, kind=PromiseKind.RESERVATION))
     for ended in small:
         world.end(ended, "n")
         world.report("n")
@@ -323,7 +324,7 @@ def test_room_that_another_waits_for_is_not_counted_twice() -> None:
     (leaving,) = running(world, "a", 6)
     (other,) = running(world, "b", 6)
     world.cluster.set_pod(replace(leaving, deleting=True, version=10**6), 0.0)
-    world.cluster.nominate(world.pod(cpu="6", priority=10).uid, "a")
+    world.cluster.nominate(promise(world.pod(cpu="6", priority=10).uid, "a"))
     plan = best(world, world.pod(cpu="5", priority=10))
     assert plan is not None
     assert (plan.node, plan.victims) == ("b", (other,))
@@ -333,7 +334,7 @@ def test_victims_for_two_who_wait_for_one_node_make_room_for_both() -> None:
     world = World()
     world.node("n")
     first, second = running(world, "n", 7, 8)
-    world.cluster.nominate(world.pod(cpu="6", priority=10).uid, "n")
+    world.cluster.nominate(promise(world.pod(cpu="6", priority=10).uid, "n"))
     plan = best(world, world.pod(cpu="5", priority=10))
     assert plan is not None
     assert {victim.uid for victim in plan.victims} == {first.uid, second.uid}

@@ -9,7 +9,7 @@ import pytest
 
 from rte.scheduler.loop.room.plans import plans
 from rte.scheduler.plugins.default_preemption import EvictionPlan
-from tests.unit.scheduler.build import World, pod_object
+from tests.unit.scheduler.build import World, pod_object, promise
 
 HOST = "kubernetes.io/hostname"
 SMALL: dict[str, Any] = {"guaranteed": False, "cpu": "100m"}
@@ -173,7 +173,7 @@ def test_a_term_that_is_written_twice_counts_as_one() -> None:
 
 
 def nominated(world: World, node: str, **options: Any) -> None:
-    world.cluster.nominate(world.pod(priority=20, **options, **SMALL).uid, node)
+    world.cluster.nominate(promise(world.pod(priority=20, **options, **SMALL).uid, node))
 
 
 def test_who_is_nominated_counts_for_the_rules_between_pods() -> None:
@@ -201,7 +201,7 @@ def test_of_another_who_is_to_come_both_must_find_room() -> None:
     for name in ("l0", "l1"):
         world.pod(name=name, node_name="a", guaranteed=False, cpu="500m")
     first = world.pod(priority=20, guaranteed=False, cpu="1")
-    world.cluster.nominate(first.uid, "a")
+    world.cluster.nominate(promise(first.uid, "a"))
     high = world.pod(priority=10, guaranteed=False, cpu="1")
     assert victims(world, high) == {"a": {"l0", "l1"}}
 

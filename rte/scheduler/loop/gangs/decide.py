@@ -8,7 +8,6 @@ kube-scheduler does.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -296,10 +295,7 @@ class Decider:
         """
         cluster = self._cluster
         done: Places = []
-        # Whatever raises, while trying or while taking back: all of it is taken back.
-        with ExitStack() as undo:
-            # Nothing has happened that others should hear of.
-            undo.callback(cluster.events.__delitem__, slice(len(cluster.events), None))
+        with cluster.what_if() as undo:
             undo.callback(setattr, cluster.devices, "at_once", frozenset())
             cluster.devices.at_once = frozenset(pod.uid for pod in wanted.pods)
             for left, pod in zip(range(len(wanted.pods), 0, -1), wanted.pods, strict=True):

@@ -7,7 +7,7 @@ part, is completed first of all; if that is not possible for a time, its other p
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -314,18 +314,16 @@ class Gangs:
         """Meanwhile what was promised to pods of the unit does not stand in their own way."""
         cluster = self._cluster
         promised = [
-            (uid, cluster.nominations[uid])
+            cluster.promises[uid]
             for unit in units.unit_of(cluster, key)
             for uid in cluster.gangs.pods.get(unit, ())
-            if uid in cluster.nominations
+            if uid in cluster.promises
         ]
-        with ExitStack() as undo:
-            # Nothing has happened that others should hear of.
-            undo.callback(cluster.events.__delitem__, slice(len(cluster.events), None))
-            for uid, node in promised:
-                reserved = cluster.nodes[node].nominated[uid].reserved
-                undo.callback(cluster.nominate, uid, node, reserved=reserved)
-                cluster.unnominate(uid)
+        with cluster.what_if() as undo:
+            for promise in dict.fromkeys(promised):
+                undo.callback(cluster.nominate, promise)
+                for uid in promise.places:
+                    cluster.unnominate(uid)
             yield
 
     def helps(self, event: ClusterEvent, pod: PodView) -> Help:
@@ -343,7 +341,7 @@ class Gangs:
             return False
         # Pods of a gang stand in each other's way there, until they are placed together.
         unit = {each.gang for each in kinds}
-        nominated = any(item.pod.gang in unit for item in entry.nominated.values())
+        nominated = any(other.gang in unit for other, _ in entry.nominated.values())
         return nominated or any(not self._cycle.check(entry, each).reason for each in kinds)
 
     def _kinds(self, pod: PodView) -> Sequence[PodView]:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rte.placement.joint.gang import GangVerdict
-from rte.scheduler.loop import reservation
+from rte.scheduler.framework.node import Promise, PromiseKind
+from rte.scheduler.loop import promises
 from rte.scheduler.loop.gangs import words
 from rte.scheduler.loop.gangs.decide import ask
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.plugins import default_preemption
-from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rte.k8s.gang import GangKey
     from rte.placement.joint.gang import Answer
@@ -36,31 +36,6 @@ if TYPE_CHECKING:
 
     #: UIDs of the pods of a node that may go.
     _Going = Callable[[NodeEntry], frozenset[str]]
-
-#: Seconds beyond its grace period that a victim may take to end.
-_LATE_S = 10.0
-#: Nobody is evicted for so long after victims that did not end.
-_AVOID_S = 300.0
-#: An eviction that failed is planned afresh after so long.
-_AGAIN_S = 1.0
-
-
-@dataclass
-class _Promise:
-    """What nodes keep free for a gang.
-
-    Attributes:
-        places: UID -> node, of its pods.
-        until: the moment after which it is given up.
-        reserved: the nodes drain by themselves; else ``victims`` are waited for.
-        external: somebody else makes the room.
-    """
-
-    places: Mapping[str, str]
-    until: float
-    reserved: bool
-    external: bool = False
-    victims: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -103,7 +78,7 @@ class GangRoom:
     ) -> None:
         self._cluster, self._queue, self._ground, self._decider = cluster, queue, ground, decider
         self._preempts, self._reserve_after = preempts, reserve_after
-        self._promises: dict[GangKey, _Promise] = {}
+        self._promises: dict[GangKey, Promise] = {}
         self._waiting: dict[GangKey, _Waits] = {}
 
     def placed(self, key: GangKey) -> None:
@@ -197,9 +172,8 @@ class GangRoom:
             # Those who go were somebody's company.
             return []
         uids = frozenset(victims) | leaving
-        graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
-        until = now + max(graces, default=0) + _LATE_S
-        effects = self._promise(key, _Promise(answer.places, until, reserved=False, victims=uids))
+        until = promises.until(self._cluster, uids, now)
+        effects = self._promise(key, Promise(places=answer.places, until=until, victims=uids))
         if not victims:
             return effects
         for uid in victims:
@@ -239,8 +213,8 @@ class GangRoom:
             return None
         self._withdraw(key)
         if key in self._waiting:
-            self._waiting[key].preempt_after = now + _AGAIN_S
-        return now + _AGAIN_S
+            self._waiting[key].preempt_after = now + promises.AGAIN_S
+        return now + promises.AGAIN_S
 
     # --- reservations ----------------------------------------------------------------------------
 
@@ -255,7 +229,7 @@ class GangRoom:
                 if waits is not None and promise.reserved:
                     waits.since, waits.turns = now, waits.turns + 1
                 elif waits is not None and not promise.external:
-                    waits.preempt_after = now + _AVOID_S
+                    waits.preempt_after = now + promises.AVOID_S
                 for uid in promise.places:
                     self._queue.rouse(uid)
         for key in [key for key in self._waiting if not self._cluster.gangs.pods.get(key)]:
@@ -285,35 +259,27 @@ class GangRoom:
             # Whoever gets nothing now comes again after those who have not had a look yet.
             waits.since, waits.turns = now, waits.turns + 1
             return []
-        until = now + reservation.PATIENCE * self._reserve_after
+        until = now + promises.PATIENCE * self._reserve_after
+        kind = PromiseKind.RESERVATION
+        promise = Promise(places=answer.places, until=until, kind=kind)
         nodes = sorted(set(answer.places.values()))
         text = f"nodes {', '.join(nodes)} are kept for gang {words.names([key])}"
         return [
-            *self._promise(key, _Promise(answer.places, until, reserved=True)),
+            *self._promise(key, promise),
             Said("info", f"{text}, which has waited long"),
             Post(pods[0], "Normal", "NodeReserved", f"{text}: they drain towards it"),
         ]
 
     # --- promises --------------------------------------------------------------------------------
 
-    def _promise(self, key: GangKey, promise: _Promise) -> list[Effect]:
+    def _promise(self, key: GangKey, promise: Promise) -> list[Effect]:
         self._promises[key] = promise
-        effects: list[Effect] = []
-        for uid, node in promise.places.items():
-            record = self._queue.records.get(uid)
-            if record is None:
-                continue
-            record.nominated = Nominated(
-                node,
-                promise.until,
-                reserved=promise.reserved,
-                external=promise.external,
-                victims=promise.victims,
-            )
-            self._cluster.nominate(uid, node, reserved=promise.reserved)
-            if not promise.reserved and not promise.external:
-                effects.append(Nominate(record.pod, node))
-        return effects
+        self._cluster.nominate(promise)
+        if promise.kind is not PromiseKind.EVICTION:
+            return []
+        waiting = self._queue.records
+        places = promise.places.items()
+        return [Nominate(waiting[uid].pod, node) for uid, node in places if uid in waiting]
 
     def renominated(self, record: Waiting, now: float) -> list[Effect]:
         """A pod's nomination in the API has changed, by us or by somebody else (KEP-5278).
@@ -326,7 +292,6 @@ class GangRoom:
             return []
         if promise is None:
             # It may have been nominated when it was no gang yet.
-            record.nominated = None
             self._cluster.unnominate(uid)
         places = dict(promise.places) if promise is not None else {}
         places.pop(uid, None)
@@ -336,15 +301,12 @@ class GangRoom:
         self._withdraw(key)
         if not places:
             return []
-        self._promise(key, _Promise(places, now + EXTERNAL_S, reserved=False, external=True))
-        return []
+        until = now + promises.EXTERNAL_S
+        return self._promise(key, Promise(places=places, until=until, kind=PromiseKind.EXTERNAL))
 
     def _withdraw(self, key: GangKey) -> None:
         promise = self._promises.pop(key, None)
         for uid in promise.places if promise else ():
-            record = self._queue.records.get(uid)
-            if record is not None:
-                record.nominated = None
             self._cluster.unnominate(uid)
 
 

@@ -104,7 +104,7 @@ class Descheduling:
             if head is not None
             and now - head.since >= self._every
             and head.pod.uid not in self._rests
-            and (head.nominated is None or head.pod.uid in self._left)
+            and (head.pod.uid not in self._cluster.promises or head.pod.uid in self._left)
             and not head.evicting
         ]
         return min(due, key=lambda head: head.order, default=None)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rte.scheduler.framework.node import NodeEntry
-from rte.scheduler.loop import reservation
+from rte.scheduler.framework.node import NodeEntry, Promise, PromiseKind
+from rte.scheduler.loop import promises
 from rte.scheduler.loop.messages import Evict, Nominate, Post
 from rte.scheduler.loop.room import plans
 from rte.scheduler.loop.room.openings import Openings
 from rte.scheduler.plugins import default_preemption
-from rte.scheduler.queue.waiting import EXTERNAL_S, Nominated
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
     from rte.scheduler.plugins.default_preemption import EvictionPlan
     from rte.scheduler.queue.queue import SchedulingQueue
     from rte.scheduler.queue.waiting import Order, UnitKey, Waiting
-
-#: Seconds beyond its grace period that a victim may take to end, until its node is taken for dead.
-_LATE_S = 10.0
-
-#: A node whose victims did not end is left alone for so long.
-_AVOID_S = 300.0
-
-#: An eviction that failed is planned afresh after so long.
-_AGAIN_S = 1.0
-
 
 #: Pods for which a node to keep is looked for in one second.
 _MOST_LOOKED_AT = 4
@@ -203,8 +192,9 @@ class MakingRoom:
 
     def _may(self, record: Waiting, now: float) -> bool:
         pod = record.pod
-        nominated = self._cluster.nominations.get(pod.uid, "")
-        waits_for = record.nominated.victims if record.nominated else frozenset()
+        promise = self._cluster.promises.get(pod.uid)
+        nominated = promise.places[pod.uid] if promise is not None else ""
+        waits_for = promise.victims if promise is not None else frozenset()
         return (
             not record.evicting
             and self._queue.group_of(pod.uid) is not None
@@ -237,10 +227,9 @@ class MakingRoom:
 
     def _carry_out(self, record: Waiting, plan: EvictionPlan, now: float) -> list[Effect]:
         uids = frozenset(victim.uid for victim in plan.victims) | plan.leaving
-        graces = [self._cluster.pods[uid].grace_s for uid in uids if uid in self._cluster.pods]
-        until = now + max(graces, default=0) + _LATE_S
+        until = promises.until(self._cluster, uids, now)
         self._next_of_its_kind(record)
-        self._promise(record, Nominated(plan.node, until, victims=uids))
+        self._promise(record, plan.node, until, victims=uids)
         if not plan.victims:
             return [Nominate(record.pod, plan.node)]
         record.evicting = True
@@ -257,7 +246,7 @@ class MakingRoom:
         group = self._queue.group_of(record.pod.uid)
         others = () if group is None else group.pods.values()
         for other in sorted(others, key=lambda each: each.order):
-            if other.nominated is None and not other.evicting:
+            if other.pod.uid not in self._cluster.promises and not other.evicting:
                 self.wants(other)
                 return
 
@@ -267,26 +256,22 @@ class MakingRoom:
         if record is None:
             return [], None
         record.evicting = False
-        nominated = record.nominated
-        if event.complete and nominated is not None:
-            return [Nominate(record.pod, nominated.node)], None
+        promise = self._cluster.promises.get(event.uid)
+        if event.complete and promise is not None:
+            return [Nominate(record.pod, promise.places[event.uid])], None
         # The rest would be evicted in vain.
-        record.preempt_after = now + _AGAIN_S
+        record.preempt_after = now + promises.AGAIN_S
         return self.end(record), record.preempt_after
 
     def keep(
         self, record: Waiting, node: str, victims: frozenset[str], until: float
     ) -> list[Effect]:
         """Keep a node for the pod, which fits there when these have been moved."""
-        self._promise(record, Nominated(node, until, victims=victims))
+        self._promise(record, node, until, victims=victims)
         return [Nominate(record.pod, node)]
 
-    def _promise(self, record: Waiting, nominated: Nominated) -> None:
-        record.nominated = nominated
-        uid = record.pod.uid
-        self._cluster.nominate(
-            uid, nominated.node, reserved=nominated.reserved, victims=nominated.victims
-        )
+    def _promise(self, record: Waiting, node: str, until: float, **more: Any) -> None:
+        self._cluster.nominate(Promise(places={record.pod.uid: node}, until=until, **more))
         self._regroup(record)
 
     def _regroup(self, record: Waiting) -> None:
@@ -298,8 +283,7 @@ class MakingRoom:
 
     def end(self, record: Waiting) -> list[Effect]:
         """The pod waits for no node in particular any more."""
-        had = record.nominated
-        record.nominated = None
+        had = self._cluster.promises.get(record.pod.uid)
         self._cluster.unnominate(record.pod.uid)
         self._regroup(record)
         if had is None or had.reserved:
@@ -311,20 +295,21 @@ class MakingRoom:
 
         Our own plans come before those of others.
         """
-        node, nominated = record.pod.nominated, record.nominated
-        if nominated is not None and not nominated.external:
+        node, promise = record.pod.nominated, self._cluster.promises.get(record.pod.uid)
+        if promise is not None and not promise.external:
             return []
         entry = self._cluster.nodes.get(node)
         if entry is not None and entry.info is not None:
-            self._promise(record, Nominated(node, now + EXTERNAL_S, external=True))
+            until = now + promises.EXTERNAL_S
+            self._promise(record, node, until, kind=PromiseKind.EXTERNAL)
             return []
-        return self.end(record) if nominated is not None else []
+        return self.end(record) if promise is not None else []
 
     def recover(self, record: Waiting, now: float) -> None:
         """Take up the nomination that the replica before us, or somebody else, has written."""
         pod = record.pod
         entry = self._cluster.nodes.get(pod.nominated)
-        if record.nominated is not None or entry is None or entry.info is None:
+        if pod.uid in self._cluster.promises or entry is None or entry.info is None:
             return
         if record.key.gang is not None:
             # Its room is planned as a whole.
@@ -333,26 +318,24 @@ class MakingRoom:
         if not leaving:
             self.renominated(record, now)
             return
-        graces = [entry.pods[uid].grace_s for uid in leaving]
-        until = now + max(graces, default=0) + _LATE_S
-        self._promise(record, Nominated(pod.nominated, until, victims=leaving))
+        until = promises.until(self._cluster, leaving, now)
+        self._promise(record, pod.nominated, until, victims=leaving)
 
     def review(self, record: Waiting, now: float) -> list[Effect]:
         """Whether something still speaks for the pod's nomination; if not, it ends."""
-        nominated = record.nominated
-        if nominated is None or record.evicting:
+        promise = self._cluster.promises.get(record.pod.uid)
+        if promise is None or record.evicting:
             return []
         if record.key.gang is not None:
             # Its room is planned as a whole; what others make may be from before it was a gang.
-            return self.end(record) if nominated.external and now >= nominated.until else []
-        entry = self._cluster.nodes.get(nominated.node)
-        if entry is None or self._cluster.nominations.get(record.pod.uid) != nominated.node:
-            return self._give_up(record)
-        if nominated.reserved:
-            return self._review_reservation(record, nominated, now)
-        late = now >= nominated.until
-        going = nominated.victims | entry.leaving
-        if nominated.external:
+            return self.end(record) if promise.external and now >= promise.until else []
+        node = promise.places[record.pod.uid]
+        entry = self._cluster.nodes[node]
+        if promise.reserved:
+            return self._review_reservation(record, promise, entry, now)
+        late = now >= promise.until
+        going = promise.victims | entry.leaving
+        if promise.external:
             # Whom others evict there, and when, is not known.
             going = frozenset(uid for uid, pod in entry.pods.items() if not pod.mirror)
         after = entry.without(going)
@@ -362,8 +345,8 @@ class MakingRoom:
             return self._give_up(record)
         if not late:
             return []
-        if any(uid in self._cluster.pods for uid in nominated.victims):
-            record.avoid[nominated.node] = now + _AVOID_S
+        if any(uid in self._cluster.pods for uid in promise.victims):
+            record.avoid[node] = now + promises.AVOID_S
         return self._give_up(record)
 
     def _give_up(self, record: Waiting) -> list[Effect]:
@@ -374,10 +357,10 @@ class MakingRoom:
 
     def refused(self, record: Waiting, now: float) -> list[Effect]:
         """The pod was refused everywhere although it has a nomination."""
-        nominated = record.nominated
-        if nominated is None or nominated.reserved or record.evicting:
+        promise = self._cluster.promises.get(record.pod.uid)
+        if promise is None or promise.reserved or record.evicting:
             return []
-        if any(uid in self._cluster.pods for uid in nominated.victims) or now < nominated.until:
+        if any(uid in self._cluster.pods for uid in promise.victims) or now < promise.until:
             return []
         return self.end(record)
 
@@ -387,23 +370,26 @@ class MakingRoom:
         """Give nodes to those who have waited too long; to be begun each second."""
         if not self._reserve_after:
             return []
-        kept = sum(1 for r in self._queue if r.nominated is not None and r.nominated.reserved)
-        room = reservation.most(self._cluster) - kept
+        kept = sum(
+            1
+            for uid, promise in self._cluster.promises.items()
+            if promise.reserved and uid in self._queue.records
+        )
+        room = promises.most(self._cluster) - kept
         effects: list[Effect] = []
         for record in self._due(now)[:_MOST_LOOKED_AT] if room > 0 else ():
             # Whoever gets nothing now comes again after those who have not had a look yet.
             record.lapsed, pod = now, record.pod
-            if not reservation.is_wanted(self._cycle, pod):
+            if not promises.is_wanted(self._cycle, pod):
                 continue
-            entry, record.drained = yield from reservation.quickest(
+            entry, record.drained = yield from promises.quickest(
                 pod, self._cluster, self._cycle, record.drained
             )
             group = self._queue.group_of(pod.uid)
-            if entry is None or group is None or not group.sleeping or record.nominated:
+            told = pod.uid in self._cluster.promises
+            if entry is None or group is None or not group.sleeping or told:
                 continue
-            missing = reservation.missing(pod, entry, self._cycle)
-            until = now + reservation.PATIENCE * self._reserve_after
-            self._promise(record, Nominated(entry.name, until, reserved=True, missing=missing))
+            self._reserve(record, entry, now)
             record.drained = 0
             text = f"node {entry.name} is kept for {pod.key}, which has waited long"
             effects += [
@@ -411,7 +397,7 @@ class MakingRoom:
                 Post(pod, "Normal", "NodeReserved", f"node {entry.name} drains towards the pod"),
             ]
             kept += 1
-            if kept >= reservation.most(self._cluster):
+            if kept >= promises.most(self._cluster):
                 break
         return [*effects, Measured("reservations", float(kept), how="set")]
 
@@ -420,24 +406,28 @@ class MakingRoom:
         found = []
         for group in self._queue.asleep():
             head = group.head()
-            if head is None or head.nominated is not None or group.key.gang is not None:
+            if head is None or head.pod.uid in self._cluster.promises or group.key.gang is not None:
                 continue
             since = head.since if head.lapsed is None else head.lapsed
             if now - since >= self._reserve_after:
                 found.append(head)
         return sorted(found, key=lambda record: (record.turns, record.order))
 
+    def _reserve(self, record: Waiting, entry: NodeEntry, now: float) -> None:
+        until = now + promises.PATIENCE * self._reserve_after
+        missing = promises.missing(record.pod, entry, self._cycle)
+        kind = PromiseKind.RESERVATION
+        self._promise(record, entry.name, until, kind=kind, missing=missing)
+
     def _review_reservation(
-        self, record: Waiting, nominated: Nominated, now: float
+        self, record: Waiting, promise: Promise, entry: NodeEntry, now: float
     ) -> list[Effect]:
-        entry = self._cluster.nodes[nominated.node]
-        if not reservation.is_possible(self._cycle, record.pod, entry):
+        if not promises.is_possible(self._cycle, record.pod, entry):
             return self._lapse(record, now)
-        missing = reservation.missing(record.pod, entry, self._cycle)
-        if missing < nominated.missing:
-            nominated.missing = missing
-            nominated.until = now + reservation.PATIENCE * self._reserve_after
-        return self._lapse(record, now) if now >= nominated.until else []
+        if promises.missing(record.pod, entry, self._cycle) < promise.missing:
+            self._reserve(record, entry, now)
+            return []
+        return self._lapse(record, now) if now >= promise.until else []
 
     def _lapse(self, record: Waiting, now: float) -> list[Effect]:
         record.lapsed, record.turns = now, record.turns + 1

@@ -91,7 +91,7 @@ class Openings:
             for group in self._queue.asleep()
             if group.key.gang is None and (head := group.head()) is not None
             if head.pod.preempts
-            and head.nominated is None
+            and head.pod.uid not in self._cluster.promises
             and not head.evicting
             and self._cluster.has_lower(head.pod.priority)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rte.scheduler.loop import messages
-from rte.scheduler.queue.waiting import EXTERNAL_S
+from rte.scheduler.loop.promises import EXTERNAL_S
 from tests.unit.scheduler.gangs.build import Square
 
 

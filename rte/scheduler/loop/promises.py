@@ -1,4 +1,6 @@
-"""A large pod that has waited long gets a node that drains towards it (pure).
+"""Room that is promised to pods that wait: how long, and on which nodes (pure).
+
+A large pod that has waited long gets a node that drains towards it.
 
 While others come and go, the zone that it needs may never be empty by chance. So after a time one
 node is kept for it: what wants the same (a zone, or processing groups) and is not more important
@@ -14,12 +16,24 @@ from typing import TYPE_CHECKING
 from rte.scheduler.framework.plugin import Drains
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.loop.cycle import Cycle
+
+#: Room that somebody else makes is kept for so long, from the last word about it.
+EXTERNAL_S = 300.0
+
+#: Seconds beyond its grace period that a victim may take to end, until its node is taken for dead.
+_LATE_S = 10.0
+
+#: Where victims did not end, nobody is evicted for so long.
+AVOID_S = 300.0
+
+#: An eviction that failed is planned afresh after so long.
+AGAIN_S = 1.0
 
 #: A reservation lapses when the node has lost nothing towards the pod for so many times the
 #: waiting time after which a pod gets one.
@@ -28,6 +42,12 @@ PATIENCE = 2.0
 #: Nodes that are rated, and that are drained in thought, until others may have a turn; and that
 #: are drained for a pod each time it is looked at: the next time it goes on with those behind them.
 _RATED_AT_ONCE, _ASKED_AT_ONCE, _MOST_ASKED = 100, 8, 500
+
+
+def until(cluster: Cluster, victims: Iterable[str], now: float) -> float:
+    """When these have ended at the latest."""
+    graces = [cluster.pods[uid].grace_s for uid in victims if uid in cluster.pods]
+    return now + max(graces, default=0) + _LATE_S
 
 
 def most(cluster: Cluster) -> int:
@@ -60,8 +80,7 @@ def quickest(
         if number % _ASKED_AT_ONCE == 0:
             yield
         stands = cluster.nodes.get(entry.name) is entry
-        kept = entry.name in cluster.nominations.values()
-        if stands and not kept and is_possible(cycle, pod, entry):
+        if stands and not entry.nominated and is_possible(cycle, pod, entry):
             return entry, asked + number
     asked += _MOST_ASKED
     return None, asked if asked < len(rated) else 0
