@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from rte import errors, nrt
 from rte.cli.inputs import KINDS
@@ -15,10 +15,12 @@ from rte.placement.dra.alignment import Alignment
 from rte.scheduler.framework import objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rte.placement.dra.objects import ResourceClaim
     from rte.reader.json import JsonObject
+
+_T = TypeVar("_T")
 
 #: Collections of which :func:`observe` takes the objects; others are ignored.
 COLLECTIONS = ("nodes", "reports", "pods", "slices", "device-claims")
@@ -149,7 +151,9 @@ def _uid_if_running(pod: JsonObject) -> str | None:
     return uid if bound and phase not in ("Succeeded", "Failed") else None
 
 
-def _read(items: Iterable[JsonObject], read: Any, problems: list[str]) -> Iterator[Any]:
+def _read(
+    items: Iterable[JsonObject], read: Callable[[JsonObject], _T], problems: list[str]
+) -> Iterator[_T]:
     for item in items:
         try:
             yield read(item)

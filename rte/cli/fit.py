@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.cli import inputs, live, machines
@@ -23,7 +23,7 @@ from rte.scheduler.loop.gangs.ground import member_of, problem_of, snapshot
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from rte.placement.joint.node import JointNode, Member
     from rte.reader.json import JsonObject
@@ -209,7 +209,7 @@ class _Question:
         """How many copies an empty node of each kind takes."""
         kinds = kinds_of(self.members[:1])
         classes = Classes()
-        groups: dict[Any, list[JointNode]] = {}
+        groups: dict[Hashable, list[JointNode]] = {}
         for node in map(fit.emptied, nodes):
             groups.setdefault(classes.key(node, kinds), []).append(node)
         lines = [f"{self.name}: on empty nodes"]

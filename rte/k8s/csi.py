@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte.k8s.selectors import NodeTerm, Requirement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rte.reader.json import Json
 
 #: Annotation of a CSINode: plugins that its kubelet has migrated.
 MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
@@ -60,7 +62,7 @@ class Attached(NamedTuple):
     handle: str
 
 
-def attached(source: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> Attached | None:
+def attached(source: Json, labels: Mapping[str, str] | None = None) -> Attached | None:
     """The volume of a pod's or a PersistentVolume's source; None: no driver counts it.
 
     ``labels``: of the PersistentVolume; None: inline volumes of CSI drivers are not counted.
@@ -76,7 +78,7 @@ def attached(source: Mapping[str, Any], labels: Mapping[str, str] | None = None)
     return None
 
 
-def _handle(kind: str, plugin: _Plugin, given: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+def _handle(kind: str, plugin: _Plugin, given: Json, labels: Mapping[str, str]) -> str:
     handle = str(given.get(plugin.handle) or "")
     if kind == "awsElasticBlockStore" and handle.startswith("aws://"):
         return handle.removeprefix("aws://").partition("/")[2].strip("/")
@@ -91,7 +93,7 @@ def _handle(kind: str, plugin: _Plugin, given: Mapping[str, Any], labels: Mappin
     return handle
 
 
-def plugin_of(source: Mapping[str, Any]) -> str:
+def plugin_of(source: Json) -> str:
     """Name of the in-tree plugin of a PersistentVolume's source, empty where it is another's."""
     return next((plugin.name for kind, plugin in _PLUGINS.items() if source.get(kind)), "")
 

@@ -6,13 +6,13 @@ value means is not checked here: an operator that nobody knows matches nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from rte import errors
-from rte.reader.json import JsonObject
+from rte.reader.json import JsonObject, JsonValue
 
 T = TypeVar("T", bound=Struct)
 _V = TypeVar("_V")
@@ -222,7 +222,7 @@ class Metadata(Wire, frozen=True, kw_only=True):
     namespace: str | None = None
     uid: str | None = None
     creation_timestamp: str | None = None
-    deletion_timestamp: Any = None
+    deletion_timestamp: JsonValue = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
@@ -244,9 +244,9 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority: int | None = None
     restart_policy: str | None = None
     scheduler_name: str | None = None
-    scheduling_gates: tuple[Any, ...] | None = None
+    scheduling_gates: tuple[JsonValue, ...] | None = None
     termination_grace_period_seconds: int | None = None
-    volumes: tuple[Any, ...] | None = None
+    volumes: tuple[JsonValue, ...] | None = None
 
 
 class Condition(Wire, frozen=True, kw_only=True):
@@ -270,10 +270,10 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     """Plain fields of ``status``."""
 
     phase: str | None = None
-    reason: Any = None
-    message: Any = None
+    reason: JsonValue = None
+    message: JsonValue = None
     nominated_node_name: str | None = None
-    start_time: Any = None
+    start_time: JsonValue = None
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[JsonObject, ...] | None = None
     init_container_statuses: tuple[JsonObject, ...] | None = None

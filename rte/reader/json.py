@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 from rte import errors
 
+#: Any value.
+JsonValue: TypeAlias = Any
 #: An object that is only read: its values are whatever its author has written.
 Json: TypeAlias = Mapping[str, Any]
 #: An object that is put together, or changed.

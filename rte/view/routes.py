@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
@@ -115,7 +115,7 @@ async def _send(response: web.StreamResponse, change: JsonObject) -> None:
         await response.write(b"data: " + orjson.dumps(change) + b"\n\n")
 
 
-def _json(body: Any, status: int = 200) -> web.Response:
+def _json(body: object, status: int = 200) -> web.Response:
     response = health.json_response(body, status)
     response.headers["Cache-Control"] = "no-store"
     response.enable_compression()
