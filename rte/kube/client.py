@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from rte.kube.credentials import Credentials
+    from rte.reader.json import Json, JsonValue
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -90,23 +91,23 @@ class Client:
             other.open()
         return other
 
-    async def get(self, path: str, **params: str) -> Any:
+    async def get(self, path: str, **params: str) -> JsonValue:
         """Read one object, or list a collection."""
         return await self.request("GET", path, params=params)
 
-    async def create(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def create(self, path: str, body: Json) -> JsonValue:
         """Post an object to a collection (or to a subresource such as ``binding``)."""
         return await self.request("POST", path, body=body)
 
-    async def update(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def update(self, path: str, body: Json) -> JsonValue:
         """Replace an object; its ``resourceVersion``, where given, must still be current."""
         return await self.request("PUT", path, body=body)
 
-    async def patch(self, path: str, body: Any, *, kind: str = MERGE_PATCH) -> Any:
+    async def patch(self, path: str, body: JsonValue, *, kind: str = MERGE_PATCH) -> JsonValue:
         """Patch an object; a merge patch that names a ``resourceVersion`` is guarded by it."""
         return await self.request("PATCH", path, body=body, content_type=kind)
 
-    async def delete(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def delete(self, path: str, body: Json | None = None) -> JsonValue:
         """Delete an object; ``body`` is a DeleteOptions."""
         return await self.request("DELETE", path, body=body)
 
@@ -115,11 +116,11 @@ class Client:
         method: str,
         path: str,
         *,
-        body: Any = None,
+        body: JsonValue = None,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
         timeout_s: float | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """One request; the decoded JSON answer, or text where the answer is not JSON.
 
         Raises:
@@ -146,7 +147,7 @@ class Client:
 
     async def stream(
         self, path: str, params: Mapping[str, str], *, silence_s: float
-    ) -> AsyncGenerator[Any, None]:
+    ) -> AsyncGenerator[JsonValue, None]:
         """The JSON lines of a long answer (a watch), until the server ends it.
 
         Raises:
@@ -239,7 +240,7 @@ def _cause(error: BaseException) -> str:
     return " ".join((text or str(inner)).split()) or type(error).__name__
 
 
-def _refusal(method: str, path: str, response: Any, data: bytes) -> errors.KubeError:
+def _refusal(method: str, path: str, response: JsonValue, data: bytes) -> errors.KubeError:
     """The error that a Status object (or a proxy's plain text) describes, on one line."""
     reason, message = "", data[:300].decode(errors="replace")
     try:

@@ -16,6 +16,8 @@ from rte import errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rte.reader.json import Json, JsonObject
+
 #: What a file of another shape leads to.
 _MALFORMED = (KeyError, TypeError, AttributeError, ValueError)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -250,7 +252,7 @@ def trust(context: ssl.SSLContext, ca_file: str, ca_data: str = "") -> None:
         raise errors.KubeError(f"cannot load the CA certificate {where}: {error}") from None
 
 
-def _mapping(config: object) -> dict[str, Any]:
+def _mapping(config: object) -> JsonObject:
     if not config:
         raise ValueError("it is empty (give --kubeconfig FILE)")
     if not isinstance(config, dict):
@@ -258,7 +260,7 @@ def _mapping(config: object) -> dict[str, Any]:
     return config
 
 
-def _named(config: Mapping[str, Any], group: str, kind: str, name: object) -> dict[str, Any]:
+def _named(config: Json, group: str, kind: str, name: object) -> JsonObject:
     for item in config.get(group) or ():
         if item.get("name") == name:
             return dict(item[kind] or {})
@@ -267,16 +269,14 @@ def _named(config: Mapping[str, Any], group: str, kind: str, name: object) -> di
     raise ValueError(f"it has no {kind} named {name!r}")
 
 
-def _kubeconfig_token(folder: Path, user: Mapping[str, Any]) -> Callable[[], str]:
+def _kubeconfig_token(folder: Path, user: Json) -> Callable[[], str]:
     if user.get("tokenFile"):
         return TokenFile(folder / user["tokenFile"])
     token = str(user.get("token") or "")
     return lambda: token
 
 
-def _kubeconfig_tls(
-    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]
-) -> ssl.SSLContext:
+def _kubeconfig_tls(folder: Path, cluster: Json, user: Json) -> ssl.SSLContext:
     context = tls_context(
         _ca_file(folder, cluster),
         _ca_data(cluster),
@@ -297,9 +297,7 @@ def _kubeconfig_tls(
     return context
 
 
-def _certificate_files(
-    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]
-) -> CertificateFiles | None:
+def _certificate_files(folder: Path, cluster: Json, user: Json) -> CertificateFiles | None:
     """The files of the client certificate; None where it has none, or their data stand here."""
     paths = tuple(
         folder / str(user[name])
@@ -311,13 +309,13 @@ def _certificate_files(
     return CertificateFiles(paths, lambda: _kubeconfig_tls(folder, cluster, user))
 
 
-def _ca_file(folder: Path, cluster: Mapping[str, Any]) -> str:
+def _ca_file(folder: Path, cluster: Json) -> str:
     """The CA's file; "" where its data stand in the kubeconfig, which then win."""
     ca = cluster.get("certificate-authority")
     return str(folder / ca) if ca and not cluster.get("certificate-authority-data") else ""
 
 
-def _ca_data(cluster: Mapping[str, Any]) -> str:
+def _ca_data(cluster: Json) -> str:
     data = cluster.get("certificate-authority-data")
     return _decode(data).decode("ascii") if data else ""
 

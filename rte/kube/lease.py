@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.resources import LEASES
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rte.kube.client import Client
+    from rte.reader.json import Json
 
 
 class Heartbeat:
@@ -37,7 +38,7 @@ class Heartbeat:
         *,
         duration_s: int = 40,
         labels: Mapping[str, str] | None = None,
-        owners: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]] | None = None,
+        owners: Callable[[], Awaitable[Sequence[Json]]] | None = None,
     ) -> None:
         self._client = client
         self._path = LEASES.path(name, namespace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from rte.kube.client import Client
+    from rte.reader.json import JsonObject
 
 #: Items per page, as client-go's pager asks for.
 PAGE_ITEMS = 500
@@ -26,9 +27,9 @@ class ListPage:
         rest: the List without its items; that of the last page speaks for the whole.
     """
 
-    items: list[dict[str, Any]]
+    items: list[JsonObject]
     first: bool
-    rest: dict[str, Any]
+    rest: JsonObject
 
 
 async def pages(
@@ -52,7 +53,7 @@ async def pages(
         if not_older_than
         else {}
     )
-    listed: dict[str, Any] = await client.get(path, **query, **version, limit=str(PAGE_ITEMS))
+    listed: JsonObject = await client.get(path, **query, **version, limit=str(PAGE_ITEMS))
     yield _page(listed, first=True)
     while token := (listed.get("metadata") or {}).get("continue"):
         try:
@@ -73,14 +74,14 @@ async def list_all(
     selectors: Mapping[str, str] | None = None,
     *,
     not_older_than: str = "",
-) -> dict[str, Any]:
+) -> JsonObject:
     """A List of all items (:func:`pages`).
 
     Raises:
         errors.KubeError: the server refuses or does not answer.
     """
-    items: list[dict[str, Any]] = []
-    rest: dict[str, Any] = {}
+    items: list[JsonObject] = []
+    rest: JsonObject = {}
     async for page in pages(client, path, selectors, not_older_than=not_older_than):
         if page.first:
             items = []
@@ -89,5 +90,5 @@ async def list_all(
     return {**rest, "items": items}
 
 
-def _page(listed: dict[str, Any], *, first: bool) -> ListPage:
+def _page(listed: JsonObject, *, first: bool) -> ListPage:
     return ListPage(listed.pop("items", None) or [], first, listed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kube.client import UNVERIFIED, Client
@@ -12,15 +12,16 @@ from rte.kube.credentials import tls_context, trust
 from rte.kube.resources import NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
+
+    from rte.reader.json import Json, JsonObject, JsonValue
 
 logger = logging.getLogger(__name__)
 
 
 async def read_configz(
-    client: Client, node: Mapping[str, Any], *, kubelet_certificate: Path | None = None
-) -> dict[str, Any]:
+    client: Client, node: Json, *, kubelet_certificate: Path | None = None
+) -> JsonObject:
     """The answer of configz: ``{"kubeletconfig": {...}}``.
 
     The kubelet itself is asked first, on its own port with our token: that needs no more than
@@ -54,7 +55,7 @@ async def read_configz(
     return _table(answer)
 
 
-def kubelet_address(node: Mapping[str, Any]) -> str:
+def kubelet_address(node: Json) -> str:
     """``https://IP:PORT`` of a node's kubelet; "" while the Node does not tell.
 
     Of several addresses of a type the first counts: the kubelet puts its ``--node-ip`` there
@@ -74,7 +75,7 @@ def kubelet_address(node: Mapping[str, Any]) -> str:
 
 async def _ask_kubelet(
     client: Client, name: str, address: str, certificate: Path | None
-) -> dict[str, Any]:
+) -> JsonObject:
     access = client.credentials
     tls = tls_context(access.ca_file, access.ca_data)
     if certificate and certificate.is_file():
@@ -95,7 +96,7 @@ def _why_unverified(error: errors.KubeError, certificate: Path | None) -> str:
     return f" ({certificate} was made anew since: restart this container)" if is_replaced else ""
 
 
-def _table(answer: Any) -> dict[str, Any]:
+def _table(answer: JsonValue) -> JsonObject:
     if not isinstance(answer, dict):
         raise errors.KubeError("kubelet configz: the answer is not a JSON object")
     return answer

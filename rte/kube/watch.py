@@ -7,7 +7,7 @@ import logging
 import random
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rte import errors
 from rte.kube import retry
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from rte.kube.client import Client
+    from rte.reader.json import JsonObject, JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class WatchEvent:
     """
 
     kind: Literal["PAGE", "LISTED", "ADDED", "MODIFIED", "DELETED"]
-    object: dict[str, Any]
+    object: JsonObject
     first: bool = False
 
 
@@ -117,7 +118,7 @@ async def _list(
     client: Client, path: str, selectors: Mapping[str, str], known: str, *, paged: bool
 ) -> AsyncGenerator[tuple[str, WatchEvent], None]:
     """Events, each with the version up to which all is known with it (none before the end)."""
-    listed: dict[str, Any] = {"items": []}
+    listed: JsonObject = {"items": []}
     found = pages(client, path, selectors, not_older_than=known)
     async with aclosing(found):
         async for page in found:
@@ -142,7 +143,7 @@ def _still_good(
     return version, known
 
 
-def read_event(line: Any) -> WatchEvent | None:
+def read_event(line: JsonValue) -> WatchEvent | None:
     """The event of one line; None for a bookmark.
 
     Raises:
@@ -175,6 +176,6 @@ def _later(known: str, told: str) -> str:
     return told or known
 
 
-def _version(obj: Any) -> str:
+def _version(obj: JsonValue) -> str:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     return str((metadata or {}).get("resourceVersion") or "")

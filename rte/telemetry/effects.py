@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Said:
 
     level: str
     text: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Json = field(default_factory=dict)
     error: BaseException | None = None
 
     def say(self, logger: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
@@ -13,6 +13,7 @@ from rte.telemetry import doors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rte.reader.json import JsonValue
     from rte.telemetry.connections import Limits
     from rte.telemetry.effects import SetReadiness
     from rte.telemetry.tls import TLSFiles
@@ -120,6 +121,6 @@ async def serve(  # noqa: PLR0913 - each is a thing of its own
     )
 
 
-def json_response(body: Any, status: int = 200) -> web.Response:
+def json_response(body: JsonValue, status: int = 200) -> web.Response:
     """An answer to a question."""
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
