@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rte.accounting.koordlet import koordlet_pod
 from rte.k8s import podspec
 from rte.model.kubelet import NodePod
 from rte.placement.kubelet import outcome, releases
@@ -169,6 +170,7 @@ def node_pod(obj: dict[str, Any]) -> NodePod:
         terminal=terminal,
         admitted=bool(status.get("startTime")) and not terminal,
         is_mirror=_MIRROR in (metadata.get("annotations") or {}),
+        koordlet=koordlet_pod(metadata),
     )
 
 

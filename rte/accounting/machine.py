@@ -10,7 +10,7 @@ from rte import errors
 from rte.accounting import consistency
 from rte.accounting.topology import kubelet_topology
 from rte.model import bits, quantity
-from rte.model.node import ZoneInfo
+from rte.model.node import KubeletConfig, ZoneInfo
 from rte.placement.kubelet import releases, startup
 
 if TYPE_CHECKING:
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from rte.model.bits import CPUSet
     from rte.model.kubelet import KubeletView
     from rte.model.machine import Machine
-    from rte.model.node import KubeletConfig, NodeState, Topology, ZoneMemory
+    from rte.model.node import NodeState, Topology, ZoneMemory
 
 _HUGEPAGES = "hugepages-"
+
+#: Of an empty machine, the picker has taken the same CPUs in all releases whose rules are known.
+_NEWEST = f"v1.{max(releases.NEWEST_PATCH)}.0"
 
 
 def is_strict(config: KubeletConfig) -> bool:
@@ -89,18 +92,26 @@ def _reserved(
         return view.cpu.default & ~view.allocatable.cpus
     if view.config is None and view.allocatable and view.allocatable.cpus:
         return machine.online & ~view.allocatable.cpus
-    topology = kubelet_topology(machine)
     only_cpus = replace(config, memory_policy="None", topology_policy="none", topology_options={})
-    # Of an empty machine, the picker has taken the same CPUs in all releases whose rules are known.
     known = releases.known(view.version) is not None
-    version = view.version if known else f"v1.{max(releases.NEWEST_PATCH)}.0"
+    version = view.version if known else _NEWEST
     try:
-        return startup.initial_state(topology, only_cpus, {}, version).reserved
+        return startup.initial_state(kubelet_topology(machine), only_cpus, {}, version).reserved
     except errors.KubeletError as error:
         raise errors.KubeletError(
             f"the reserved CPUs cannot be told: {error}; configure reservedSystemCPUs, or let rte "
             "reach podresources"
         ) from error
+
+
+def pick_reserved(topology: Topology, number: int) -> CPUSet:
+    """So many CPUs of the whole machine, as a kubelet picks those that it reserves.
+
+    Raises:
+        errors.KubeletError: there are not so many.
+    """
+    config = KubeletConfig(cpu_policy="static", cpu_reservation_milli=1000 * number)
+    return startup.initial_state(topology, config, {}, _NEWEST).reserved
 
 
 def _known_cpus(

@@ -21,7 +21,7 @@ from rte.accounting.holdings import (
     read_pod_holdings,
 )
 from rte.model import bits
-from rte.model.node import KubeletConfig, NodeReading, NodeState, PodRef, ZoneMemory
+from rte.model.node import KoordletNode, KubeletConfig, NodeReading, NodeState, PodRef, ZoneMemory
 from rte.placement.kubelet.admission import settle
 from rte.placement.kubelet.memory import initial_rows
 
@@ -56,6 +56,7 @@ class ReadingOptions:
         exclude_pods: (namespace glob, name glob): pods that are not counted in zones and
             fingerprint.
         node_capacity: the Node's capacity, by resource; tells how many devices there are.
+        node_annotations: those of the Node that koordlet copies.
     """
 
     previous: NodeState | None = None
@@ -65,6 +66,7 @@ class ReadingOptions:
     reference_container: tuple[str, str, str] | None = None
     exclude_pods: tuple[tuple[str, str], ...] = ()
     node_capacity: Mapping[str, int] = field(default_factory=dict)
+    node_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_reading(
@@ -141,6 +143,14 @@ def build_reading(
         disagreements=tuple(notes),
         excluded=excluded,
         claimed=listed.claimed_devices(view, uids),
+        koordlet=KoordletNode(
+            {
+                pod.uid: pod.koordlet
+                for pod in active_pods or ()
+                if pod.koordlet is not None and not pod.terminal
+            },
+            options.node_annotations,
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from rte.kubelet import config as kubelet_config
 from rte.kubelet import config_flags
 from rte.model import quantity
 from rte.model.node import ConfigSource
+from rte.nrt import koordinator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,12 +47,13 @@ def node_facts(node: Mapping[str, Any]) -> NodeObjectFacts:
     Raises:
         errors.ParseError: a capacity is not a quantity, or a time is none.
     """
-    status = node.get("status") or {}
-    capacity = status.get("capacity") or {}
+    status, metadata = node.get("status") or {}, node.get("metadata") or {}
+    capacity, annotations = status.get("capacity") or {}, metadata.get("annotations") or {}
     return NodeObjectFacts(
-        uid=str((node.get("metadata") or {}).get("uid") or ""),
+        uid=str(metadata.get("uid") or ""),
         version=str((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
         capacity={name: quantity.parse_resource(name, text) for name, text in capacity.items()},
+        annotations={key: annotations[key] for key in koordinator.COPIED if key in annotations},
         heard=max(
             (
                 _unix_time(condition["lastHeartbeatTime"])

@@ -25,6 +25,7 @@ class Timings:
             wait before a better source of its configuration is asked again, or a report that may be
             the former kubelet's is read again, which doubles.
         relearn_most: longest such wait.
+        node: between looks at the Node's annotations that are copied.
         unknown: first wait before a node is asked about again that could not be learnt about,
             which doubles.
         unknown_most: longest such wait.
@@ -33,7 +34,6 @@ class Timings:
             random.
         last_retry: the longest wait between attempts.
         resync: the object is read afresh this often (30 % jitter) even when nothing happens.
-        shared_repair: between repairs of our annotations while sharing the object.
         recreate: from making the object until it is made again for somebody who deletes it.
         renew: between renewals of the Lease.
         lease: from a renewal until others take the agent for dead, and the longest that the API
@@ -54,6 +54,7 @@ class Timings:
     stale: float = 30.0
     relearn: float = 15.0
     relearn_most: float = 300.0
+    node: float = 300.0
     unknown: float = 0.1
     unknown_most: float = 10.0
     poll: float = 60.0
@@ -61,7 +62,6 @@ class Timings:
     first_retry: float = 0.1
     last_retry: float = 10.0
     resync: float = 3600.0
-    shared_repair: float = 30.0
     recreate: float = 1.0
 
     renew: float = 10.0

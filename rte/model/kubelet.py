@@ -12,7 +12,7 @@ from rte.model.bits import CPUSet, ZoneSet
 from rte.model.node import ClaimedDevice, MemoryBlock
 
 if TYPE_CHECKING:
-    from rte.model.node import KubeletConfig, ZoneMemory
+    from rte.model.node import KoordletPod, KubeletConfig, ZoneMemory
 
 #: In the place of a container's name: the pod as a whole.
 WHOLE_POD = ""
@@ -211,6 +211,7 @@ class NodePod:
         admitted: the kubelet has reported on it (startTime) and did not refuse it; the admission
             marker for kubelets that keep no ``allocated_pods_state``.
         is_mirror: the API shows a mirror pod, which stands for a static one.
+        koordlet: what Koordinator says of it; None: nothing.
     """
 
     uid: str
@@ -219,3 +220,4 @@ class NodePod:
     terminal: bool = False
     admitted: bool = True
     is_mirror: bool = False
+    koordlet: KoordletPod | None = None

@@ -281,6 +281,24 @@ class PodRef(Struct, frozen=True):
     exclusive: bool = False
 
 
+class KoordletPod(Struct, frozen=True):
+    """What Koordinator's label and annotation say of a pod: its QoS class (``LSR``, empty: none),
+    and the CPUs that its scheduler gave it (``resource-status``).
+    """
+
+    qos: str = ""
+    cpus: CPUSet = 0
+
+
+class KoordletNode(Struct, frozen=True):
+    """What koordlet reports from, besides the kubelet: the pods that Koordinator knows, by UID, and
+    the Node's annotations.
+    """
+
+    pods: Mapping[str, KoordletPod] = {}
+    annotations: Mapping[str, str] = {}
+
+
 class ClaimedDevice(Struct, frozen=True):
     """A device that a resource claim (DRA) gave to a container.
 
@@ -311,7 +329,7 @@ class NodeReading:
     ``state`` is None when no kubelet was asked (bare machine). ``disagreements`` names sources that
     contradict each other, one line each. ``excluded`` are UIDs whose holdings do not count in the
     zones, by configuration (the state knows them all the same). ``claimed`` are devices of DRA by
-    UID and container.
+    UID and container, ``koordlet`` is for Koordinator's annotations.
     """
 
     node_name: str
@@ -321,3 +339,4 @@ class NodeReading:
     disagreements: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
     claimed: Mapping[str, Mapping[str, tuple[ClaimedDevice, ...]]] = field(default_factory=dict)
+    koordlet: KoordletNode = field(default_factory=KoordletNode)

@@ -1,76 +1,155 @@
-"""The four annotations that Koordinator's scheduler and koordlet read from an NRT.
+"""The annotations that Koordinator's scheduler and koordlet read from an NRT, as koordlet has them.
 
 Keys, JSON and semantics: koordinator-sh/koordinator ``apis/extension`` (``node.go``) and koordlet's
-``states_noderesourcetopology.go``. What needs pod labels (CPUs that Koordinator itself gave out)
-is koordlet's own and not here.
+``states_noderesourcetopology.go``. Pods of class LS and BE, and those to which Koordinator's
+scheduler gave CPUs, are no kubelet's business there. ``cpu-basic-info`` is koordlet's own.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
 
+from rte import errors
+from rte.accounting.machine import pick_reserved
 from rte.accounting.topology import kubelet_topology
-from rte.model import bits
+from rte.model import bits, quantity
 from rte.model.node import PodRef
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rte.model.node import CPUInfo, NodeReading, NodeState
+    from rte.model.bits import CPUSet
+    from rte.model.node import CPUInfo, NodeReading, NodeState, Topology
 
 CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 CPU_SHARED_POOLS = "node.koordinator.sh/cpu-shared-pools"
+BE_CPU_SHARED_POOLS = "node.koordinator.sh/be-cpu-shared-pools"
 POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
 CPU_MANAGER_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
-ANNOTATIONS = (CPU_TOPOLOGY, CPU_SHARED_POOLS, POD_CPU_ALLOCS, CPU_MANAGER_POLICY)
+RESERVATION = "node.koordinator.sh/reservation"
+SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
+ANNOTATIONS = (
+    CPU_TOPOLOGY,
+    CPU_SHARED_POOLS,
+    BE_CPU_SHARED_POOLS,
+    POD_CPU_ALLOCS,
+    CPU_MANAGER_POLICY,
+    RESERVATION,
+    SYSTEM_QOS,
+)
+#: Of the Node, copied.
+COPIED = (RESERVATION, SYSTEM_QOS)
+
+#: Classes whose CPUs are never reported as the kubelet's.
+_UNPINNED = ("LS", "BE")
+
+
+class _Reservation(msgspec.Struct, omit_defaults=True):
+    resources: dict[str, str | int] = {}
+    reserved_cpus: str = msgspec.field(default="", name="reservedCPUs")
+    apply_policy: str = msgspec.field(default="", name="applyPolicy")
+
+
+class _SystemQOS(msgspec.Struct, omit_defaults=True):
+    cpuset: str = ""
+    exclusive: bool | None = msgspec.field(default=None, name="cpusetExclusive")
 
 
 def encode(reading: NodeReading) -> dict[str, str]:
-    """The four annotations of a node."""
-    cpus = _cpus(reading)
-    held = _held_cpus(reading.state)
-    exclusive = 0
+    """The annotations of a node."""
+    topology = reading.state.topology if reading.state else kubelet_topology(reading.machine)
+    reservation = _reservation(reading.koordlet.annotations, topology)
+    system = _system_qos(reading.koordlet.annotations)
+    held = _held_cpus(reading)
+    away = _parse(reservation.reserved_cpus)
+    if system.exclusive is not False:
+        away |= _parse(system.cpuset)
+    taken = 0
     for mask in held.values():
-        exclusive |= mask
+        taken |= mask
+    best_effort = taken
+    for pod in reading.koordlet.pods.values():
+        taken |= pod.cpus
+        best_effort |= pod.cpus if pod.qos == "LSE" else 0
     documents = {
         CPU_TOPOLOGY: {
             "detail": [
                 {"id": cpu.cpu, "core": cpu.core, "socket": cpu.socket, "node": cpu.zone}
-                for cpu in cpus
+                for cpu in topology.cpus
             ]
         },
-        CPU_SHARED_POOLS: _shared_pools(cpus, exclusive),
+        CPU_SHARED_POOLS: _shared_pools(topology.cpus, taken, away),
+        BE_CPU_SHARED_POOLS: _shared_pools(topology.cpus, best_effort, away),
         POD_CPU_ALLOCS: _pod_cpu_allocs(reading, held),
         CPU_MANAGER_POLICY: _cpu_manager_policy(reading.state),
+        RESERVATION: msgspec.to_builtins(reservation),
+        SYSTEM_QOS: msgspec.to_builtins(system),
     }
     return {key: orjson.dumps(document).decode() for key, document in documents.items()}
 
 
-def _cpus(reading: NodeReading) -> Sequence[CPUInfo]:
-    """The CPUs as the kubelet knows them, or as it would."""
-    return (reading.state.topology if reading.state else kubelet_topology(reading.machine)).cpus
+def _reservation(annotations: Mapping[str, str], topology: Topology) -> _Reservation:
+    """The Node's, with the CPUs by name: a number of them is picked as a kubelet picks its own."""
+    try:
+        told = jsontext.decode(annotations.get(RESERVATION) or "{}", _Reservation, RESERVATION)
+        number = -(-quantity.parse_resource("cpu", told.resources.get("cpu", "0")) // 1000)
+    except errors.ParseError:
+        return _Reservation()
+    cpus = _parse(told.reserved_cpus)
+    if not told.reserved_cpus and number > 0:
+        try:
+            cpus = pick_reserved(topology, number)
+        except errors.KubeletError:
+            cpus = 0  # more than there are
+    told.reserved_cpus = bits.format_list(cpus)
+    return told
 
 
-def _held_cpus(state: NodeState | None) -> dict[str, int]:
-    """UID -> CPUs that the pod holds, without pods that hold none."""
+def _system_qos(annotations: Mapping[str, str]) -> _SystemQOS:
+    try:
+        return jsontext.decode(annotations.get(SYSTEM_QOS) or "{}", _SystemQOS, SYSTEM_QOS)
+    except errors.ParseError:
+        return _SystemQOS()
+
+
+def _parse(text: str) -> CPUSet:
+    """CPUs of a list; a malformed one names none."""
+    try:
+        return bits.parse_list(text)
+    except errors.ParseError:
+        return 0
+
+
+def _held_cpus(reading: NodeReading) -> dict[str, CPUSet]:
+    """UID -> CPUs that the kubelet gave to the pod, without pods that hold none."""
+    state = reading.state
     if state is None:
         return {}
-    held = {uid: state.held_cpus(uid) for uid in (*state.holdings, *state.pod_holdings)}
+    others = {uid for uid, pod in reading.koordlet.pods.items() if pod.cpus or pod.qos in _UNPINNED}
+    held = {
+        uid: state.held_cpus(uid)
+        for uid in (*state.holdings, *state.pod_holdings)
+        if uid not in others
+    }
     return {uid: cpus for uid, cpus in held.items() if cpus}
 
 
-def _shared_pools(cpus: Sequence[CPUInfo], exclusive: int) -> list[dict[str, Any]]:
-    """CPUs that no pod holds, by zone; reserved ones stay in, as koordlet has it."""
-    pools: dict[int, tuple[int, int]] = {}
+def _shared_pools(cpus: Sequence[CPUInfo], taken: CPUSet, away: CPUSet) -> list[dict[str, Any]]:
+    """CPUs that nobody has taken, by zone, less those that are ``away``; a zone whose rest is away
+    stays, without CPUs. What the kubelet reserves stays in, as koordlet has it.
+    """
+    pools: dict[int, tuple[int, CPUSet]] = {}
     for cpu in cpus:
-        if not exclusive >> cpu.cpu & 1:
+        if not taken >> cpu.cpu & 1:
             first_socket, mask = pools.get(cpu.zone, (cpu.socket, 0))
             pools[cpu.zone] = (first_socket, mask | 1 << cpu.cpu)
     return [
-        {"socket": socket, "node": zone, "cpuset": bits.format_list(mask)}
+        {"socket": socket, "node": zone}
+        | ({"cpuset": bits.format_list(mask & ~away)} if mask & ~away else {})
         for socket, zone, mask in sorted(
             (socket, zone, mask) for zone, (socket, mask) in pools.items()
         )
@@ -78,9 +157,9 @@ def _shared_pools(cpus: Sequence[CPUInfo], exclusive: int) -> list[dict[str, Any
 
 
 def _pod_cpu_allocs(
-    reading: NodeReading, held: Mapping[str, int]
+    reading: NodeReading, held: Mapping[str, CPUSet]
 ) -> list[dict[str, str | bool]] | None:
-    """Who holds which CPUs, sorted by UID; null when nobody does."""
+    """To whom the kubelet gave which CPUs, sorted by UID; null when it gave none."""
     if not held:
         return None
     pods = {pod.uid: pod for pod in reading.pods}

@@ -51,7 +51,9 @@ _ORDER = (
     node_state.ANNOTATION,
     device_zones.ANNOTATION,
     group_inventory.ANNOTATION,
+    *koordinator.COPIED,
     koordinator.CPU_SHARED_POOLS,
+    koordinator.BE_CPU_SHARED_POOLS,
     koordinator.CPU_TOPOLOGY,
     koordinator.POD_CPU_ALLOCS,
 )
@@ -64,7 +66,7 @@ class WriterOptions:
     Attributes:
         owner_uid: UID of the Node object, which then owns the NRT; empty: no owner.
         fingerprint: which pods the fingerprint covers; None leaves it out.
-        koordinator: write the four annotations of Koordinator.
+        koordinator: write the annotations of Koordinator.
         numaplacement: write placement data under policy single-numa-node.
         groups: write the inventory for processing groups.
         nic_speeds: interface -> Mb/s, where its driver tells none while the link is down.

@@ -197,6 +197,7 @@ class NodeSources:
                 drop_unknown=bool(self.doubtful(now)),
                 settled=self.files.have_settled(now),
                 node_capacity=self.learning.node.capacity,
+                node_annotations=self.learning.node.annotations,
             ),
         )
 

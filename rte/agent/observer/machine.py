@@ -255,6 +255,8 @@ class Observer:
         is_new, told = self._known.learning.take(event, now)
         self._effects += told
         known = self._known.learning
+        if self._scope.pods and self._scope.publish.koordinator:
+            known.at(now + self._timings.node)
         if known.config is not None:
             self._known.files.has_marker = liveness.keeps_allocated(
                 known.node.version, known.config.feature_gates

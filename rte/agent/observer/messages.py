@@ -38,13 +38,14 @@ class KubeletChange(enum.Flag):
 class NodeObjectFacts:
     """What the Node object says; empty where the API is not asked.
 
-    ``capacity`` is by resource, millicores and base units; ``heard`` is when the kubelet last
-    reported, by its own clock (Unix time).
+    ``capacity`` is by resource, millicores and base units; ``annotations`` are those that koordlet
+    copies; ``heard`` is when the kubelet last reported, by its own clock (Unix time).
     """
 
     uid: str = ""
     version: str = ""
     capacity: Mapping[str, int] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     heard: float | None = field(default=None, compare=False)
 
 

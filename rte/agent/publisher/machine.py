@@ -76,7 +76,7 @@ class Publisher:
         self._published: set[str] = set()
         self._watched: list[messages.Watched] = []
         self._trigger = "start"
-        self._next_repair = self._next_create = -math.inf
+        self._next_create = -math.inf
         self._next_resync = math.inf
         self._request: Request | None = None
         self._retry_at = -math.inf
@@ -195,12 +195,12 @@ class Publisher:
         self._trigger = "resync"
 
     def _put_off_until(self) -> float:
-        """What a rival overwrites is repaired at a slow pace, and what is deleted not at once."""
+        """What a rival overwrites at once is repaired later, and what is deleted not at once."""
         if self._trigger != "repair":
             return -math.inf
         if self._stored is None:
             return self._next_create
-        return self._next_repair if self._tolerance.sharing else -math.inf
+        return self._tolerance.repair_at
 
     def _step(self, now: float) -> None:
         """The next request, if one is due."""
@@ -262,7 +262,7 @@ class Publisher:
         if self._trigger in ("start", "change"):
             self._effects.append(Measured("publish_seconds", now - wanted.noticed, how="observe"))
         if self._trigger == "repair":
-            self._next_repair = now + self._timings.shared_repair
+            self._tolerance.repaired(now)
         if operation == "create":
             self._next_create = now + self._timings.recreate
         left = self._patch_for(wanted)
@@ -388,12 +388,13 @@ class Publisher:
         rival = ownership.last_foreign_writer(obj or {}, FIELD_MANAGER)
         what = "deleted" if obj is None else "changed"
         line = f"our NodeResourceTopology was {what} by {rival or 'somebody'}; repairing it"
-        self._effects += [Measured("foreign_overwrites"), Said("warning", line)]
+        level = "debug" if self._tolerance.sharing and not begins else "warning"
+        self._effects += [Measured("foreign_overwrites"), Said(level, line)]
         if begins:
             line = (
                 f"{rival or 'another writer'} keeps writing the NodeResourceTopology of this "
-                f"node: from now on only annotations under {ownership.OWN_PREFIX} are maintained; "
-                "stop one of the two writers"
+                "node: zones and attributes are repaired each time, annotations other than "
+                f"{ownership.OWN_PREFIX} are left to it; stop one of the two writers"
             )
             self._effects += [Measured("sharing", 1.0, how="set"), Said("error", line)]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from rte.model.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,24 +30,23 @@ def difference(
     """The merge patch that brings ``stored`` to ``wanted``; empty when nothing of ours differs.
 
     Lists are replaced whole (they are atomic in this API). ``published`` names annotations of ours
-    that may be left over from earlier; those no longer wanted are removed. With ``sharing`` only
-    the annotations under :data:`OWN_PREFIX` are ours. Labels, foreign annotations, other owners and
-    all other fields are never touched; without ``adopts`` no owner is.
+    that may be left over from earlier; those no longer wanted are removed. With ``sharing`` of the
+    annotations only those under :data:`OWN_PREFIX` are ours. Labels, foreign annotations, other
+    owners and all other fields are never touched; without ``adopts`` no owner is.
     """
     patch: dict[str, Any] = {}
     metadata = _difference_of_metadata(
         stored.get("metadata") or {}, wanted.get("metadata") or {}, published, sharing=sharing
     )
-    if adopts and not sharing:
+    if adopts:
         owners = _owners(stored.get("metadata") or {}, wanted.get("metadata") or {})
         if owners is not None:
             metadata["ownerReferences"] = owners
     if metadata:
         patch["metadata"] = metadata
-    if not sharing:
-        for name in _FIELDS:
-            if (wanted.get(name) or []) != (stored.get(name) or []):
-                patch[name] = wanted.get(name) or ([] if name == "zones" else None)
+    for name in _FIELDS:
+        if (wanted.get(name) or []) != (stored.get(name) or []):
+            patch[name] = wanted.get(name) or ([] if name == "zones" else None)
     return patch
 
 
@@ -71,7 +73,11 @@ def _difference_of_metadata(
 
 
 def _owners(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-    """Our owners in the place of those of the same name, whose UIDs are gone; None: as they are."""
+    """Our owners in the place of those of the same name, whose UIDs are gone; None: as they are.
+
+    A Namespace is the owner that NFD gives to its objects: with it the object would outlive its
+    Node, and go with an exporter that is none any more.
+    """
     ours: list[Mapping[str, Any]] = wanted.get("ownerReferences") or []
     there: list[Mapping[str, Any]] = stored.get("ownerReferences") or []
 
@@ -81,10 +87,12 @@ def _owners(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Mappin
     if not ours:
         return None
     # The server completes a reference (apiVersion, blockOwnerDeletion); its UID says whose it is.
-    if {owner.get("uid") for owner in ours} <= {owner.get("uid") for owner in there}:
-        return None
-    replaced = {names(owner) for owner in ours}
-    return [owner for owner in there if names(owner) not in replaced] + ours
+    known = {owner.get("uid") for owner in ours}
+    kept = [owner for owner in there if owner.get("kind") != "Namespace"]
+    if not known <= {owner.get("uid") for owner in kept}:
+        replaced = {names(owner) for owner in ours}
+        return [owner for owner in kept if names(owner) not in replaced] + ours
+    return kept if len(kept) < len(there) else None
 
 
 def owned_by(uid: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,22 +144,38 @@ def last_foreign_writer(stored: Mapping[str, Any], ours: str) -> str:
 class Tolerance:
     """Tells a rival writer from an accident by how often our part of the object is overwritten.
 
-    More than ``repairs`` overwrites within ``window_s``: share the object. Nobody interfered for
-    ``quiet_s``: claim it again; each relapse doubles that, up to a day.
+    What is overwritten is repaired at once. More than ``repairs`` times within ``window_s``: the
+    object is shared, so annotations that others write too are left to them; and what is overwritten
+    within ``reacts_s`` of a repair, by somebody who watches as we do, is repaired after ``waits``.
+    Nobody interfered for ``quiet_s``: claim it again; each relapse doubles that, up to a day.
     """
 
     repairs: int = 5
     window_s: float = 600.0
     quiet_s: float = 600.0
+    reacts_s: float = 1.0
+    waits: Backoff = field(default_factory=lambda: Backoff(1.0, 30.0))
     sharing: bool = False
+    repair_at: float = -math.inf
+    _repaired_at: float = -math.inf
     _overwrites: deque[float] = field(default_factory=deque)
     _last_foreign: float = 0.0
     _relapses: int = 0
 
+    def repaired(self, now: float) -> None:
+        """Our part is as it should be."""
+        self._repaired_at = now
+
     def foreign_write(self, now: float, *, ours_overwritten: bool) -> bool:
         """Note a write by others; True when it is time to begin sharing."""
         self._last_foreign = now
-        if self.sharing or not ours_overwritten:
+        if not ours_overwritten:
+            return False
+        if self.sharing:
+            if now - self._repaired_at < self.reacts_s:
+                self.repair_at = self._repaired_at + self.waits.failed()
+            else:
+                self.waits.worked()
             return False
         self._overwrites.append(now)
         while self._overwrites[0] < now - self.window_s:
@@ -169,4 +193,5 @@ class Tolerance:
     def claim(self) -> None:
         """End sharing."""
         self.sharing = False
+        self.repair_at = -math.inf
         self._relapses += 1

@@ -7,14 +7,18 @@ The tables are those of koordinator's own tests (``states_noderesourcetopology_t
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
+from rte.accounting.koordlet import koordlet_pod
+from rte.accounting.liveness import node_pod
 from rte.model import bits
 from rte.model.node import (
     CPUInfo,
     Holding,
+    KoordletNode,
     KubeletConfig,
     NodeReading,
     NodeState,
@@ -62,7 +66,10 @@ def test_the_keys_are_koordinators() -> None:
     assert set(koordinator.encode(node())) == {
         "node.koordinator.sh/cpu-topology",
         "node.koordinator.sh/cpu-shared-pools",
+        "node.koordinator.sh/be-cpu-shared-pools",
         "node.koordinator.sh/pod-cpu-allocs",
+        "node.koordinator.sh/reservation",
+        "node.koordinator.sh/system-qos-resource",
         "kubelet.koordinator.sh/cpu-manager-policy",
     }
 
@@ -194,3 +201,133 @@ def test_every_cpuset_follows_koordinators_grammar(held: dict) -> None:
             first, _, last = item.partition("-")
             assert first.isdigit()
             assert not last or int(first) < int(last) <= 4096
+
+
+# What koordlet's own report says, on random nodes
+
+
+def koordlets_report(
+    held: dict[str, str], pods: dict[str, dict], annotations: dict[str, str]
+) -> dict[str, object]:
+    """States_noderesourcetopology.go, step by step, on sets of CPUs, of the machine above."""
+
+    def cpus_of(text: str) -> set[int]:
+        return set(bits.members(bits.parse_list(text)))
+
+    def pinned(uid: str) -> set[int]:
+        return cpus_of(pods.get(uid, {}).get("cpuset", ""))
+
+    best_effort = {cpu.cpu for cpu in TOPOLOGY.cpus}
+    allocs = []
+    for uid in sorted(held):
+        if pods.get(uid, {}).get("qos") not in ("LS", "BE") and not pinned(uid):
+            allocs.append({"uid": uid, "cpuset": held[uid], "managedByKubelet": True})
+            best_effort -= cpus_of(held[uid])
+    shared = set(best_effort)
+    for uid, pod in pods.items():
+        shared -= pinned(uid)
+        best_effort -= pinned(uid) if pod["qos"] == "LSE" else set()
+    reservation = json.loads(annotations.get("node.koordinator.sh/reservation", "{}"))
+    number = int(reservation.get("resources", {}).get("cpu", "0"))
+    if "reservedCPUs" not in reservation and number:  # whole cores of the first socket
+        reservation["reservedCPUs"] = bits.format_list((1 << number) - 1)
+    system = json.loads(annotations.get("node.koordinator.sh/system-qos-resource", "{}"))
+    away = cpus_of(reservation.get("reservedCPUs", ""))
+    if system.get("cpusetExclusive", True):
+        away |= cpus_of(system.get("cpuset", ""))
+
+    def pools(free: set[int]) -> list[dict]:
+        rows = []
+        for zone in (0, 1):
+            mine = {cpu for cpu in free if cpu // 4 == zone}
+            left = bits.format_list(bits.of(mine - away))
+            if mine:
+                rows.append({"socket": zone, "node": zone} | ({"cpuset": left} if left else {}))
+        return rows
+
+    return {
+        "node.koordinator.sh/cpu-shared-pools": pools(shared),
+        "node.koordinator.sh/be-cpu-shared-pools": pools(best_effort),
+        "node.koordinator.sh/pod-cpu-allocs": allocs or None,
+        "node.koordinator.sh/reservation": reservation,
+        "node.koordinator.sh/system-qos-resource": system,
+    }
+
+
+def _random_node(rng: random.Random) -> tuple[dict[str, str], dict[str, dict], dict[str, str]]:
+    """Who holds which CPUs, what Koordinator says of pods, the Node's annotations."""
+    left = list(range(8))
+    rng.shuffle(left)
+    held = {}
+    for number in range(rng.randint(0, 3)):
+        taken = [left.pop() for _ in range(rng.randint(1, 2))]
+        held[f"k{number}"] = bits.format_list(bits.of(taken))
+    pods: dict[str, dict] = {}
+    for uid in (*held, "p0", "p1"):
+        pod = {"qos": rng.choice(["", "LSE", "LSR", "LS", "BE", "SYSTEM"])}
+        if rng.random() < 0.4:
+            pod["cpuset"] = bits.format_list(bits.of(rng.sample(range(8), 2)))
+        if rng.random() < 0.8:
+            pods[uid] = pod
+    annotations = {}
+    reservation = rng.choice(
+        [{}, {"reservedCPUs": "0-1"}, {"reservedCPUs": "4-7", "applyPolicy": "ReservedCPUsOnly"},
+         {"resources": {"cpu": "2"}}, {"resources": {"cpu": "2"}, "reservedCPUs": "3"}]
+    )  # fmt: skip
+    if reservation:
+        annotations["node.koordinator.sh/reservation"] = json.dumps(reservation)
+    system = rng.choice([{}, {"cpuset": "6-7"}, {"cpuset": "2", "cpusetExclusive": False}])
+    if system:
+        annotations["node.koordinator.sh/system-qos-resource"] = json.dumps(system)
+    return held, pods, annotations
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_annotations_are_those_of_koordlet_on_random_nodes(seed: int) -> None:
+    held, pods, annotations = _random_node(random.Random(seed))
+    objects = [
+        {
+            "metadata": {
+                "uid": uid,
+                "name": uid,
+                "labels": {"koordinator.sh/qosClass": pod["qos"]} if pod["qos"] else None,
+                "annotations": {
+                    "scheduling.koordinator.sh/resource-status": json.dumps(
+                        {"cpuset": pod["cpuset"]}
+                    )
+                }
+                if "cpuset" in pod
+                else None,
+            },
+            "status": {"phase": "Running"},
+        }
+        for uid, pod in pods.items()
+    ]
+    seen = {each.uid: each.koordlet for each in map(node_pod, objects) if each.koordlet is not None}
+    reading = replace(
+        node({uid: {"c": cpus(text)} for uid, text in held.items()}),
+        koordlet=KoordletNode(seen, annotations),
+    )
+    told = koordinator.encode(reading)
+    expected = koordlets_report(held, pods, annotations)
+    assert {key: json.loads(told[key]) for key in expected} == expected
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cpuset": 3}', '{"cpuset": "x"}', '"' + "[" * 999])
+def test_a_malformed_annotation_says_nothing(text: str) -> None:
+    annotations = {koordinator.RESERVATION: text, koordinator.SYSTEM_QOS: text}
+    metadata = {"annotations": {"scheduling.koordinator.sh/resource-status": text}}
+    told = koordinator.encode(replace(node(), koordlet=KoordletNode({}, annotations)))
+    assert read_pools(told) == ["0-3", "4-7"]
+    assert koordlet_pod(metadata) is None
+
+
+def test_more_reserved_than_there_is_reserves_nothing_by_name() -> None:
+    annotations = {koordinator.RESERVATION: '{"resources":{"cpu":"99"}}'}
+    told = koordinator.encode(replace(node(), koordlet=KoordletNode({}, annotations)))
+    assert json.loads(told[koordinator.RESERVATION]) == {"resources": {"cpu": "99"}}
+    assert read_pools(told) == ["0-3", "4-7"]
+
+
+def read_pools(told: dict[str, str]) -> list[str]:
+    return [pool["cpuset"] for pool in json.loads(told[koordinator.CPU_SHARED_POOLS])]

@@ -70,6 +70,8 @@ NODE, OTHER = (
         ([OTHER], [OTHER, NODE]),
         ([{**NODE, "uid": "of the node before"}, OTHER], [OTHER, NODE]),
         ([OTHER, {**NODE, "blockOwnerDeletion": True}], None),
+        ([{"kind": "Namespace", "name": "nfd", "uid": "n"}, NODE], [NODE]),
+        ([{"kind": "Namespace", "name": "nfd", "uid": "n"}], [NODE]),
     ],
 )
 def test_the_node_becomes_an_owner_and_other_owners_stay(there: Any, after: Any):
@@ -78,13 +80,16 @@ def test_the_node_becomes_an_owner_and_other_owners_stay(there: Any, after: Any)
     expected = {"metadata": {"ownerReferences": after}} if after else {}
     assert difference(stored, WANTED) == expected
     assert difference(stored, WANTED, adopts=False) == {}
-    assert difference(stored, WANTED, sharing=True) == {}
+    assert difference(stored, WANTED, sharing=True) == expected
 
 
-def test_sharing_leaves_all_but_our_own_annotations_to_the_other():
-    stored = {"metadata": {"annotations": {}}, "zones": [{"name": "theirs"}]}
-    assert difference(stored, WANTED, {"node.koordinator.sh/cpu-topology"}, sharing=True) == {
-        "metadata": {"annotations": {f"{OWN_PREFIX}node-state": "s"}}
+def test_sharing_leaves_annotations_that_are_not_ours_alone_to_the_other():
+    theirs = {"node.koordinator.sh/cpu-topology": "theirs"}
+    stored = {**copy.deepcopy(WANTED), "zones": [{"name": "theirs"}]}
+    stored["metadata"]["annotations"] = theirs
+    assert difference(stored, WANTED, theirs.keys(), sharing=True) == {
+        "metadata": {"annotations": {f"{OWN_PREFIX}node-state": "s"}},
+        "zones": WANTED["zones"],
     }
 
 
@@ -111,8 +116,10 @@ def test_a_patch_brings_the_object_to_what_is_wanted_and_touches_nothing_foreign
     assert difference(after, wanted, published, sharing=sharing) == {}
     before = stored["metadata"]["annotations"]
     assert after["metadata"]["annotations"].get("foreign/y") == before.get("foreign/y")
+    assert after["zones"] == wanted["zones"]
     if sharing:
-        assert after["zones"] == stored["zones"]
+        key = "node.koordinator.sh/x"
+        assert after["metadata"]["annotations"].get(key) == before.get(key)
 
 
 def test_managed_fields_tell_what_is_ours_and_who_else_writes():
@@ -146,6 +153,22 @@ def test_overwrites_far_apart_and_harmless_edits_never_add_up():
     tolerance = Tolerance(repairs=3, window_s=100)
     assert not any(tolerance.foreign_write(now * 50, ours_overwritten=True) for now in range(50))
     assert not any(tolerance.foreign_write(now, ours_overwritten=False) for now in range(50))
+
+
+def test_who_writes_again_at_once_is_repaired_ever_later_and_others_at_once():
+    tolerance = Tolerance(repairs=0)
+    assert tolerance.foreign_write(0, ours_overwritten=True)
+    waits = []
+    now = 1.0
+    for _ in range(8):
+        tolerance.repaired(now)
+        assert not tolerance.foreign_write(now + 0.1, ours_overwritten=True)
+        waits.append(tolerance.repair_at - now)
+        now = tolerance.repair_at
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
+    tolerance.repaired(now)
+    assert not tolerance.foreign_write(now + 3, ours_overwritten=True)
+    assert tolerance.repair_at <= now
 
 
 def test_after_a_quiet_time_the_object_is_claimed_again_and_each_relapse_waits_longer():
