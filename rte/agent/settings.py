@@ -212,6 +212,9 @@ class AgentSettings:
     numaplacement: Annotated[
         Bool, Flag("publish container placement under topology policy single-numa-node")
     ] = True
+    legacy_policies: Annotated[
+        Bool, Flag("publish topologyPolicies, which consumers that know attributes complain about")
+    ] = True
     group_inventory: Annotated[
         Bool, Flag("publish the hardware that processing groups are placed on")
     ] = False
@@ -328,6 +331,7 @@ class AgentSettings:
             fingerprint=self.fingerprint,
             koordinator=self.koordinator_annotations,
             numaplacement=self.numaplacement,
+            legacy_policies=self.legacy_policies,
             groups=self.group_inventory,
             nic_speeds=dict(self.nic_speeds),
             exclude_resources=self.exclude_resources,

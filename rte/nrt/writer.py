@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rte.accounting import globs, zone_resources
 from rte.model import bits
+from rte.model.node import KubeletConfig
 from rte.nrt import (
     device_zones,
     fingerprint,
@@ -68,6 +69,7 @@ class WriterOptions:
         fingerprint: which pods the fingerprint covers; None leaves it out.
         koordinator: write the annotations of Koordinator.
         numaplacement: write placement data under policy single-numa-node.
+        legacy_policies: write ``topologyPolicies``, for consumers that know no attributes.
         groups: write the inventory for processing groups.
         nic_speeds: interface -> Mb/s, where its driver tells none while the link is down.
         exclude_resources: globs of resource names that no zone shows; ``*`` stops at a slash.
@@ -78,6 +80,7 @@ class WriterOptions:
     fingerprint: fingerprint.Method | None = fingerprint.Method.EXCLUSIVE
     koordinator: bool = True
     numaplacement: bool = True
+    legacy_policies: bool = True
     groups: bool = False
     nic_speeds: Mapping[str, int] = field(default_factory=dict)
     exclude_resources: tuple[str, ...] = ()
@@ -117,13 +120,12 @@ def build(reading: NodeReading, options: WriterOptions) -> Encoded:
                 "uid": options.owner_uid,
             }
         ]
-    config = reading.state.config if reading.state else None
-    legacy = policies.legacy(config.topology_policy, config.topology_scope) if config else "None"
-    document = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": metadata,
-        "topologyPolicies": [legacy],
+    document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+    if options.legacy_policies:
+        config = reading.state.config if reading.state else KubeletConfig()
+        legacy = policies.legacy(config.topology_policy, config.topology_scope)
+        document["topologyPolicies"] = [legacy]
+    document |= {
         "attributes": _attributes(reading, options, resources, payload),
         "zones": _zones(reading, options, resources, payload),
     }

@@ -141,6 +141,7 @@ def test_policy_and_scope_are_told_to_new_and_old_consumers(
     document = nrt.encode(reading)
 
     assert document["topologyPolicies"] == [legacy]
+    assert "topologyPolicies" not in nrt.encode(reading, nrt.WriterOptions(legacy_policies=False))
     assert attributes(document)["topologyManagerPolicy"] == policy
     assert attributes(document)["topologyManagerScope"] == scope
 
