@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rte.accounting.koordlet import koordlet_pod
 from rte.k8s import podspec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rte.accounting.listed import Listing, Name
     from rte.model.kubelet import CPUManagerState, KubeletView, MemoryManagerState, StateFiles
     from rte.model.node import KubeletConfig
+    from rte.reader.json import JsonObject
 
     Guard = Callable[[str], AbstractContextManager[object]]
 
@@ -71,7 +72,7 @@ class PodTable:
         if not self.listed:
             self._before = uids
 
-    def replace(self, items: Iterable[dict[str, Any]], guard: Guard = nullcontext) -> None:
+    def replace(self, items: Iterable[JsonObject], guard: Guard = nullcontext) -> None:
         """Take a whole list; what it lacks has ended.
 
         ``guard``: for the item of a UID; of one that raises what was last known stands.
@@ -92,7 +93,7 @@ class PodTable:
         self._before = frozenset()
         self.listed = True
 
-    def update(self, obj: dict[str, Any]) -> bool:
+    def update(self, obj: JsonObject) -> bool:
         """Take one pod; True when that changes anything here."""
         pod = node_pod(obj)
         self._unknown.pop(pod.uid, None)
@@ -102,7 +103,7 @@ class PodTable:
         self._pods[pod.uid] = pod
         return True
 
-    def remove(self, obj: dict[str, Any]) -> bool:
+    def remove(self, obj: JsonObject) -> bool:
         """The API deleted a pod; True when that changes anything here."""
         known = self._pods.pop(node_pod(obj).uid, None)
         if known is not None:
@@ -159,7 +160,7 @@ def uid_of(obj: object) -> str:
     return uid if isinstance(uid, str) else ""
 
 
-def node_pod(obj: dict[str, Any]) -> NodePod:
+def node_pod(obj: JsonObject) -> NodePod:
     """The few facts of a Pod object that matter here."""
     metadata, status = obj.get("metadata") or {}, obj.get("status") or {}
     terminal = status.get("phase") in _TERMINAL

@@ -8,13 +8,14 @@ readings it compares what is certain whatever their order (:mod:`rte.placement.d
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte import errors, placement
 from rte.accounting import liveness
 from rte.agent.observer import messages
 from rte.k8s import podspec
 from rte.placement import drift
+from rte.reader.json import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 #: As the API has it.
-Object: TypeAlias = "dict[str, Any]"
+Object: TypeAlias = JsonObject
 
 #: Admissions of pods that the API has not shown yet; of more at a time the rest is not compared.
 _MOST_EARLY = 64

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.agent.publisher import messages
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rte.kube.client import Client
     from rte.kube.watch import WatchEvent
+    from rte.reader.json import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,9 @@ class KubeStore:
         self._ask_owner = ask_owner
         self._tell_owner = tell_owner
 
-    async def get(self) -> dict[str, Any]:
+    async def get(self) -> JsonObject:
         """The object as it is stored."""
-        stored: dict[str, Any] = await self._client.get(NRTS.path(self._name))
+        stored: JsonObject = await self._client.get(NRTS.path(self._name))
         return stored
 
     async def owner_uid(self) -> str:
@@ -60,9 +61,9 @@ class KubeStore:
             self._tell_owner(uid)
         return uid
 
-    async def write(self, request: messages.WriteReport) -> dict[str, Any]:
+    async def write(self, request: messages.WriteReport) -> JsonObject:
         """Create or update it; what is stored by now."""
-        stored: dict[str, Any]
+        stored: JsonObject
         if request.operation == "create":
             stored = await self._client.create(NRTS.path(), request.body)
         else:
@@ -87,7 +88,7 @@ class KubeStore:
 
 def _watched(event: WatchEvent) -> messages.Watched:
     """What a watch of one object tells: the object, or that it is gone."""
-    obj: dict[str, Any] | None = event.object
+    obj: JsonObject | None = event.object
     if event.kind == "LISTED":
         obj = next(iter(event.object.get("items") or ()), None)
     newest = obj or event.object

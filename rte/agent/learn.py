@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors, nrt
 from rte.agent.observer.messages import NodeObjectFacts
@@ -18,11 +18,12 @@ from rte.model.node import ConfigSource
 from rte.nrt import koordinator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from rte.agent.settings import AgentSettings
     from rte.kube.client import Client
     from rte.model.node import KubeletConfig, NodeState
+    from rte.reader.json import Json
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def no_such_node(name: str, error: errors.KubeError) -> errors.KubeError:
     )
 
 
-def node_facts(node: Mapping[str, Any]) -> NodeObjectFacts:
+def node_facts(node: Json) -> NodeObjectFacts:
     """Read a Node object.
 
     Raises:
@@ -150,14 +151,14 @@ class Learner:
             logger.warning("what is published of this node cannot be read: %s", error)
         return None
 
-    async def _get_node(self) -> Mapping[str, Any] | None:
+    async def _get_node(self) -> Json | None:
         """The Node; None where the API is not asked, or does not let us see it."""
         if self._client is None:
             return None
         from rte.kube.resources import NODES  # without an API server no HTTP client is loaded
 
         try:
-            node: Mapping[str, Any] = await self._client.get(NODES.path(self._settings.node_name))
+            node: Json = await self._client.get(NODES.path(self._settings.node_name))
         except errors.KubeError as error:
             if error.status == 404:
                 raise no_such_node(self._settings.node_name, error) from error
@@ -172,7 +173,7 @@ async def read_kubelet_config(
     settings: AgentSettings,
     memory_bytes: int,
     client: Client | None = None,
-    node: Mapping[str, Any] | None = None,
+    node: Json | None = None,
     *,
     patient: bool = False,
     tell: Callable[[str], None] = logger.warning,

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.agent import learn, sinks
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rte.kubelet.reading import PodresourcesClient
     from rte.model.machine import Machine
     from rte.model.node import NodeReading
+    from rte.reader.json import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ async def _list_pods(settings: AgentSettings, client: Client) -> messages.PodsLi
     from rte.kube.resources import PODS
 
     selectors = {"fieldSelector": f"spec.nodeName={settings.node_name}"}
-    answer: dict[str, Any] = await list_all(client, PODS.path(), selectors)
+    answer: JsonObject = await list_all(client, PODS.path(), selectors)
     return messages.PodsListed(tuple(answer["items"]))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rte.agent.publisher.machine import Publisher
     from rte.agent.publisher.messages import Effect, Event, Request
     from rte.kube.lease import Heartbeat
+    from rte.reader.json import JsonObject
     from rte.telemetry.health import Readiness
     from rte.telemetry.metrics import AgentMetrics
 
@@ -35,7 +36,7 @@ _RENEW_S = 3.0
 class ReportStore(Protocol):
     """Where the object is kept: the API server, a file, standard output."""
 
-    async def get(self) -> dict[str, Any]:
+    async def get(self) -> JsonObject:
         """The object as it is stored.
 
         Raises:
@@ -45,7 +46,7 @@ class ReportStore(Protocol):
     async def owner_uid(self) -> str:
         """UID of the Node as it is now; empty where it is not known. May raise RteError."""
 
-    async def write(self, request: WriteReport) -> dict[str, Any]:
+    async def write(self, request: WriteReport) -> JsonObject:
         """Create or update it; what is stored by now. May raise RteError."""
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
@@ -15,10 +15,9 @@ from rte import errors
 from rte.agent.settings import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rte.agent.publisher.messages import WriteReport
     from rte.agent.settings import SinkSetting
+    from rte.reader.json import Json, JsonObject
 
 
 class LocalStore:
@@ -32,9 +31,9 @@ class LocalStore:
     def __init__(self, sink: SinkSetting, output: Output) -> None:
         self._path = sink.path
         self._output = output
-        self._stored: dict[str, Any] | None = None
+        self._stored: JsonObject | None = None
 
-    async def get(self) -> dict[str, Any]:
+    async def get(self) -> JsonObject:
         """What was written last.
 
         Raises:
@@ -48,7 +47,7 @@ class LocalStore:
         """A file has no owner."""
         return ""
 
-    async def write(self, request: WriteReport) -> dict[str, Any]:
+    async def write(self, request: WriteReport) -> JsonObject:
         """Write the whole object; a disk that hangs holds up nothing else.
 
         Raises:
@@ -63,14 +62,14 @@ class LocalStore:
         self._stored = request.wanted
         return self._stored
 
-    def _is_there(self, stored: Mapping[str, Any]) -> bool:
+    def _is_there(self, stored: Json) -> bool:
         try:
             return self._path is None or self._path.read_bytes() == render(stored, self._output)
         except OSError:
             return False
 
 
-def render(obj: Mapping[str, Any], output: Output) -> bytes:
+def render(obj: Json, output: Output) -> bytes:
     """The object as text that ends with a line feed; equal objects give equal text."""
     if output is Output.YAML:
         import yaml  # here: it costs start-up time, and JSON does without

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kubelet import config_document as document
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rte.kubelet.config_document import Document, ReservedMemoryRow, Scalar, Table
+    from rte.reader.json import Json, JsonObject
 
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES = ("container", "pod")
@@ -32,7 +33,7 @@ MEMORY_POLICIES = ("None", "Static")
 _DEFAULT_EVICTION_HARD = {"memory.available": "100Mi"}
 
 
-def from_configz(answer: Mapping[str, Any], *, memory_bytes: int) -> KubeletConfig:
+def from_configz(answer: Json, *, memory_bytes: int) -> KubeletConfig:
     """Read the answer of ``nodes/NAME/proxy/configz``: ``{"kubeletconfig": {...}}``.
 
     ``memory_bytes`` is the node's memory (MemTotal), for eviction thresholds in per cent.
@@ -63,7 +64,7 @@ def from_files(
         errors.KubeletError: a file cannot be read or is no KubeletConfiguration, or a bad value;
             the message names file and key.
     """
-    config: dict[str, Any] = {}
+    config: JsonObject = {}
     where = "kubelet flags"
     if config_file is not None:
         where = f"kubelet configuration {config_file}"
@@ -96,7 +97,7 @@ def from_flags(flags: Sequence[str], *, memory_bytes: int, root: Path = Path("/"
     )
 
 
-def effective(config: Mapping[str, Any], *, memory_bytes: int, where: str) -> KubeletConfig:
+def effective(config: Json, *, memory_bytes: int, where: str) -> KubeletConfig:
     """Read a ``KubeletConfiguration`` and apply the kubelet's defaults.
 
     Raises:

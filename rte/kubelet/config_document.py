@@ -6,7 +6,7 @@ Keys that are not read are passed over, as releases differ in them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, field, structs
@@ -14,8 +14,9 @@ from msgspec import Meta, Struct, field, structs
 from rte import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
+
+    from rte.reader.json import Json, JsonObject, JsonValue
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -61,7 +62,7 @@ _FAULT = re.compile(r"Expected `([^`]+)`.* - at (`key` in )?`\$\.?(.*)`")
 _WORDS = {"object": "a mapping", "array": "a list"}
 
 
-def read(config: Mapping[str, Any], where: str) -> Document:
+def read(config: Json, where: str) -> Document:
     """The typed document.
 
     Raises:
@@ -74,7 +75,7 @@ def read(config: Mapping[str, Any], where: str) -> Document:
         raise errors.KubeletError(f"{where}: {_fault(known, str(error))}") from error
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> JsonObject:
     """Read a file that must hold one KubeletConfiguration.
 
     Raises:
@@ -93,7 +94,7 @@ def load(path: Path) -> dict[str, Any]:
     return config
 
 
-def parse(text: str | bytes, where: str) -> dict[str, Any]:
+def parse(text: str | bytes, where: str) -> JsonObject:
     """Parse YAML or JSON text that must hold one KubeletConfiguration.
 
     Raises:
@@ -116,7 +117,7 @@ def parse(text: str | bytes, where: str) -> dict[str, Any]:
     return config
 
 
-def merge_patch(target: object, patch: Mapping[str, Any]) -> dict[str, Any]:
+def merge_patch(target: object, patch: Json) -> JsonObject:
     """RFC 7386."""
     merged = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
@@ -138,7 +139,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _fault(config: Any, message: str) -> str:
+def _fault(config: JsonValue, message: str) -> str:
     """A fault that msgspec found, with the entry of a mapping by name and the value itself."""
     match = _FAULT.fullmatch(message)
     if match is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.kubelet import DEFAULT_ROOT_DIR
 from rte.kubelet.config_document import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from rte.reader.json import Json, JsonObject
 
 #: Flag -> key of KubeletConfiguration, for flags whose value is the key's.
 _TEXT_FLAGS = {
@@ -63,7 +65,7 @@ def pairs(flags: Sequence[str], wanted: frozenset[str] = _FLAGS) -> Iterator[tup
             yield name, value if equals else next(words, "")
 
 
-def apply(config: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
+def apply(config: Json, flags: Sequence[str]) -> JsonObject:
     """The configuration with what the flags set.
 
     Later flags win; a table flag replaces the file's table, except feature gates.
@@ -73,7 +75,7 @@ def apply(config: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
     """
     texts: dict[str, str] = {}
     tables: dict[str, dict[str, str]] = {}
-    reservations: list[dict[str, Any]] = []
+    reservations: list[JsonObject] = []
     for name, value in pairs(flags):
         if name in _TEXT_FLAGS:
             texts[_TEXT_FLAGS[name]] = value
@@ -91,7 +93,7 @@ def apply(config: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
     return {**config, **texts, **tables, **memory}
 
 
-def _memory_reservations(value: str) -> list[dict[str, Any]]:
+def _memory_reservations(value: str) -> list[JsonObject]:
     """``0:memory=1Gi,hugepages-2Mi=2Gi;1:memory=2Gi`` (ReservedMemoryVar in pkg/util/flag)."""
     name = "reserved-memory"
     rows = []

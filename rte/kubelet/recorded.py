@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -21,6 +21,8 @@ from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from rte.reader.json import Json, JsonObject, JsonValue
 
 _SETS = ("cpus", "zones")
 
@@ -64,7 +66,7 @@ def format_answers(pods: Iterable[ListedPod], allocatable: Allocatable | None) -
     return json.dumps(_plain(answers), indent=1) + "\n"
 
 
-def _plain(value: Any, key: str = "") -> Any:
+def _plain(value: JsonValue, key: str = "") -> JsonValue:
     if dataclasses.is_dataclass(value):
         value = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
     elif isinstance(value, msgspec.Struct):
@@ -82,14 +84,14 @@ def _plain(value: Any, key: str = "") -> Any:
     return value
 
 
-def _pod(item: Mapping[str, Any]) -> ListedPod:
+def _pod(item: Json) -> ListedPod:
     containers = tuple(ListedContainer(**_fields(each)) for each in item["containers"])
     return ListedPod(**{**_fields(item), "containers": containers})
 
 
-def _fields(item: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(item: Json) -> JsonObject:
     """The fields that pods, containers and allocatable have in common, as values again."""
-    known: dict[str, Callable[[Any], Any]] = {
+    known: dict[str, Callable[[JsonValue], JsonValue]] = {
         "cpus": bits.parse_list,
         "memory": lambda blocks: tuple(
             MemoryBlock(each["resource"], bits.parse_list(each["zones"]), each["size"])
@@ -103,7 +105,7 @@ def _fields(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: known[name](value) if name in known else value for name, value in item.items()}
 
 
-def _holding(item: Mapping[str, Any]) -> DeviceHolding:
+def _holding(item: Json) -> DeviceHolding:
     zones = {
         name: None if text is None else bits.parse_list(text)
         for name, text in item["devices"].items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +18,8 @@ from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rte.reader.json import JsonObject
 
 #: Ethernet and InfiniBand addresses; UUIDs as NVIDIA writes them.
 _ADDRESS = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5,}[0-9a-fA-F]{2}\b")
@@ -33,7 +35,7 @@ def without_responses(text: str) -> str:
         errors.ParseError: it is no device checkpoint.
     """
 
-    def drop(document: dict[str, Any]) -> None:
+    def drop(document: JsonObject) -> None:
         for entry in document["Data"]["PodDeviceEntries"] or ():
             entry["AllocResp"] = ""
 
@@ -76,10 +78,10 @@ class Redaction:
         fresh = f"02:00:00:00:{len(numbers) // 256 % 256:02x}:{len(numbers) % 256:02x}"
         return numbers.setdefault(address, fresh)
 
-    def _containers(self, table: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _containers(self, table: JsonObject | None) -> JsonObject | None:
         return table and {self._name("container", name): value for name, value in table.items()}
 
-    def _state(self, document: dict[str, Any]) -> None:
+    def _state(self, document: JsonObject) -> None:
         if document.get("entries"):
             document["entries"] = {
                 uid: self._containers(held) for uid, held in document["entries"].items()
@@ -89,18 +91,18 @@ class Redaction:
             self._state(inner)
             document["data"] = json.dumps(inner)
 
-    def _allocated(self, document: dict[str, Any]) -> None:
+    def _allocated(self, document: JsonObject) -> None:
         inner = jsontext.load(document["data"], "data", budget.FILE)
         for entry in (inner.get("entries") or {}).values():
             if entry and entry.get("ContainerResources"):
                 entry["ContainerResources"] = self._containers(entry["ContainerResources"])
         document["data"] = json.dumps(inner)
 
-    def _devices(self, document: dict[str, Any]) -> None:
+    def _devices(self, document: JsonObject) -> None:
         for entry in document["Data"]["PodDeviceEntries"] or ():
             entry["ContainerName"] = self._name("container", entry["ContainerName"])
 
-    def _answers(self, document: dict[str, Any]) -> None:
+    def _answers(self, document: JsonObject) -> None:
         for pod in document["list"]:
             pod["name"] = self._name("pod", f"{pod['namespace']}/{pod['name']}")
             pod["namespace"] = self._name("namespace", pod["namespace"])
@@ -112,7 +114,7 @@ class Redaction:
                     claimed["cdi"] = []
 
 
-def _changed(text: str, what: str, change: Callable[[dict[str, Any]], None]) -> str:
+def _changed(text: str, what: str, change: Callable[[JsonObject], None]) -> str:
     try:
         document = jsontext.load(text, what, budget.FILE)
         change(document)
@@ -121,7 +123,7 @@ def _changed(text: str, what: str, change: Callable[[dict[str, Any]], None]) -> 
         raise errors.ParseError(what, text, str(error)) from None
 
 
-def _sealed(document: dict[str, Any]) -> dict[str, Any]:
+def _sealed(document: JsonObject) -> JsonObject:
     """The document with the checksums that a kubelet gives it."""
     if "list" in document:  # recorded answers have none
         return document

@@ -7,7 +7,7 @@ reader takes what it understands; other keys are for later releases.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import orjson
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.model.node import NodeReading
+    from rte.reader.json import JsonObject
 
 ANNOTATION = "topology.rte.dev/device-zones"
 VERSION = 1
@@ -51,7 +52,7 @@ def encode(reading: NodeReading) -> str | None:
     zones = reading.machine.pci_zones
     if not zones.roots and not zones.functions and not reading.claimed:
         return None
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "version": VERSION,
         "pcieRoots": dict(zones.roots),
         "pciFunctions": dict(zones.functions),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import orjson
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from rte.model.machine import Machine, PCIDevice
     from rte.model.node import NodeReading
+    from rte.reader.json import Json, JsonObject
 
 ANNOTATION = "topology.rte.dev/inventory"
 VERSION = 1
@@ -144,11 +145,11 @@ def decode(text: str) -> PublishedInventory:
     )
 
 
-def _dump(document: Mapping[str, Any]) -> bytes:
+def _dump(document: Json) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
-def _hardware(what: PublishedInventory) -> dict[str, Any]:
+def _hardware(what: PublishedInventory) -> JsonObject:
     inventory = what.inventory
     paths = sorted({device.path for device in (*inventory.gpus, *inventory.nics)})
     number = {path: i for i, path in enumerate(paths)}
@@ -189,7 +190,7 @@ def _hardware(what: PublishedInventory) -> dict[str, Any]:
 
 def _told(
     device: PCIFunction, number: Mapping[tuple[str, ...], int], **facts: str | int | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """A device with the facts that are known."""
     place = {"address": device.address, "zone": device.zone, "path": number[device.path]}
     return place | {key: value for key, value in facts.items() if value is not None}

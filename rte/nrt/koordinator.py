@@ -7,7 +7,7 @@ scheduler gave CPUs, are no kubelet's business there. ``cpu-basic-info`` is koor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import orjson
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rte.model.bits import CPUSet
     from rte.model.node import CPUInfo, NodeReading, NodeState, Topology
+    from rte.reader.json import JsonObject
 
 CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 CPU_SHARED_POOLS = "node.koordinator.sh/cpu-shared-pools"
@@ -138,7 +139,7 @@ def _held_cpus(reading: NodeReading) -> dict[str, CPUSet]:
     return {uid: cpus for uid, cpus in held.items() if cpus}
 
 
-def _shared_pools(cpus: Sequence[CPUInfo], taken: CPUSet, away: CPUSet) -> list[dict[str, Any]]:
+def _shared_pools(cpus: Sequence[CPUInfo], taken: CPUSet, away: CPUSet) -> list[JsonObject]:
     """CPUs that nobody has taken, by zone, less those that are ``away``; a zone whose rest is away
     stays, without CPUs. What the kubelet reserves stays in, as koordlet has it.
     """
@@ -191,11 +192,11 @@ def holders(annotations: Mapping[str, str]) -> tuple[PodRef, ...]:
         return ()
 
 
-def _cpu_manager_policy(state: NodeState | None) -> dict[str, Any]:
+def _cpu_manager_policy(state: NodeState | None) -> JsonObject:
     """Empty members are left out; reserved CPUs are told under the static policy alone."""
     if state is None:
         return {"policy": "none"}
-    document: dict[str, Any] = {"policy": state.config.cpu_policy}
+    document: JsonObject = {"policy": state.config.cpu_policy}
     if state.config.cpu_options:
         document["options"] = dict(sorted(state.config.cpu_options.items()))
     if state.config.cpu_policy == "static" and state.reserved:

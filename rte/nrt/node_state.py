@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rte.model.bits import Mask, ZoneSet
+    from rte.reader.json import JsonObject
 
 ANNOTATION = "topology.rte.dev/node-state"
 VERSION = 1
@@ -155,11 +156,11 @@ def _check_version(version: int) -> None:
 
 
 def _encode_config(config: KubeletConfig) -> schema.ConfigDocument:
-    plain: dict[str, Any] = {
+    plain: JsonObject = {
         name: getattr(config, name) for name in schema.ConfigDocument.__struct_fields__
     }
     explicit = config.reserved_cpus
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         key: dict(it) if isinstance(it, Mapping) else it for key, it in plain.items()
     }
     fields["reserved_cpus"] = None if explicit is None else bits.format_list(explicit)
@@ -198,7 +199,7 @@ def _decode_source(text: str) -> ConfigSource:
 def _encode_topology(topology: Topology) -> schema.TopologyDocument:
     rows = map(structs.astuple, topology.cpus)
     columns = zip(*rows, strict=True) if topology.cpus else [()] * len(_COLUMNS)
-    texts: dict[str, Any] = dict(zip(_COLUMNS, map(runs.encode, columns), strict=True))
+    texts: JsonObject = dict(zip(_COLUMNS, map(runs.encode, columns), strict=True))
     return schema.TopologyDocument(
         **texts,
         zones=[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -17,12 +17,14 @@ from rte.model import bits, quantity
 from rte.model.node import Amounts
 from rte.nrt import device_zones, node_state, policies
 from rte.nrt.fingerprint import ATTRIBUTE
+from rte.reader.json import JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rte.model.node import NodeState
     from rte.nrt.device_zones import DeviceZones
+    from rte.reader.json import Json
 
 _T = TypeVar("_T")
 
@@ -37,8 +39,8 @@ class _Attribute(msgspec.Struct):
 class _Zone(msgspec.Struct):
     name: str
     type: str
-    resources: Any = None
-    costs: Any = None
+    resources: JsonValue = None
+    costs: JsonValue = None
 
 
 class _Resource(msgspec.Struct):
@@ -98,7 +100,7 @@ class NRT:
         return self.attribute(ATTRIBUTE)
 
 
-def decode(obj: Mapping[str, Any]) -> NRT:
+def decode(obj: Json) -> NRT:
     """Read an NRT as JSON. Malformed parts are left out and named in ``problems``.
 
     Raises:
@@ -135,7 +137,7 @@ def decode(obj: Mapping[str, Any]) -> NRT:
 
 
 def decode_state(
-    obj: Mapping[str, Any],
+    obj: Json,
 ) -> tuple[NodeState, DeviceZones | None, tuple[str, ...]] | None:
     """What prediction needs of an NRT of ours, and what of it is malformed, as :func:`decode` has
     it; None: it has to tell.
@@ -187,9 +189,7 @@ def _zone(item: _Zone, problems: list[str]) -> ReportedZone | None:
     )
 
 
-def _read(
-    metadata: Mapping[str, Any], key: str, decode: Callable[[str], _T], problems: list[str]
-) -> _T | None:
+def _read(metadata: Json, key: str, decode: Callable[[str], _T], problems: list[str]) -> _T | None:
     """What an annotation holds, None where there is none or it is malformed."""
     annotations = metadata.get("annotations")
     text = annotations.get(key) if isinstance(annotations, dict) else None

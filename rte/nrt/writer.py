@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.accounting import globs, zone_resources
 from rte.model import bits
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rte.accounting import ZoneResources
     from rte.model.node import Amounts, Holding, NodeReading, NodeState
+    from rte.reader.json import JsonObject
 
 GROUP = "topology.node.k8s.io"
 API_VERSION = f"{GROUP}/v1alpha2"
@@ -91,7 +92,7 @@ class WriterOptions:
 class Encoded:
     """An NRT object, and which annotations had to be left out for its size."""
 
-    object: dict[str, Any]
+    object: JsonObject
     dropped: tuple[str, ...] = ()
 
 
@@ -108,7 +109,7 @@ def build(reading: NodeReading, options: WriterOptions) -> Encoded:
     resources = zone_resources(reading)
     payload = _placement(reading, options)
     annotations, dropped = _annotations(reading, options)
-    metadata: dict[str, Any] = {"name": reading.node_name}
+    metadata: JsonObject = {"name": reading.node_name}
     if annotations:
         metadata["annotations"] = annotations
     if options.owner_uid:
@@ -120,7 +121,7 @@ def build(reading: NodeReading, options: WriterOptions) -> Encoded:
                 "uid": options.owner_uid,
             }
         ]
-    document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+    document: JsonObject = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
     if options.legacy_policies:
         config = reading.state.config if reading.state else KubeletConfig()
         legacy = policies.legacy(config.topology_policy, config.topology_scope)
@@ -132,7 +133,7 @@ def build(reading: NodeReading, options: WriterOptions) -> Encoded:
     return Encoded(object=document, dropped=dropped)
 
 
-def encode(reading: NodeReading, options: WriterOptions | None = None) -> dict[str, Any]:
+def encode(reading: NodeReading, options: WriterOptions | None = None) -> JsonObject:
     """The object of :func:`build`."""
     return build(reading, options or WriterOptions()).object
 
@@ -147,12 +148,12 @@ def _zones(
     options: WriterOptions,
     resources: ZoneResources,
     payload: numaplacement.Payload | None,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     costs = _costs(reading)
     vectors = payload.vectors if payload else {}
-    zones: list[dict[str, Any]] = []
+    zones: list[JsonObject] = []
     for zone, amounts in resources.items():
-        document: dict[str, Any] = {
+        document: JsonObject = {
             "name": zone_name(zone),
             "type": "Node",
             "costs": [

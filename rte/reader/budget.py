@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,8 @@ from rte import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from rte.reader.json import JsonValue
 
 #: The range of Kubernetes' own numbers.
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
@@ -49,7 +51,7 @@ class ReadBudget:
         todo: list[_Place] = [(value, 0, None, "$")]
         while todo:
             place = todo.pop()
-            inner: Any = place[0]
+            inner: JsonValue = place[0]
             if isinstance(inner, dict):
                 members: Iterable[tuple[object, object]] = inner.items()
             elif isinstance(inner, list | tuple):

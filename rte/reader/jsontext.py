@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 import orjson
@@ -21,6 +21,8 @@ from rte.reader.budget import ANNOTATION, ReadBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rte.reader.json import JsonValue
 
 _T = TypeVar("_T")
 
@@ -34,7 +36,7 @@ _SURROGATES = re.compile(
 _MOST_DIGITS = 40
 
 
-def load(text: str | bytes, what: str, bounds: ReadBudget = ANNOTATION) -> Any:
+def load(text: str | bytes, what: str, bounds: ReadBudget = ANNOTATION) -> JsonValue:
     """The value of a text without a schema.
 
     Raises:
@@ -65,9 +67,9 @@ def decode(text: str | bytes, kind: type[_T], what: str, bounds: ReadBudget = AN
 def exact(
     text: str,
     what: str,
-    pairs: Callable[[list[tuple[str, Any]]], object],
+    pairs: Callable[[list[tuple[str, JsonValue]]], object],
     bounds: ReadBudget = ANNOTATION,
-) -> Any:
+) -> JsonValue:
     """The value with fractions as Decimals, objects made by ``pairs`` of all their members.
 
     Whole numbers are cut off at 64 bits, fractions out of every range are infinite, so that who
@@ -91,7 +93,7 @@ def exact(
     return value
 
 
-def answer(data: bytes, what: str) -> Any:
+def answer(data: bytes, what: str) -> JsonValue:
     """Objects as the API server or kube-scheduler sends them, whose size it bounds itself.
 
     Parts that it keeps as text (``opaque.parameters`` of a claim) may hold what orjson refuses.

@@ -8,7 +8,7 @@ for all of it (surrogate pairs).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -17,6 +17,7 @@ from rte.reader import budget, jsontext
 
 if TYPE_CHECKING:
     from rte.reader.budget import ReadBudget
+    from rte.reader.json import JsonValue
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: What YAML 1.1 takes for a number, however long.
@@ -27,7 +28,7 @@ _CLOSES = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 def load_all(
     text: str | bytes, what: str, bounds: ReadBudget, *, aliases: bool = True
-) -> list[Any]:
+) -> list[JsonValue]:
     """The values of all documents; with ``aliases=False`` each value is written out.
 
     Raises:
@@ -56,7 +57,7 @@ def load_all(
     return documents
 
 
-def load(text: str | bytes, what: str, bounds: ReadBudget) -> Any:
+def load(text: str | bytes, what: str, bounds: ReadBudget) -> JsonValue:
     """The value of the only document; None where there is none.
 
     Raises:

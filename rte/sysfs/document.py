@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.model import bits
+from rte.reader.json import Json, JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rte.model import machine
 
-Document = dict[str, Any]
+Document = JsonObject
 
 
 def build_document(read: machine.Machine) -> Document:
@@ -104,7 +103,7 @@ def _told_otherwise(cpu: machine.CPU) -> Document:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def format_document(document: Mapping[str, Any]) -> str:
+def format_document(document: Json) -> str:
     """JSON text with one line for each CPU, zone, device and warning."""
     fields = []
     for key, value in document.items():

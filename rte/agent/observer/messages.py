@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte.telemetry.effects import Measured, Said, SetReadiness
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rte.model.kubelet import KubeletView, StateFiles
     from rte.model.machine import Machine
     from rte.model.node import KubeletConfig, NodeState
+    from rte.reader.json import JsonObject
 
 
 class KubeletChange(enum.Flag):
@@ -53,7 +54,7 @@ class NodeObjectFacts:
 class Observation:
     """An NRT object to publish, and when its cause was noticed."""
 
-    object: dict[str, Any]
+    object: JsonObject
     noticed: float
 
 
@@ -132,21 +133,21 @@ class Learnt:
 class PodsListed:
     """All pods of this node, as the API shows them."""
 
-    items: tuple[dict[str, Any], ...]
+    items: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
     """A pod of this node is new or another."""
 
-    obj: dict[str, Any]
+    obj: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
     """A pod of this node was deleted."""
 
-    obj: dict[str, Any]
+    obj: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.agent.publisher import messages, ownership
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rte.agent.observer.messages import Observation
     from rte.agent.publisher.messages import Effect, Event, Request
     from rte.agent.timings import Timings
+    from rte.reader.json import JsonObject
 
 #: What the API server takes our field manager to be (the user agent's first part).
 FIELD_MANAGER = "rte-agent"
@@ -71,8 +72,8 @@ class Publisher:
         # under way is stored.
         self._lacks_since: float | None = None
         self._lacks_next: float | None = None
-        self._stored: dict[str, Any] | None = None
-        self._unstorable: dict[str, Any] = {}
+        self._stored: JsonObject | None = None
+        self._unstorable: JsonObject = {}
         self._published: set[str] = set()
         self._watched: list[messages.Watched] = []
         self._trigger = "start"
@@ -235,7 +236,7 @@ class Publisher:
             self._wanted = self._writing = replace(self._wanted, object=owned)
             self._send(messages.WriteReport("create", owned, owned))
 
-    def _update(self, wanted: Observation, patch: dict[str, Any]) -> None:
+    def _update(self, wanted: Observation, patch: JsonObject) -> None:
         """Send back what is stored, patched: refused if anybody has written since.
 
         The API server would do the same with the patch, but more slowly: it would have to encode
@@ -248,7 +249,7 @@ class Publisher:
         self._writing = wanted
         self._send(messages.WriteReport("update", body, wanted.object))
 
-    def _answered(self, stored: dict[str, Any], now: float) -> None:
+    def _answered(self, stored: JsonObject, now: float) -> None:
         request, self._request = self._request, None
         self._stored = stored
         if isinstance(request, messages.WriteReport) and self._writing is not None:
@@ -297,7 +298,7 @@ class Publisher:
             self._complaint = ""
             self._effects.append(Said("info", "publishing works again"))
 
-    def _patch_for(self, wanted: Observation) -> dict[str, Any]:
+    def _patch_for(self, wanted: Observation) -> JsonObject:
         return ownership.difference(
             self._stored or {},
             wanted.object,
@@ -399,7 +400,7 @@ class Publisher:
             self._effects += [Measured("sharing", 1.0, how="set"), Said("error", line)]
 
 
-def _version(obj: dict[str, Any]) -> str:
+def _version(obj: JsonObject) -> str:
     return str((obj.get("metadata") or {}).get("resourceVersion") or "")
 
 

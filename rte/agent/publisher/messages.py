@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rte.telemetry.effects import Measured, Said, SetReadiness
 
 if TYPE_CHECKING:
     from rte import errors
     from rte.agent.observer.messages import Observation
+    from rte.reader.json import JsonObject
 
 # --- events ---
 
@@ -32,7 +33,7 @@ class Trusted:
 class Stored:
     """What the API server has by now: the answer to a request."""
 
-    object: dict[str, Any]
+    object: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Watched:
     ``listed``: the watch began anew, with all that there is.
     """
 
-    object: dict[str, Any] | None
+    object: JsonObject | None
     version: str
     listed: bool = False
 
@@ -119,8 +120,8 @@ class WriteReport:
     """
 
     operation: Literal["create", "update"]
-    body: dict[str, Any]
-    wanted: dict[str, Any]
+    body: JsonObject
+    wanted: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
+    from rte.reader.json import Json, JsonObject
+
 #: Annotations under this prefix are ours alone, whoever else writes the object.
 OWN_PREFIX = "topology.rte.dev/"
 
@@ -20,13 +22,13 @@ _FIELDS = ("topologyPolicies", "attributes", "zones")
 
 
 def difference(
-    stored: Mapping[str, Any],
-    wanted: Mapping[str, Any],
+    stored: Json,
+    wanted: Json,
     published: AbstractSet[str] = frozenset(),
     *,
     sharing: bool = False,
     adopts: bool = True,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The merge patch that brings ``stored`` to ``wanted``; empty when nothing of ours differs.
 
     Lists are replaced whole (they are atomic in this API). ``published`` names annotations of ours
@@ -34,7 +36,7 @@ def difference(
     annotations only those under :data:`OWN_PREFIX` are ours. Labels, foreign annotations, other
     owners and all other fields are never touched; without ``adopts`` no owner is.
     """
-    patch: dict[str, Any] = {}
+    patch: JsonObject = {}
     metadata = _difference_of_metadata(
         stored.get("metadata") or {}, wanted.get("metadata") or {}, published, sharing=sharing
     )
@@ -51,12 +53,12 @@ def difference(
 
 
 def _difference_of_metadata(
-    stored: Mapping[str, Any],
-    wanted: Mapping[str, Any],
+    stored: Json,
+    wanted: Json,
     published: AbstractSet[str],
     *,
     sharing: bool,
-) -> dict[str, Any]:
+) -> JsonObject:
     there: Mapping[str, str] = stored.get("annotations") or {}
     want: Mapping[str, str] = wanted.get("annotations") or {}
     if sharing:
@@ -68,20 +70,20 @@ def _difference_of_metadata(
         name: text for name, text in want.items() if there.get(name) != text
     }
     annotations |= dict.fromkeys(sorted(leftovers - want.keys()))
-    patch: dict[str, Any] = {"annotations": annotations} if annotations else {}
+    patch: JsonObject = {"annotations": annotations} if annotations else {}
     return patch
 
 
-def _owners(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+def _owners(stored: Json, wanted: Json) -> list[Json] | None:
     """Our owners in the place of those of the same name, whose UIDs are gone; None: as they are.
 
     A Namespace is the owner that NFD gives to its objects: with it the object would outlive its
     Node, and go with an exporter that is none any more.
     """
-    ours: list[Mapping[str, Any]] = wanted.get("ownerReferences") or []
-    there: list[Mapping[str, Any]] = stored.get("ownerReferences") or []
+    ours: list[Json] = wanted.get("ownerReferences") or []
+    there: list[Json] = stored.get("ownerReferences") or []
 
-    def names(owner: Mapping[str, Any]) -> tuple[Any, Any]:
+    def names(owner: Json) -> tuple[Any, Any]:
         return owner.get("kind"), owner.get("name")
 
     if not ours:
@@ -95,7 +97,7 @@ def _owners(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Mappin
     return kept if len(kept) < len(there) else None
 
 
-def owned_by(uid: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def owned_by(uid: str, wanted: Json) -> JsonObject:
     """``wanted`` with the Node of that UID as its owner, if a Node owns it; no UID: as it is."""
     metadata = wanted["metadata"]
     owners = metadata.get("ownerReferences") or []
@@ -105,7 +107,7 @@ def owned_by(uid: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {**wanted, "metadata": {**metadata, "ownerReferences": owners}}
 
 
-def apply(patch: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+def apply(patch: Json, stored: Json) -> JsonObject:
     """``stored`` after the merge patch (RFC 7386) of :func:`difference`."""
     after = dict(stored)
     for name, value in patch.items():
@@ -118,7 +120,7 @@ def apply(patch: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]
     return after
 
 
-def annotations_of(stored: Mapping[str, Any], manager: str) -> set[str]:
+def annotations_of(stored: Json, manager: str) -> set[str]:
     """The annotations that the field manager ``manager`` wrote, by the server's own records."""
     names: set[str] = set()
     for entry in (stored.get("metadata") or {}).get("managedFields") or []:
@@ -129,7 +131,7 @@ def annotations_of(stored: Mapping[str, Any], manager: str) -> set[str]:
     return names
 
 
-def last_foreign_writer(stored: Mapping[str, Any], ours: str) -> str:
+def last_foreign_writer(stored: Json, ours: str) -> str:
     """The field manager, other than ``ours``, that wrote last; "" when none is recorded."""
     managers = (stored.get("metadata") or {}).get("managedFields") or []
     foreign = [

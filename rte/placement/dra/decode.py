@@ -15,7 +15,7 @@ from rte import errors
 from rte.placement.dra import objects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json, JsonObject
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _NOTING = frozenset({objects.Device, objects.SliceSpec, objects.ClassSpec, objects.DeviceClaim})
 
 
-def resource_slice(data: Mapping[str, Any]) -> objects.ResourceSlice:
+def resource_slice(data: Json) -> objects.ResourceSlice:
     """A ResourceSlice.
 
     Raises:
@@ -32,7 +32,7 @@ def resource_slice(data: Mapping[str, Any]) -> objects.ResourceSlice:
     return _decode(data, objects.ResourceSlice)
 
 
-def device(data: Mapping[str, Any]) -> objects.Device:
+def device(data: Json) -> objects.Device:
     """One device of a slice.
 
     Raises:
@@ -41,7 +41,7 @@ def device(data: Mapping[str, Any]) -> objects.Device:
     return _decode(data, objects.Device)
 
 
-def device_class(data: Mapping[str, Any]) -> objects.DeviceClass:
+def device_class(data: Json) -> objects.DeviceClass:
     """A DeviceClass.
 
     Raises:
@@ -50,7 +50,7 @@ def device_class(data: Mapping[str, Any]) -> objects.DeviceClass:
     return _decode(data, objects.DeviceClass)
 
 
-def resource_claim(data: Mapping[str, Any]) -> objects.ResourceClaim:
+def resource_claim(data: Json) -> objects.ResourceClaim:
     """A ResourceClaim.
 
     Raises:
@@ -59,7 +59,7 @@ def resource_claim(data: Mapping[str, Any]) -> objects.ResourceClaim:
     return _decode(data, objects.ResourceClaim)
 
 
-def device_taint_rule(data: Mapping[str, Any]) -> objects.DeviceTaintRule:
+def device_taint_rule(data: Json) -> objects.DeviceTaintRule:
     """A DeviceTaintRule.
 
     Raises:
@@ -78,7 +78,7 @@ def key_of(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=str)
 
 
-def _decode(data: Mapping[str, Any], kind: type[T]) -> T:
+def _decode(data: Json, kind: type[T]) -> T:
     try:
         return msgspec.convert(data, kind, dec_hook=_quantity)
     except (msgspec.ValidationError, TypeError):
@@ -108,7 +108,7 @@ def _known(data: Any, kind: type, path: str, unknown: list[str]) -> Any:
         path, unknown = "", []
     fields = {field.encode_name: field.type for field in structs.fields(kind)}
     closed = bool(kind.__struct_config__.forbid_unknown_fields)  # type: ignore[attr-defined]
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     for key, value in data.items():
         if key in fields:
             kept[key] = _known_within(value, fields[key], f"{path}{key}", unknown)

@@ -10,12 +10,13 @@ selectors, which are core/v1's, unknown operators match nothing.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 
 from rte.k8s import wire
 from rte.model import quantity
+from rte.reader.json import JsonObject
 
 
 class Nano(int):
@@ -221,7 +222,7 @@ class DeviceSelector(_Closed, frozen=True):
 class ClassConfiguration(_Closed, frozen=True):
     """Parameters for a driver."""
 
-    opaque: dict[str, Any] | None = None
+    opaque: JsonObject | None = None
 
 
 class ClassSpec(_Closed, frozen=True):
@@ -296,7 +297,7 @@ class ClaimConfiguration(_Closed, frozen=True):
     """Parameters for a driver, for some requests or all."""
 
     requests: tuple[str, ...] = ()
-    opaque: dict[str, Any] | None = None
+    opaque: JsonObject | None = None
 
 
 class DeviceClaim(_Closed, frozen=True):
@@ -335,7 +336,7 @@ class AllocationConfiguration(_Open, frozen=True):
 
     source: Literal["FromClass", "FromClaim"]
     requests: tuple[str, ...] = ()
-    opaque: dict[str, Any] | None = None
+    opaque: JsonObject | None = None
 
 
 class DeviceAllocationResult(_Open, frozen=True):

@@ -6,7 +6,7 @@ Source: Koordinator ``apis/extension`` and ``pkg/scheduler/plugins/nodenumaresou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model.pod import QOS
@@ -15,7 +15,7 @@ from rte.placement.koordinator.policy import POLICIES
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json
 
 QOS_LABEL = "koordinator.sh/qosClass"
 PRIORITY_CLASS_LABEL = "koordinator.sh/priority-class"
@@ -53,7 +53,7 @@ class KoordinatorPod:
 
 
 def read_koordinator_pod(
-    metadata: Mapping[str, Any],
+    metadata: Json,
     *,
     qos: QOS,
     cpu_milli: int,
@@ -109,9 +109,7 @@ def read_koordinator_pod(
     )
 
 
-def _priority_class(
-    labels: Mapping[str, Any], priority: int | None, koordinator_qos: str, qos: QOS
-) -> str:
+def _priority_class(labels: Json, priority: int | None, koordinator_qos: str, qos: QOS) -> str:
     named = str(labels.get(PRIORITY_CLASS_LABEL, ""))
     if named in _PRIORITY_BANDS:
         return named
@@ -123,7 +121,7 @@ def _priority_class(
     return "koord-prod"
 
 
-def _json_object(annotations: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _json_object(annotations: Json, key: str) -> Json:
     text = annotations.get(key)
     if not text:
         return {}

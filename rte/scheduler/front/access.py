@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable
 
     from rte.kube.client import Client
+    from rte.reader.json import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Access:
         if not (own.take(now) and self._new.take(now)):
             raise _TooMany("too many tokens that nobody has seen before: try again in a second")
 
-    async def _ask(self, key: Hashable, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, key: Hashable, path: str, body: JsonObject) -> JsonObject:
         """The status of a review; who asks the same gets the same answer."""
         task = self._asking.get(key)
         if task is None:
@@ -220,7 +221,7 @@ def user_of_certificate(request: web.Request) -> User | None:
     return User(names[0], (*groups, "system:authenticated")) if names else None
 
 
-def _user(status: dict[str, Any]) -> User:
+def _user(status: JsonObject) -> User:
     return User(
         name=str(status.get("username") or ""),
         groups=tuple(status.get("groups") or ()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.model import quantity, words
@@ -17,6 +17,7 @@ from rte.scheduler.front.groups import GroupsAnswer, GroupsExplainer, parse_grou
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from rte.reader.json import Json, JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
@@ -91,7 +92,7 @@ class PodAnswer:
     held: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[NodeAnswer, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Plain values for a JSON answer; each zone says what it is short of."""
         document = asdict(self)
         for node, answer in zip(document["nodes"], self.nodes, strict=True):
@@ -100,7 +101,7 @@ class PodAnswer:
         return document
 
 
-def parse_answer(document: Mapping[str, Any]) -> PodAnswer:
+def parse_answer(document: Json) -> PodAnswer:
     """Read :meth:`PodAnswer.as_json` back, as a running scheduler sends it.
 
     Raises:

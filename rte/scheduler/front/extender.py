@@ -34,9 +34,10 @@ from rte.scheduler.plugins import default_preemption
 from rte.telemetry import doors, health
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from rte.kube.client import Client
+    from rte.reader.json import Json, JsonObject
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.shell.service import Scheduler
@@ -84,7 +85,7 @@ class Extender:
             web.post("/bind", self._bind_request),
         ]
 
-    def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    def filter(self, args: Json) -> JsonObject:
         """Node names that take the pod (a grouped one: the best one); the others and why not."""
         pod = self._pod(args)
         offered = extender_args.names(args)
@@ -115,7 +116,7 @@ class Extender:
             return {"Nodes": {**nodes, "items": kept}, "FailedNodes": failed, "Error": ""}
         return {"NodeNames": list(passing), "FailedNodes": failed, "Error": ""}
 
-    def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def prioritize(self, args: Json) -> list[JsonObject]:
         """Scores from 0 to 10 for nodes that the filter let through."""
         pod = self._pod(args)
         candidates = []
@@ -133,7 +134,7 @@ class Extender:
             for name in names
         ]
 
-    def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    def preempt(self, args: Json) -> JsonObject:
         """Of kube-scheduler's proposals those after which the kubelet admits the pod.
 
         A proposal that frees the node's total but no zone is mended with further victims of lower
@@ -153,7 +154,7 @@ class Extender:
                 }
         return {"NodeNameToMetaVictims": kept}
 
-    async def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    async def bind(self, args: Json) -> JsonObject:
         """Bind through the scheduler's own path; the answer comes when the outcome is known."""
         uid, name = str(args.get("PodUID")), str(args.get("Node"))
         if uid not in self._scheduler.cluster.pods:
@@ -309,12 +310,12 @@ class Extender:
         found = self._check(name, pod)
         return found is not None and not found[1].reason
 
-    def _pod(self, args: Mapping[str, Any]) -> PodView:
+    def _pod(self, args: Json) -> PodView:
         pod = extender_args.as_object(args.get("Pod"), "Pod")
         return objects.read_pod(pod, self._scheduler.cluster.shapes)
 
     def _answer(
-        self, verb: Callable[[Mapping[str, Any]], Any]
+        self, verb: Callable[[Json], Any]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             if not self._scheduler.is_active():

@@ -8,10 +8,10 @@ from rte import errors
 from rte.reader import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rte.reader.json import Json
 
 
-def parse(body: bytes) -> Mapping[str, Any]:
+def parse(body: bytes) -> Json:
     """The arguments of a verb.
 
     Raises:
@@ -20,7 +20,7 @@ def parse(body: bytes) -> Mapping[str, Any]:
     return as_object(jsontext.answer(body, "arguments"), "arguments")
 
 
-def names(args: Mapping[str, Any]) -> list[str]:
+def names(args: Json) -> list[str]:
     """Names of the candidates."""
     given = args.get("NodeNames")
     if given is not None:
@@ -29,7 +29,7 @@ def names(args: Mapping[str, Any]) -> list[str]:
     return [] if nodes is None else [name for name, _ in items(nodes)]
 
 
-def items(nodes: object) -> list[tuple[str, Mapping[str, Any]]]:
+def items(nodes: object) -> list[tuple[str, Json]]:
     """The Nodes of a NodeList, with their names."""
     found = []
     for item in as_list(as_object(nodes, "Nodes").get("items"), "Nodes.items"):
@@ -38,7 +38,7 @@ def items(nodes: object) -> list[tuple[str, Mapping[str, Any]]]:
     return found
 
 
-def proposals(args: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
+def proposals(args: Json) -> dict[str, tuple[list[str], int]]:
     """Node name -> UIDs of kube-scheduler's victims, and how many budgets they violate.
 
     From 1.38 on there may be none: its own filters pass, so only an extender stands in the way.
@@ -66,7 +66,7 @@ def proposals(args: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
     return found
 
 
-def as_object(value: object, what: str) -> Mapping[str, Any]:
+def as_object(value: object, what: str) -> Json:
     """The object; an absent one is empty."""
     if value is None:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -15,11 +15,12 @@ from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.telemetry import health
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rte.placement.joint.fit import Fit
     from rte.placement.joint.gang import Answer
     from rte.placement.joint.node import Member
+    from rte.reader.json import Json, JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.shell.service import Scheduler
@@ -31,7 +32,7 @@ MOST_PODS = 1024
 _PORTION, _PODS_READ = 50, 20
 
 
-def copies_document(found: Fit) -> dict[str, Any]:
+def copies_document(found: Fit) -> JsonObject:
     """What is answered about copies of one pod."""
     return {
         "pods": found.total,
@@ -43,7 +44,7 @@ def copies_document(found: Fit) -> dict[str, Any]:
     }
 
 
-def gang_document(answer: Answer, total: int) -> dict[str, Any]:
+def gang_document(answer: Answer, total: int) -> JsonObject:
     """What is answered about pods that are placed together."""
     return {
         "verdict": str(answer.verdict),
@@ -80,7 +81,7 @@ class _Asker:
     def __init__(self, cluster: Cluster, desk: FitDesk) -> None:
         self._cluster, self._desk = cluster, desk
 
-    async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    async def answer(self, question: Json) -> JsonObject:
         """Answer a question.
 
         Raises:
@@ -100,7 +101,7 @@ class _Asker:
         document = gang_document(await turns.beside(placing), len(pods))
         return {**document, "left_out": left_out}
 
-    async def _pods(self, question: Mapping[str, Any]) -> list[PodView]:
+    async def _pods(self, question: Json) -> list[PodView]:
         pods: dict[str, PodView] = {}
         for number, obj in enumerate(question["pods"]):
             pod = _pod(self._cluster, obj, number)
@@ -134,7 +135,7 @@ async def members_of(pods: Sequence[PodView], member: Callable[[PodView], Member
     return found
 
 
-def _question(body: object) -> dict[str, Any]:
+def _question(body: object) -> JsonObject:
     """The question, with what it leaves out.
 
     Raises:
@@ -142,13 +143,13 @@ def _question(body: object) -> dict[str, Any]:
     """
     if not isinstance(body, dict):
         raise errors.UsageError("expected a Pod, or an object with pods")
-    asked: Mapping[str, Any] = {"pods": [body]} if "spec" in body else body
+    asked: Json = {"pods": [body]} if "spec" in body else body
     pods, key = asked.get("pods"), asked.get("topologyKey") or ""
     if not isinstance(pods, list) or not pods or not all(isinstance(each, dict) for each in pods):
         raise errors.UsageError("pods: expected a list of Pods")
     if not isinstance(key, str):
         raise errors.UsageError(f"topologyKey {key!r}: expected the name of a node label")
-    numbers: dict[str, Any] = {name: asked.get(name) for name in ("count", "minCount")}
+    numbers: JsonObject = {name: asked.get(name) for name in ("count", "minCount")}
     for name, number in numbers.items():
         if number is not None and (
             isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= MOST_PODS
@@ -164,7 +165,7 @@ def _question(body: object) -> dict[str, Any]:
     return {"pods": pods, "topologyKey": key, **numbers}
 
 
-def _pod(cluster: Cluster, obj: Mapping[str, Any], number: int) -> PodView:
+def _pod(cluster: Cluster, obj: Json, number: int) -> PodView:
     metadata = obj.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     name = metadata.setdefault("name", f"pod-{number}")

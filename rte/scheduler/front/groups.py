@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.placement.groups import explain, holdings
 from rte.placement.groups.allocation import devices_of
@@ -11,9 +11,10 @@ from rte.placement.groups.explain import FreeInZone, FreeNIC
 from rte.scheduler.plugins.groups.rules import ProcessingGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from rte.placement.groups.answers import KnownRequest
+    from rte.reader.json import Json
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.status import Status
@@ -35,7 +36,7 @@ class GroupsAnswer:
         would_help: namespace/name of pods with groups, any one of whose end would make a place.
     """
 
-    gets: Mapping[str, Any] = field(default_factory=dict)
+    gets: Json = field(default_factory=dict)
     free: tuple[FreeInZone, ...] = ()
     would_help: tuple[str, ...] = ()
 
@@ -89,7 +90,7 @@ class GroupsExplainer:
                 yield entry.pods[uid].key
 
 
-def parse_groups(document: Mapping[str, Any] | None) -> GroupsAnswer | None:
+def parse_groups(document: Json | None) -> GroupsAnswer | None:
     """Read the JSON of an answer back."""
     if document is None:
         return None

@@ -8,11 +8,10 @@ bound late as well. An extender that knew of binds alone would give one zone to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from rte.reader.json import Json
     from rte.scheduler.framework.objects import PodView
 
 #: A promise is void after so long: kube-scheduler never says that it has given up a group.
@@ -68,7 +67,7 @@ class Picks:
         return [pick.pod for pick in self._picks.values()]
 
 
-def is_grouped(pod: Mapping[str, Any]) -> bool:
+def is_grouped(pod: Json) -> bool:
     """Whether the Pod object is scheduled together with others.
 
     ``spec.schedulingGroup`` (Kubernetes 1.36), ``spec.workloadRef`` (1.35), or the label of

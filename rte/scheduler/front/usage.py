@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -17,6 +17,7 @@ from rte.telemetry import health
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rte.reader.json import JsonObject
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.plugins.groups.books import Books, OnNode
@@ -37,7 +38,7 @@ def routes(scheduler: Scheduler) -> list[web.RouteDef]:
     return [web.get("/groups", answer)]
 
 
-def documents(cluster: Cluster, books: Books, node: str = "") -> Iterator[dict[str, Any]]:
+def documents(cluster: Cluster, books: Books, node: str = "") -> Iterator[JsonObject]:
     """Every node with an inventory, by name; or only the one of this name."""
     for name, entry in sorted(cluster.nodes.items()):
         known = books.on(entry) if node in ("", name) else None
@@ -45,7 +46,7 @@ def documents(cluster: Cluster, books: Books, node: str = "") -> Iterator[dict[s
             yield {"node": name, **_document(entry, known, books)}
 
 
-def _document(entry: NodeEntry, known: OnNode, books: Books) -> dict[str, Any]:
+def _document(entry: NodeEntry, known: OnNode, books: Books) -> JsonObject:
     ground = known.ground
     allocations = known.held.allocations
     return {

@@ -13,13 +13,13 @@ from rte.scheduler.framework.claims.devices import KnownClaim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from rte.placement.dra.objects import ResourceClaim
+    from rte.reader.json import Json
     from rte.scheduler.framework.objects import PodView
 
 
-def read_template(obj: Mapping[str, Any]) -> ResourceClaim:
+def read_template(obj: Json) -> ResourceClaim:
     """A claim as it is made from a ResourceClaimTemplate.
 
     Raises:

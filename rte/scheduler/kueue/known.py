@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.scheduler.kueue import objects
@@ -10,9 +10,8 @@ from rte.scheduler.kueue.claims import read_template
 from rte.scheduler.kueue.messages import CHECKS, FLAVORS, TEMPLATES, WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rte.placement.dra.objects import ResourceClaim
+    from rte.reader.json import Json, JsonObject
     from rte.scheduler.kueue.objects import AdmissionCheck, CheckState, Flavor, Workload
 
 
@@ -41,7 +40,7 @@ class KueueKnown:
         """What is known of a collection."""
         return set(self._table(collection))
 
-    def take(self, collection: str, obj: Mapping[str, Any]) -> str:
+    def take(self, collection: str, obj: Json) -> str:
         """An object was added or changed; its key, empty where that is no news to us.
 
         Raises:
@@ -61,8 +60,8 @@ class KueueKnown:
         """An object is gone; whether it was known."""
         return self._table(collection).pop(key, None) is not None
 
-    def _table(self, collection: str) -> dict[str, Any]:
-        tables: dict[str, dict[str, Any]] = {
+    def _table(self, collection: str) -> JsonObject:
+        tables: dict[str, JsonObject] = {
             WORKLOADS: self.workloads,
             CHECKS: self.checks,
             FLAVORS: self.flavors,
@@ -70,7 +69,7 @@ class KueueKnown:
         }
         return tables[collection]
 
-    def _set(self, collection: str, key: str, obj: Mapping[str, Any]) -> bool:
+    def _set(self, collection: str, key: str, obj: Json) -> bool:
         if collection == FLAVORS:
             flavor = objects.read_flavor(obj)
             is_news = self.flavors.get(key) != flavor

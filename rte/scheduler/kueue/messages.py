@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte.scheduler.loop.messages import Gone, Leading, Listed, Seen, Tick, Turn
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from rte.reader.json import Json
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.loop.gangs.decide import Found, GangQuestion
 
@@ -57,7 +58,7 @@ class Judge:
     key: str
     uid: str
     version: str
-    items: tuple[Mapping[str, Any], ...]
+    items: tuple[Json, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Activate:
 
     name: str
     version: str
-    condition: Mapping[str, Any]
+    condition: Json
 
 
 Effect: TypeAlias = Judge | Activate | SolveWorkload | Measured | Said

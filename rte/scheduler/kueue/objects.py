@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.k8s import wire
@@ -13,6 +13,8 @@ from rte.scheduler.framework.objects import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from rte.reader.json import Json, JsonObject
 
 #: Label of pods: the pod set that they belong to.
 POD_SET = "kueue.x-k8s.io/podset"
@@ -78,7 +80,7 @@ class PodSet(Wire, frozen=True, kw_only=True):
 
     name: str = ONLY_POD_SET
     count: int = 1
-    template: dict[str, Any]
+    template: JsonObject
 
 
 class PodSetAssignment(Wire, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ class Additions(Wire, frozen=True, kw_only=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     node_selector: dict[str, str] | None = None
-    tolerations: tuple[dict[str, Any], ...] | None = None
+    tolerations: tuple[JsonObject, ...] | None = None
 
 
 class CheckState(Wire, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ class _Workload(Wire, frozen=True, kw_only=True):
 
 class _FlavorSpec(Wire, frozen=True, kw_only=True):
     node_labels: dict[str, str] | None = None
-    tolerations: tuple[dict[str, Any], ...] | None = None
+    tolerations: tuple[JsonObject, ...] | None = None
 
 
 class Flavor(Wire, frozen=True, kw_only=True):
@@ -157,7 +159,7 @@ class Flavor(Wire, frozen=True, kw_only=True):
 
 class _CheckSpec(Wire, frozen=True, kw_only=True):
     controller_name: str
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
 
 
 class _CheckStatus(Wire, frozen=True, kw_only=True):
@@ -232,7 +234,7 @@ class Workload:
         return self.key.partition("/")[2]
 
 
-def read_workload(obj: Mapping[str, Any]) -> Workload:
+def read_workload(obj: Json) -> Workload:
     """A Workload object.
 
     Raises:
@@ -271,7 +273,7 @@ def _moment(condition: wire.Condition) -> float:
         raise errors.ParseError("time", condition.last_transition_time) from None
 
 
-def read_flavor(obj: Mapping[str, Any]) -> Flavor:
+def read_flavor(obj: Json) -> Flavor:
     """A ResourceFlavor object.
 
     Raises:
@@ -280,7 +282,7 @@ def read_flavor(obj: Mapping[str, Any]) -> Flavor:
     return wire.read(obj, Flavor, "ResourceFlavor")
 
 
-def read_check(obj: Mapping[str, Any]) -> AdmissionCheck:
+def read_check(obj: Json) -> AdmissionCheck:
     """An AdmissionCheck object.
 
     Raises:

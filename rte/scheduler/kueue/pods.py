@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rte import errors
+from rte.reader.json import JsonObject
 from rte.scheduler.framework.objects import read_pod
 from rte.scheduler.kueue.claims import claims_of, missing_template
 from rte.scheduler.kueue.objects import PodSetAssignment
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.shape import Shapes
     from rte.scheduler.kueue.objects import Flavor, PodSet, Workload
 
-T = TypeVar("T", dict[str, Any], list[Any])
+T = TypeVar("T", JsonObject, list[Any])
 
 #: More pods of one Workload are not judged.
 MOST_PODS = 1_000
@@ -100,7 +101,7 @@ def _pod(
     given: PodSetAssignment,
     flavors: Mapping[str, Flavor],
     domain: Mapping[str, str],
-) -> dict[str, Any]:
+) -> JsonObject:
     """One pod of a set: the template, with what flavors and checks add (pkg/podset, ``Merge``)."""
     additions = [flavors[name].additions for name in dict.fromkeys((given.flavors or {}).values())]
     additions += [

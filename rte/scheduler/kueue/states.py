@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.scheduler.kueue.objects import RETRY
 
 if TYPE_CHECKING:
+    from rte.reader.json import JsonObject
     from rte.scheduler.kueue.objects import AdmissionCheck, CheckState
 
 #: Kueue is asked to come again after so long at most.
@@ -17,10 +18,10 @@ MOST_BACK_OFF_S = 60
 _MOST_TEXT = 1_024
 
 
-def item(check: CheckState, state: str, text: str, now: float) -> dict[str, Any]:
+def item(check: CheckState, state: str, text: str, now: float) -> JsonObject:
     """An item of a Workload's ``status.admissionChecks``."""
     lasts = check.last_transition_time if check.state == state else None
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "name": check.name,
         "state": state,
         "message": cut(text),

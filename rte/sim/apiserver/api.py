@@ -10,7 +10,7 @@ collects by ownerReferences, finishes a namespace, taints nodes or computes disr
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver.verbs import (
     applying,
@@ -27,6 +27,7 @@ from rte.sim.apiserver.verbs.state import VerbState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.query import Query, StoredPage
     from rte.sim.apiserver.storage.store import Obj, Store, Watch
@@ -140,7 +141,7 @@ class API:
         self,
         resource: str | ServedResource,
         name: str,
-        body: Any,
+        body: JsonValue,
         namespace: str = "",
         *,
         content_type: str = changing.MERGE_PATCH,
@@ -157,7 +158,7 @@ class API:
         self,
         resource: str | ServedResource,
         name: str,
-        body: Any,
+        body: JsonValue,
         namespace: str = "",
         *,
         options: WriteOptions,
@@ -207,7 +208,7 @@ class API:
         self,
         resource: str | ServedResource,
         name: str,
-        body: Any,
+        body: JsonValue,
         namespace: str,
         *,
         content_type: str = "",

@@ -6,7 +6,7 @@ Codes, reasons and messages: apimachinery ``pkg/api/errors`` and ``util/validati
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -14,6 +14,8 @@ from rte import errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rte.reader.json import JsonObject
 
 _REASON = {
     400: "BadRequest",
@@ -42,11 +44,11 @@ class StatusError(errors.KubeError):
         message: str,
         *,
         reason: str | None = None,
-        details: dict[str, Any] | None = None,
+        details: JsonObject | None = None,
     ) -> None:
         reason = _REASON.get(code, "") if reason is None else reason
         super().__init__(message, status=code, reason=reason)
-        self.body: dict[str, Any] = {
+        self.body: JsonObject = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
@@ -197,7 +199,7 @@ def _qualified(resource: str, group: str) -> str:
     return f"{resource}.{group}" if group else resource
 
 
-def _who(name: str, group: str, kind: str) -> dict[str, Any]:
+def _who(name: str, group: str, kind: str) -> JsonObject:
     return {
         **({"name": name} if name else {}),
         **({"group": group} if group else {}),

@@ -18,10 +18,9 @@ from rte.placement.dra.objects import Attribute
 from rte.placement.dra.verdict import ClaimRefusal, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rte.placement.dra.objects import Device, DeviceCapacity
     from rte.placement.dra.structured.pools import PoolDevice
+    from rte.reader.json import Json, JsonObject
 
 #: ``CELSelectorExpressionMaxLength``.
 _MAX_LENGTH = 10 * 1024
@@ -125,7 +124,7 @@ class _Program:
     def run(self, driver: str, device: Device) -> Any:
         attributes = _by_domain(driver, device.attributes, _value)
         capacity = _by_domain(driver, device.capacity, _amount)
-        domains: dict[str, dict[str, Any]] = {text: {} for text in (*self._texts, driver)}
+        domains: dict[str, JsonObject] = {text: {} for text in (*self._texts, driver)}
         data = {
             "device.driver": driver,
             "device.allowMultipleAllocations": bool(device.allow_multiple_allocations),
@@ -189,9 +188,9 @@ def _compile(expression: str, *, derived: bool) -> _Program:
     return program
 
 
-def _by_domain(driver: str, named: Mapping[str, Any], read: Any) -> dict[str, dict[str, Any]]:
+def _by_domain(driver: str, named: Json, read: Any) -> dict[str, JsonObject]:
     """Domain -> name -> value; what has no domain is the driver's."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JsonObject] = {}
     for name, value in named.items():
         domain, slash, bare = name.partition("/")
         if not slash:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cel_expr_python import cel
 
     from rte.placement.dra.cel.functions import CELFunction
+    from rte.reader.json import JsonObject
 
 #: Types of Kubernetes' own.
 _ABSTRACT = ("Quantity", "Semver", "IP", "CIDR", "URL")
@@ -29,7 +30,7 @@ _ANY = ("bool", "int", "uint", "double", "string", "bytes", "list", "map")
 NOT_IN_KUBERNETES = frozenset({"string_reverse", "reverse_string"})
 
 
-def _variables(library: Any) -> dict[str, Any]:
+def _variables(library: Any) -> JsonObject:
     types = library.Type
 
     def domains(inner: Any) -> Any:
@@ -127,7 +128,7 @@ def _implement(library: Any, functions: Iterable[CELFunction]) -> list[Any]:
     return _collect(library, by_name)
 
 
-def _type(library: Any, known: dict[str, Any], name: str) -> Any:
+def _type(library: Any, known: JsonObject, name: str) -> Any:
     return known[name] if name in known else getattr(library.Type, name.upper())
 
 

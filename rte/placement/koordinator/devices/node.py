@@ -6,7 +6,7 @@ Source: Koordinator ``pkg/scheduler/plugins/deviceshare/device_cache.go``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rte.model import quantity
 from rte.reader import jsontext
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rte.placement.koordinator.devices.request import Amounts
+    from rte.reader.json import Json
 
 GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
 PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"
@@ -98,8 +99,8 @@ def fits(wanted: Amounts, free: Amounts) -> bool:
 
 
 def read_node_devices(
-    device: Mapping[str, Any],
-    held: Iterable[Mapping[str, Any]] = (),
+    device: Json,
+    held: Iterable[Json] = (),
     node_labels: Mapping[str, str] | None = None,
 ) -> SharedDevices:
     """The devices of a node.
@@ -133,11 +134,11 @@ def read_node_devices(
     )
 
 
-def _amounts(resources: Mapping[str, Any] | None) -> dict[str, int]:
+def _amounts(resources: Json | None) -> dict[str, int]:
     return {name: quantity.parse(amount) for name, amount in (resources or {}).items()}
 
 
-def _info(minor: int, told: Mapping[str, Any]) -> DeviceInfo:
+def _info(minor: int, told: Json) -> DeviceInfo:
     topology = told.get("topology")
     return DeviceInfo(
         minor=minor,
@@ -156,7 +157,7 @@ def _info(minor: int, told: Mapping[str, Any]) -> DeviceInfo:
     )
 
 
-def _hold(record: Mapping[str, Any], used: Minors, vfs: dict[int, frozenset[str]]) -> None:
+def _hold(record: Json, used: Minors, vfs: dict[int, frozenset[str]]) -> None:
     minor = record.get("minor", 0)
     before, more = used.get(minor, {}), _amounts(record.get("resources"))
     used[minor] = {name: before.get(name, 0) + more.get(name, 0) for name in before | more}
@@ -167,7 +168,7 @@ def _hold(record: Mapping[str, Any], used: Minors, vfs: dict[int, frozenset[str]
 
 
 def _partitions(
-    device: Mapping[str, Any], node_labels: Mapping[str, str]
+    device: Json, node_labels: Mapping[str, str]
 ) -> tuple[Mapping[int, tuple[tuple[Partition, ...], ...]] | None, bool]:
     metadata = device.get("metadata", {})
     text = (metadata.get("annotations") or {}).get(GPU_PARTITIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.placement.koordinator.devices.request import GPU_MEMORY
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rte.placement.koordinator.devices.request import Amounts
+    from rte.reader.json import JsonObject
 
 
 class DeviceRefusal(Exception):  # noqa: N818 - an answer on its way up, not a failure
@@ -41,7 +42,7 @@ class KoordinatorDevices:
     devices: Mapping[str, tuple[GivenDevice, ...]] = field(default_factory=dict)
     beyond_koordinator: bool = False
 
-    def document(self) -> dict[str, list[dict[str, Any]]]:
+    def document(self) -> dict[str, list[JsonObject]]:
         """The ``device-allocated`` annotation, as JSON values."""
         return {
             kind: [_device_document(device) for device in devices]
@@ -49,8 +50,8 @@ class KoordinatorDevices:
         }
 
 
-def _device_document(device: GivenDevice) -> dict[str, Any]:
-    document: dict[str, Any] = {
+def _device_document(device: GivenDevice) -> JsonObject:
+    document: JsonObject = {
         "minor": device.minor,
         "resources": {name: _text(name, amount) for name, amount in device.amounts.items()},
     }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.status import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rte.reader.json import JsonObject
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(
@@ -93,7 +95,7 @@ def label_value(text: str) -> list[str]:
 
 
 def validate(
-    metadata: dict[str, Any], *, namespaced: bool, check_name: Callable[[str], list[str]]
+    metadata: JsonObject, *, namespaced: bool, check_name: Callable[[str], list[str]]
 ) -> list[Cause]:
     """Rules for create and update alike."""
     out: list[Cause] = []
@@ -139,7 +141,7 @@ def validate(
     return out
 
 
-def validate_update(new: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+def validate_update(new: JsonObject, old: JsonObject) -> list[Cause]:
     """What an update may not change."""
     out: list[Cause] = []
     if old.get("deletionTimestamp"):

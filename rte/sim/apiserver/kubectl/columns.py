@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte.k8s.selectors import parse_selector
 from rte.sim.apiserver.storage import selectors
@@ -15,6 +15,7 @@ from rte.sim.apiserver.storage import selectors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.storage.store import Obj
 
 
@@ -22,7 +23,7 @@ class Column(NamedTuple):
     """One column: how to fill it from an object. Priority above 0 shows only with ``-o wide``."""
 
     name: str
-    value: Callable[[Obj], Any]
+    value: Callable[[Obj], JsonValue]
     priority: int = 0
     type: str = "string"
 
@@ -52,7 +53,7 @@ def parse_path(path: str) -> list[tuple[str, str, str]]:
     return steps
 
 
-def walk(value: Any, steps: Sequence[tuple[str, str, str]]) -> Iterable[Any]:
+def walk(value: JsonValue, steps: Sequence[tuple[str, str, str]]) -> Iterable[JsonValue]:
     """All values that a parsed path reaches."""
     if not steps:
         if value is not None:
@@ -73,11 +74,11 @@ def walk(value: Any, steps: Sequence[tuple[str, str, str]]) -> Iterable[Any]:
             yield from walk(item, rest)
 
 
-def at(path: str, kind: str = "string", absent: Any = "<none>") -> Callable[[Obj], Any]:
+def at(path: str, kind: str = "string", absent: JsonValue = "<none>") -> Callable[[Obj], JsonValue]:
     """What is found at a path first, in the form of a type of columns."""
     steps = parse_path(path)
 
-    def read(obj: Obj) -> Any:
+    def read(obj: Obj) -> JsonValue:
         found = next(iter(walk(obj, steps)), None)
         if found is None or (found == "" and absent is not None):
             return absent
@@ -88,7 +89,7 @@ def at(path: str, kind: str = "string", absent: Any = "<none>") -> Callable[[Obj
     return read
 
 
-def _count(path: str) -> Callable[[Obj], Any]:
+def _count(path: str) -> Callable[[Obj], JsonValue]:
     return at(path, "integer", 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
@@ -13,8 +13,9 @@ from rte.sim.apiserver.schema import typed
 from rte.sim.apiserver.verbs import bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from rte.reader.json import Json
     from rte.sim.apiserver import status
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.protocol.requests import Form
@@ -70,9 +71,7 @@ def lost(request: web.Request) -> web.Response:
     return web.Response(status=499)
 
 
-def json_answer(
-    body: Mapping[str, Any], code: int = 200, warnings: Sequence[str] = ()
-) -> web.Response:
+def json_answer(body: Json, code: int = 200, warnings: Sequence[str] = ()) -> web.Response:
     """JSON, with a header for each warning."""
     response = web.Response(body=orjson.dumps(body), status=code, content_type="application/json")
     for text in warnings:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rte.reader.json import JsonObject
     from rte.sim.apiserver.kinds.resource import ServedResource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -23,9 +24,9 @@ def by_group(served: Iterable[ServedResource]) -> dict[str, dict[str, list[Serve
     }
 
 
-def resource_list(served: Iterable[ServedResource], group: str, version: str) -> dict[str, Any]:
+def resource_list(served: Iterable[ServedResource], group: str, version: str) -> JsonObject:
     """``/api/v1`` or ``/apis/GROUP/VERSION``."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for item in by_group(served).get(group, {}).get(version, []):
         rows.append(
             {
@@ -57,7 +58,7 @@ def resource_list(served: Iterable[ServedResource], group: str, version: str) ->
     }
 
 
-def group(served: Iterable[ServedResource], name: str) -> dict[str, Any] | None:
+def group(served: Iterable[ServedResource], name: str) -> JsonObject | None:
     """``/apis/GROUP``."""
     versions = by_group(served).get(name)
     if versions is None:
@@ -72,7 +73,7 @@ def group(served: Iterable[ServedResource], name: str) -> dict[str, Any] | None:
     }
 
 
-def group_list(served: Iterable[ServedResource]) -> dict[str, Any]:
+def group_list(served: Iterable[ServedResource]) -> JsonObject:
     """``/apis``."""
     served = list(served)
     groups = (group(served, name) for name in by_group(served) if name)
@@ -82,7 +83,7 @@ def group_list(served: Iterable[ServedResource]) -> dict[str, Any]:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": rows}
 
 
-def aggregated(served: Iterable[ServedResource], *, core: bool) -> dict[str, Any]:
+def aggregated(served: Iterable[ServedResource], *, core: bool) -> JsonObject:
     """``/api`` and ``/apis`` as one document each (apidiscovery.k8s.io/v2)."""
     items = [
         {
@@ -107,7 +108,7 @@ def aggregated(served: Iterable[ServedResource], *, core: bool) -> dict[str, Any
     }
 
 
-def _aggregated_row(item: ServedResource) -> dict[str, Any]:
+def _aggregated_row(item: ServedResource) -> JsonObject:
     subresources = [
         {
             "subresource": name,

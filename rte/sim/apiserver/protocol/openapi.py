@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -13,22 +13,21 @@ from rte.sim.apiserver.schema import openapi
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rte.reader.json import JsonObject
     from rte.sim.apiserver.kinds.resource import ServedResource
 
 _META = "meta/v1.ObjectMeta"
 
 
-def index(served: Iterable[ServedResource]) -> dict[str, Any]:
+def index(served: Iterable[ServedResource]) -> JsonObject:
     """``/openapi/v3``."""
     paths = {f"apis/{r.group_version}" if r.group else f"api/{r.version}" for r in served}
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in sorted(paths)}}
 
 
-def document(
-    served: Iterable[ServedResource], group_name: str, version_name: str
-) -> dict[str, Any]:
+def document(served: Iterable[ServedResource], group_name: str, version_name: str) -> JsonObject:
     """``/openapi/v3/...``: what can be called, and the schemas of what is sent and answered."""
-    paths: dict[str, Any] = {}
+    paths: JsonObject = {}
     rows = by_group(served).get(group_name, {}).get(version_name, [])
     for item in rows:
         base = f"/apis/{item.group_version}" if item.group else f"/api/{item.version}"
@@ -59,9 +58,9 @@ def document(
     }
 
 
-def _schemas(rows: Iterable[ServedResource]) -> dict[str, Any]:
+def _schemas(rows: Iterable[ServedResource]) -> JsonObject:
     """The schemas of resources, and all that these refer to."""
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     left = [openapi.component(_META)]
     for item in rows:
         if item.definition is None:
@@ -79,7 +78,7 @@ def _schemas(rows: Iterable[ServedResource]) -> dict[str, Any]:
     return out
 
 
-def _custom(item: ServedResource) -> dict[str, Any]:
+def _custom(item: ServedResource) -> JsonObject:
     """The schema of a custom resource as the API server publishes it."""
     schema = dict(item.definition.schema if item.definition else {})
     pod = openapi.components()[openapi.component("core/v1.Pod")]["properties"]

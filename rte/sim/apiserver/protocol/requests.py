@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.reader import budget, jsontext, yamltext
@@ -18,6 +18,7 @@ from rte.sim.apiserver.verbs.deleting import DeleteOptions
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
 
 
@@ -149,7 +150,7 @@ def accepted_form(request: web.Request) -> Form:
     )
 
 
-async def read_body(request: web.Request, kind: ServedResource, struct: str = "") -> Any:
+async def read_body(request: web.Request, kind: ServedResource, struct: str = "") -> JsonValue:
     """The object in a request's body; ``struct``: its type, if it is not that of the resource.
 
     Raises:
@@ -186,7 +187,7 @@ async def read_body(request: web.Request, kind: ServedResource, struct: str = ""
     return body
 
 
-async def read_patch(request: web.Request) -> Any:
+async def read_patch(request: web.Request) -> JsonValue:
     """The patch in a request's body.
 
     Raises:
@@ -230,7 +231,7 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
         status.StatusError: 400, 415, 422.
     """
     text = await request.read()
-    body: Any = {}
+    body: JsonValue = {}
     if text:
         if request.content_type == protobuf.MEDIA_TYPE:
             return delete_options(protobuf.decode("meta/v1.DeleteOptions", text), request)
@@ -244,7 +245,7 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
     return delete_options(body, request)
 
 
-def delete_options(body: Any, request: web.Request) -> DeleteOptions:
+def delete_options(body: JsonValue, request: web.Request) -> DeleteOptions:
     """DeleteOptions of a decoded body and of the query.
 
     Raises:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import orjson
@@ -24,9 +24,10 @@ from rte.sim.apiserver.verbs import applying, changing
 from rte.telemetry import doors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
     from pathlib import Path
 
+    from rte.reader.json import Json
     from rte.sim.apiserver.protocol.requests import Form
     from rte.sim.apiserver.storage.query import Query
     from rte.sim.apiserver.storage.store import Watch
@@ -194,7 +195,7 @@ class APIServer:
         served = list(self.api.served())
         parts = [part for part in request.path.split("/") if part]
         wants = "apidiscovery.k8s.io" in request.headers.get("Accept", "")
-        body: Mapping[str, Any] | None = None
+        body: Json | None = None
         match parts:
             case ["version"]:
                 body = discovery.version(self._version)

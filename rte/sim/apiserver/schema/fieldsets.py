@@ -11,18 +11,19 @@ API publishes (:mod:`rte.sim.apiserver.schema.openapi`), or a custom resource's 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import orjson
 
+from rte.reader.json import Json, JsonObject, JsonValue
 from rte.sim.apiserver.schema.openapi import resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 Path = tuple[str, ...]
 Paths = frozenset[Path]
-Schema: TypeAlias = "Mapping[str, Any]"
+Schema: TypeAlias = Json
 
 
 class Difference(NamedTuple):
@@ -32,7 +33,7 @@ class Difference(NamedTuple):
     removed: Paths
 
 
-def from_fields(tree: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
+def from_fields(tree: Json, path: Path = ()) -> Iterator[Path]:
     """The paths of a ``FieldsV1`` object."""
     for name, inner in tree.items():
         if name == ".":
@@ -43,9 +44,9 @@ def from_fields(tree: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
             yield (*path, name)
 
 
-def to_fields(paths: Iterable[Path]) -> dict[str, Any]:
+def to_fields(paths: Iterable[Path]) -> JsonObject:
     """Paths as a ``FieldsV1`` object."""
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     for path in sorted(paths):
         at = out
         for name in path:
@@ -74,7 +75,7 @@ def text(path: Path) -> str:
     return out
 
 
-def fields_of(value: Any, schema: Schema, path: Path = ()) -> Iterator[Path]:
+def fields_of(value: JsonValue, schema: Schema, path: Path = ()) -> Iterator[Path]:
     """The fields that an applied object sets."""
     parts = _parts(value, schema)
     if parts is None:
@@ -88,7 +89,7 @@ def fields_of(value: Any, schema: Schema, path: Path = ()) -> Iterator[Path]:
             yield below
 
 
-def compare(old: Any, new: Any, schema: Schema) -> Difference:
+def compare(old: JsonValue, new: JsonValue, schema: Schema) -> Difference:
     """Fields that differ; ``None`` counts as present, as a struct's zero value does."""
     changed: set[Path] = set()
     removed: set[Path] = set()
@@ -100,7 +101,12 @@ _ABSENT = object()
 
 
 def _compare(
-    old: Any, new: Any, schema: Schema, path: Path, changed: set[Path], removed: set[Path]
+    old: JsonValue,
+    new: JsonValue,
+    schema: Schema,
+    path: Path,
+    changed: set[Path],
+    removed: set[Path],
 ) -> None:
     before, after = _parts(old, schema), _parts(new, schema)
     if (before is None and after is None) or not (before or after):
@@ -120,7 +126,7 @@ def _compare(
         _compare(left, right, known or {}, (*path, name), changed, removed)
 
 
-def merge(old: Any, new: Any, schema: Schema) -> Any:
+def merge(old: JsonValue, new: JsonValue, schema: Schema) -> JsonValue:
     """An object with what is applied: maps and keyed lists item by item, all else as a whole."""
     before, after = _parts(old, schema), _parts(new, schema)
     if before is None or after is None or old is None or new is None:
@@ -150,7 +156,7 @@ def _interleaved(before: list[str], after: list[str]) -> list[str]:
     return [*out, *rest]
 
 
-def without(value: Any, schema: Schema, paths: Paths, path: Path = ()) -> Any:
+def without(value: JsonValue, schema: Schema, paths: Paths, path: Path = ()) -> JsonValue:
     """An object less the fields at some paths."""
     parts = _parts(value, schema)
     if parts is None or value is None:
@@ -165,12 +171,12 @@ def without(value: Any, schema: Schema, paths: Paths, path: Path = ()) -> Any:
     return {name[2:]: item for name, item in kept.items()}
 
 
-def _properties(schema: Schema) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = resolved(schema).get("properties") or {}
+def _properties(schema: Schema) -> Json:
+    found: Json = resolved(schema).get("properties") or {}
     return found
 
 
-def _parts(value: Any, schema: Schema) -> dict[str, tuple[Any, Schema]] | None:
+def _parts(value: JsonValue, schema: Schema) -> dict[str, tuple[JsonValue, Schema]] | None:
     """The items of a map or list that is merged by item, with their schemas; None: a leaf."""
     schema = resolved(schema)
     if isinstance(value, dict):
@@ -191,7 +197,7 @@ def _parts(value: Any, schema: Schema) -> dict[str, tuple[Any, Schema]] | None:
         return None
     keys = sorted(schema["x-kubernetes-list-map-keys"])
     known = resolved(inner).get("properties") or {}
-    out: dict[str, tuple[Any, Schema]] = {}
+    out: dict[str, tuple[JsonValue, Schema]] = {}
     for item in value:
         told = {key: item.get(key, known.get(key, {}).get("default")) for key in keys}
         name = {key: part for key, part in told.items() if part is not None}

@@ -14,12 +14,14 @@ import re
 import sys
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver.schema import openapi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rte.reader.json import JsonObject, JsonValue
 
 #: Beside the preferred versions.
 _MORE = ("scheduling.k8s.io/v1beta1",)
@@ -36,7 +38,7 @@ _OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 def main(url: str) -> None:
     """Ask the server and write the files beside this one."""
 
-    def read(path: str) -> Any:
+    def read(path: str) -> JsonValue:
         with urllib.request.urlopen(f"{url}{path}") as answer:  # noqa: S310 (a developer's own)
             return json.load(answer)
 
@@ -45,8 +47,8 @@ def main(url: str) -> None:
         for group in read("/apis")["groups"]
         if group["name"] not in _LEFT_OUT
     ]
-    schemas: dict[str, Any] = {}
-    kinds: list[dict[str, Any]] = []
+    schemas: JsonObject = {}
+    kinds: list[JsonObject] = []
     for base in ("/api/v1", *(f"/apis/{name}" for name in (*groups, *_MORE))):
         document = read(f"/openapi/v3{base}")
         schemas |= document["components"]["schemas"]
@@ -55,7 +57,7 @@ def main(url: str) -> None:
     (here / "kinds.json").write_text("[\n" + ",\n".join(map(json.dumps, kinds)) + "\n]\n")
     left = [_OPTIONS, *(f"io.k8s.api.{name}" for name in _OTHERS)]
     left += [openapi.component(row["struct"]) for row in kinds]
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     while left:
         name = left.pop()
         if name in schemas and name not in kept:
@@ -65,7 +67,7 @@ def main(url: str) -> None:
     (here / "openapi.json.gz").write_bytes(gzip.compress(text, 9, mtime=0))
 
 
-def _rows(resources: list[dict[str, Any]], base: str, document: Any) -> Iterator[dict[str, Any]]:
+def _rows(resources: list[JsonObject], base: str, document: JsonValue) -> Iterator[JsonObject]:
     group, _, version = base.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
     for one in resources:
         if "/" in one["name"] or one["name"] in _LEFT_OUT:
@@ -95,7 +97,7 @@ def _rows(resources: list[dict[str, Any]], base: str, document: Any) -> Iterator
         }  # fmt: skip
 
 
-def _struct(document: Any, group: str, version: str, kind: str) -> str:
+def _struct(document: JsonValue, group: str, version: str, kind: str) -> str:
     """``io.k8s.api.core.v1.Pod`` -> ``core/v1.Pod``."""
     named = {"group": group, "version": version, "kind": kind}
     for name, schema in document["components"]["schemas"].items():

@@ -8,15 +8,13 @@ from __future__ import annotations
 import gzip
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
 
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from rte.reader.json import Json, JsonObject
 
 PREFIX = "#/components/schemas/"
-Schema = dict[str, Any]
+Schema = JsonObject
 
 
 @lru_cache(maxsize=1)
@@ -38,7 +36,7 @@ def component(struct: str) -> str:
     return f"io.k8s.api.{group}.{version}.{name}"
 
 
-def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolved(schema: Json) -> Json:
     """A schema with its reference followed; what stands beside the reference counts."""
     target = schema.get("$ref")
     if target is None and len(schema.get("allOf") or ()) == 1:

@@ -5,19 +5,21 @@ The strategic rules are those of apimachinery ``pkg/util/strategicpatch``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver.schema import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from rte.reader.json import Json, JsonObject, JsonValue
 
 
 class PatchError(Exception):
     """The patch does not apply to the object."""
 
 
-def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
+def json_patch(document: JsonValue, operations: Sequence[Json]) -> JsonValue:
     """Apply RFC 6902 operations in place; returns the new document.
 
     Raises:
@@ -28,7 +30,7 @@ def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
     return document
 
 
-def _json_operation(document: Any, operation: Mapping[str, Any]) -> Any:
+def _json_operation(document: JsonValue, operation: Json) -> JsonValue:
     name, path = operation.get("op"), _pointer(operation.get("path"))
     match name:
         case "add":
@@ -78,7 +80,7 @@ def _pointer(text: object) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
-def _look(document: Any, path: Sequence[str]) -> Any:
+def _look(document: JsonValue, path: Sequence[str]) -> JsonValue:
     for part in path:
         if isinstance(document, dict):
             if part not in document:
@@ -103,7 +105,7 @@ def _index(part: str, last: int) -> int:
     return index
 
 
-def _put(document: Any, path: Sequence[str], value: Any, *, insert: bool) -> Any:
+def _put(document: JsonValue, path: Sequence[str], value: JsonValue, *, insert: bool) -> JsonValue:
     if not path:
         return value
     parent, last = _look(document, path[:-1]), path[-1]
@@ -121,7 +123,7 @@ def _put(document: Any, path: Sequence[str], value: Any, *, insert: bool) -> Any
     return document
 
 
-def _remove(document: Any, path: Sequence[str]) -> Any:
+def _remove(document: JsonValue, path: Sequence[str]) -> JsonValue:
     if not path:
         raise PatchError("the whole document cannot be removed")
     _look(document, path)
@@ -133,7 +135,7 @@ def _remove(document: Any, path: Sequence[str]) -> Any:
     return document
 
 
-def merge_patch(document: Any, patch: Any) -> Any:
+def merge_patch(document: JsonValue, patch: JsonValue) -> JsonValue:
     """Apply RFC 7386."""
     if not isinstance(patch, dict):
         return patch
@@ -149,7 +151,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 _ORDER, _DELETE, _RETAIN = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
 
 
-def strategic_merge(document: dict[str, Any], patch: dict[str, Any], struct: str) -> dict[str, Any]:
+def strategic_merge(document: JsonObject, patch: JsonObject, struct: str) -> JsonObject:
     """Apply a strategic merge patch to an object of type ``struct``.
 
     Raises:
@@ -158,9 +160,7 @@ def strategic_merge(document: dict[str, Any], patch: dict[str, Any], struct: str
     return _merge_struct(document, patch, struct)
 
 
-def _merge_struct(
-    document: dict[str, Any], patch: dict[str, Any], struct: str | None
-) -> dict[str, Any]:
+def _merge_struct(document: JsonObject, patch: JsonObject, struct: str | None) -> JsonObject:
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
@@ -188,11 +188,11 @@ def _merge_struct(
 
 
 def _merge_field(
-    out: dict[str, Any],
+    out: JsonObject,
     key: str,
-    value: Any,
+    value: JsonValue,
     field: typed.SchemaField | None,
-    order: list[Any] | None,
+    order: list[JsonValue] | None,
 ) -> None:
     if value is None:
         out.pop(key, None)
@@ -220,8 +220,8 @@ def _merge_field(
 
 
 def _merge_keyed(
-    old: list[Any], patch: list[Any], field: typed.SchemaField
-) -> tuple[list[Any], list[Any]]:
+    old: list[JsonValue], patch: list[JsonValue], field: typed.SchemaField
+) -> tuple[list[JsonValue], list[JsonValue]]:
     key, struct = field.merge_key, field.kind.removeprefix("[]")
     if not all(isinstance(item, dict) for item in patch):
         raise PatchError(f"elements of {field.name} must be objects")
@@ -242,12 +242,15 @@ def _merge_keyed(
 
 
 def _reorder(
-    items: list[Any], order: list[Any], server: list[Any], field: typed.SchemaField | None
-) -> list[Any]:
+    items: list[JsonValue],
+    order: list[JsonValue],
+    server: list[JsonValue],
+    field: typed.SchemaField | None,
+) -> list[JsonValue]:
     """The real server's order: patch items in patch order, others woven in by live order."""
     key = field.merge_key if field else ""
 
-    def identity(item: Any) -> Any:
+    def identity(item: JsonValue) -> JsonValue:
         return item.get(key) if key and isinstance(item, dict) else item
 
     wanted = [identity(item) for item in order]
@@ -256,7 +259,7 @@ def _reorder(
     named.sort(key=lambda item: wanted.index(identity(item)))
     rest = [item for item in items if identity(item) not in wanted]
     rest.sort(key=lambda item: live.index(identity(item)) if identity(item) in live else len(live))
-    out: list[Any] = []
+    out: list[JsonValue] = []
     while rest and named:
         left, right = identity(rest[0]), identity(named[0])
         first = left in live and right in live and live.index(left) < live.index(right)

@@ -13,7 +13,7 @@ import struct
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from google.protobuf.empty_pb2 import Empty
@@ -26,6 +26,8 @@ from rte.sim.apiserver.status import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rte.reader.json import JsonObject, JsonValue
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\0"
@@ -42,7 +44,7 @@ def _structs() -> dict[str, _Fields]:
     }
 
 
-def decode(struct_name: str, body: bytes) -> dict[str, Any]:
+def decode(struct_name: str, body: bytes) -> JsonObject:
     """An object of a built-in type as JSON has it; unknown fields are left out, as Go does.
 
     Raises:
@@ -62,7 +64,7 @@ def decode(struct_name: str, body: bytes) -> dict[str, Any]:
     return {key: text for key, text in found.items() if text} | _struct(struct_name, raw)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+def _fields(data: bytes) -> Iterator[tuple[int, JsonValue]]:
     message = Empty()
     try:
         message.ParseFromString(data)
@@ -73,9 +75,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         yield found[index].field_number, found[index].data
 
 
-def _struct(name: str, data: bytes) -> dict[str, Any]:
+def _struct(name: str, data: bytes) -> JsonObject:
     known = _structs()[name]
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     for number, value in _fields(data):
         if number not in known:
             continue
@@ -94,7 +96,7 @@ def _struct(name: str, data: bytes) -> dict[str, Any]:
     return out
 
 
-def _value(kind: str, value: Any) -> Any:
+def _value(kind: str, value: JsonValue) -> JsonValue:
     kind = kind.removeprefix("*")
     scalar = _SCALARS.get(kind)
     return scalar(value) if scalar else _struct(kind, _bytes(value))
@@ -113,7 +115,7 @@ def _time(data: bytes, precision: str) -> str | None:
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def _raw(data: bytes) -> Any:
+def _raw(data: bytes) -> JsonValue:
     """A ``RawExtension`` or ``FieldsV1``: JSON in its first field."""
     text = dict(_fields(data)).get(1, b"")
     try:
@@ -122,40 +124,40 @@ def _raw(data: bytes) -> Any:
         raise DecodeError(f"an embedded object cannot be read: {error}") from error
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: JsonValue) -> bytes:
     if not isinstance(value, bytes):
         raise DecodeError(f"a field is a number, not a message or text: {value!r:.40}")
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: JsonValue) -> str:
     try:
         return _bytes(value).decode()
     except UnicodeDecodeError as error:
         raise DecodeError(f"a text is not UTF-8: {error}") from error
 
 
-def _int(value: Any) -> int:
+def _int(value: JsonValue) -> int:
     if not isinstance(value, int):
         raise DecodeError(f"a field is no number: {value!r:.40}")
     return value
 
 
-def _signed(value: Any) -> int:
+def _signed(value: JsonValue) -> int:
     number = _int(value)
     return number - (1 << 64) if number >> 63 else number
 
 
-def _quantity(value: Any) -> str:
+def _quantity(value: JsonValue) -> str:
     return _text(dict(_fields(_bytes(value))).get(1, b"0"))
 
 
-def _intstr(value: Any) -> int | str:
+def _intstr(value: JsonValue) -> int | str:
     told = dict(_fields(_bytes(value)))
     return _text(told.get(3, b"")) if told.get(1) else _signed(told.get(2, 0))
 
 
-_SCALARS: dict[str, Callable[[Any], Any]] = {
+_SCALARS: dict[str, Callable[[JsonValue], JsonValue]] = {
     "string": _text,
     "bytes": lambda value: base64.b64encode(_bytes(value)).decode(),
     "bool": lambda value: bool(_int(value)),

@@ -10,14 +10,13 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from rte.reader.json import Json, JsonValue
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.storage.store import Obj
 
@@ -36,8 +35,8 @@ _BASE = frozenset(("apiVersion", "kind", "metadata"))
 class Definition:
     """One served version of a CRD."""
 
-    schema: Mapping[str, Any]
-    columns: tuple[Mapping[str, Any], ...]
+    schema: Json
+    columns: tuple[Json, ...]
     has_status: bool
 
     def decode(self, body: Obj) -> tuple[Obj, list[str]]:
@@ -67,7 +66,7 @@ class Definition:
         return [cause for cause in out if cause.field not in _BASE]
 
 
-def _prune(value: Any, schema: Mapping[str, Any], path: str, unknown: list[str]) -> Any:
+def _prune(value: JsonValue, schema: Json, path: str, unknown: list[str]) -> JsonValue:
     if isinstance(value, dict):
         if schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties"):
             return value
@@ -91,7 +90,7 @@ def _prune(value: Any, schema: Mapping[str, Any], path: str, unknown: list[str])
     return value
 
 
-def _default(value: Any, schema: Mapping[str, Any]) -> None:
+def _default(value: JsonValue, schema: Json) -> None:
     if isinstance(value, dict):
         for key, inner in (schema.get("properties") or {}).items():
             if value.get(key) is None and key in value and not inner.get("nullable"):
@@ -105,7 +104,7 @@ def _default(value: Any, schema: Mapping[str, Any]) -> None:
             _default(item, schema.get("items") or {})
 
 
-def _validate(value: Any, schema: Mapping[str, Any], path: str, out: list[Cause]) -> None:
+def _validate(value: JsonValue, schema: Json, path: str, out: list[Cause]) -> None:
     if value is None and schema.get("nullable"):
         return
     if schema.get("x-kubernetes-int-or-string"):
@@ -137,7 +136,7 @@ def _validate(value: Any, schema: Mapping[str, Any], path: str, out: list[Cause]
         _validate_scalar(value, schema, path, out)
 
 
-def _validate_object(value: Obj, schema: Mapping[str, Any], path: str, out: list[Cause]) -> None:
+def _validate_object(value: Obj, schema: Json, path: str, out: list[Cause]) -> None:
     out += [
         status.required(f"{path}.{name}" if path else name)
         for name in schema.get("required") or ()
@@ -153,7 +152,7 @@ def _validate_object(value: Obj, schema: Mapping[str, Any], path: str, out: list
             _validate(item, extra, where, out)
 
 
-def _is(value: Any, wanted: str) -> bool:
+def _is(value: JsonValue, wanted: str) -> bool:
     if wanted == "integer" and isinstance(value, float):
         return value.is_integer()
     if isinstance(value, bool):
@@ -161,7 +160,7 @@ def _is(value: Any, wanted: str) -> bool:
     return isinstance(value, _TYPES.get(wanted, (object,)))
 
 
-def _mistyped(value: Any, path: str, wanted: str, out: list[Cause]) -> None:
+def _mistyped(value: JsonValue, path: str, wanted: str, out: list[Cause]) -> None:
     found = next(
         (
             name
@@ -174,7 +173,7 @@ def _mistyped(value: Any, path: str, wanted: str, out: list[Cause]) -> None:
     out.append(status.Cause(path, "TypeInvalid", text))
 
 
-def _validate_scalar(value: Any, schema: Mapping[str, Any], path: str, out: list[Cause]) -> None:
+def _validate_scalar(value: JsonValue, schema: Json, path: str, out: list[Cause]) -> None:
     enum = schema.get("enum")
     if enum is not None and value not in enum:
         out.append(status.unsupported(path, value, [str(item) for item in enum]))

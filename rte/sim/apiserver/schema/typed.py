@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -21,6 +21,8 @@ from rte.sim.apiserver.status import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rte.reader.json import JsonObject, JsonValue
 
 
 class SchemaField(NamedTuple):
@@ -55,7 +57,7 @@ class _Decoding:
     struct: str = ""
 
 
-def decode(struct: str, value: object) -> tuple[dict[str, Any], list[str]]:
+def decode(struct: str, value: object) -> tuple[JsonObject, list[str]]:
     """Decode ``value`` as ``struct``; returns the normal form and the paths of unknown fields.
 
     Raises:
@@ -65,7 +67,7 @@ def decode(struct: str, value: object) -> tuple[dict[str, Any], list[str]]:
     return _struct(struct, value, "", work), work.unknown
 
 
-def _struct(name: str, value: object, path: str, work: _Decoding) -> dict[str, Any]:
+def _struct(name: str, value: object, path: str, work: _Decoding) -> JsonObject:
     if value is None:
         value = {}
     if not isinstance(value, dict):
@@ -74,7 +76,7 @@ def _struct(name: str, value: object, path: str, work: _Decoding) -> dict[str, A
     unknown = [key for key in value if key not in fields]
     work.unknown += [f"{path}.{key}" if path else key for key in unknown]
     outer, work.struct = work.struct, name
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     for item in structs()[name]:
         raw = value.get(item.name)
         if raw is None:
@@ -91,7 +93,7 @@ def _struct(name: str, value: object, path: str, work: _Decoding) -> dict[str, A
     return out
 
 
-def _value(kind: str, value: object, path: str, work: _Decoding) -> Any:
+def _value(kind: str, value: object, path: str, work: _Decoding) -> JsonValue:
     kind = kind.removeprefix("*")
     if kind.startswith("[]"):
         if not isinstance(value, list):
@@ -109,7 +111,7 @@ def _value(kind: str, value: object, path: str, work: _Decoding) -> Any:
     return _struct(kind, value, path, work)
 
 
-def _element(kind: str, value: object, path: str, work: _Decoding) -> Any:
+def _element(kind: str, value: object, path: str, work: _Decoding) -> JsonValue:
     if value is None:
         return _zero_value(kind)
     return _value(kind, value, path, work)
@@ -118,7 +120,7 @@ def _element(kind: str, value: object, path: str, work: _Decoding) -> Any:
 _OMIT = object()
 
 
-def _zero(item: SchemaField) -> Any:
+def _zero(item: SchemaField) -> JsonValue:
     if item.kind[0] == "*":
         return _OMIT if "o" in item.flags else None
     if "z" in item.flags:
@@ -128,7 +130,7 @@ def _zero(item: SchemaField) -> Any:
     return _zero_value(item.kind)
 
 
-_PLAIN_ZERO: dict[str, Any] = {
+_PLAIN_ZERO: JsonObject = {
     "string": "",
     "bool": False,
     "int32": 0,
@@ -137,7 +139,7 @@ _PLAIN_ZERO: dict[str, Any] = {
 }
 
 
-def _zero_value(kind: str) -> Any:
+def _zero_value(kind: str) -> JsonValue:
     if kind in _PLAIN_ZERO:
         return _PLAIN_ZERO[kind]
     if kind[0] in "*[{" or kind in ("time", "microtime", "bytes", "any"):
@@ -150,7 +152,7 @@ def _zero_value(kind: str) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _empty_struct(kind: str) -> dict[str, Any]:
+def _empty_struct(kind: str) -> JsonObject:
     return _struct(kind, {}, "", _Decoding())
 
 
@@ -257,7 +259,7 @@ def _moment(text: str) -> datetime | None:
         return None
 
 
-_SCALARS: dict[str, Callable[[object, str, _Decoding], Any]] = {
+_SCALARS: dict[str, Callable[[object, str, _Decoding], JsonValue]] = {
     "string": _string,
     "bool": _bool,
     "int32": _int,

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from rte.reader.json import JsonObject, JsonValue
 from rte.sim.apiserver import status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Obj: TypeAlias = dict[str, Any]
+Obj: TypeAlias = JsonObject
 #: namespace ("" for cluster-scoped objects) and name
 Key: TypeAlias = tuple[str, str]
 
@@ -289,7 +290,7 @@ def text_key(key: Key) -> str:
 
 def field_text(obj: Obj, path: str) -> str:
     """The value of a dotted path as selectors see it; "" where there is none."""
-    value: Any = obj
+    value: JsonValue = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, bool):

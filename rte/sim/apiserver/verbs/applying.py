@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -13,6 +13,7 @@ from rte.sim.apiserver.verbs import bodies, changing, creating, ownership
 from rte.sim.apiserver.verbs.ownership import FieldOwner
 
 if TYPE_CHECKING:
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Obj
     from rte.sim.apiserver.verbs.bodies import WriteOptions
@@ -25,7 +26,7 @@ def apply(
     state: VerbState,
     kind: ServedResource,
     name: str,
-    body: Any,
+    body: JsonValue,
     namespace: str,
     *,
     options: WriteOptions,
@@ -65,7 +66,7 @@ def apply(
     )
 
 
-def _checked(kind: ServedResource, name: str, namespace: str, body: Any) -> Obj:
+def _checked(kind: ServedResource, name: str, namespace: str, body: JsonValue) -> Obj:
     """The applied object.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -15,6 +15,7 @@ from rte.sim.apiserver.schema import defaults, typed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Key, Obj
     from rte.sim.apiserver.verbs.state import VerbState
@@ -36,7 +37,12 @@ class WriteOptions:
 
 
 def decode(
-    state: VerbState, kind: ServedResource, body: Any, options: WriteOptions, *, raw: bool = False
+    state: VerbState,
+    kind: ServedResource,
+    body: JsonValue,
+    options: WriteOptions,
+    *,
+    raw: bool = False,
 ) -> Obj:
     """Type, prune and default a body. ``raw`` lets decoding errors through as they are."""
     if not isinstance(body, dict):

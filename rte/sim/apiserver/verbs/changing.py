@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -15,6 +15,7 @@ from rte.sim.apiserver.verbs.creating import create, settle_namespace
 from rte.sim.apiserver.verbs.deleting import is_finished
 
 if TYPE_CHECKING:
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Key, Obj
     from rte.sim.apiserver.verbs.state import VerbState
@@ -75,7 +76,7 @@ def patch(
     state: VerbState,
     kind: ServedResource,
     name: str,
-    body: Any,
+    body: JsonValue,
     namespace: str = "",
     *,
     content_type: str = MERGE_PATCH,
@@ -105,7 +106,7 @@ def patch(
     return replace_stored(state, kind, key, old, new, subresource, options)
 
 
-def patched(before: Obj, body: Any, content_type: str, struct: str) -> Any:
+def patched(before: Obj, body: JsonValue, content_type: str, struct: str) -> JsonValue:
     """An object after a patch; ``struct`` is its type, "" for a custom resource.
 
     Raises:
@@ -239,7 +240,7 @@ def _validate_update(kind: ServedResource, new: Obj, old: Obj, subresource: str)
         raise bodies.rejected(kind, new["metadata"]["name"], causes)
 
 
-def _check_patch(body: Any, content_type: str) -> None:
+def _check_patch(body: JsonValue, content_type: str) -> None:
     if content_type == JSON_PATCH:
         if not isinstance(body, list) or not all(isinstance(item, dict) for item in body):
             what = "object" if isinstance(body, dict) else "value"

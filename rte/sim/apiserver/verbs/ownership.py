@@ -9,7 +9,7 @@ Source: apimachinery ``pkg/util/managedfields``, structured-merge-diff ``merge``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rte import errors
 from rte.reader import jsontext
@@ -17,8 +17,9 @@ from rte.sim.apiserver import status
 from rte.sim.apiserver.schema import fieldsets, openapi, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from rte.reader.json import Json
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.schema.fieldsets import Path, Paths
     from rte.sim.apiserver.storage.store import Obj
@@ -44,7 +45,7 @@ class FieldOwner(NamedTuple):
     subresource: str = ""
 
 
-def schema_of(kind: ServedResource) -> Mapping[str, Any]:
+def schema_of(kind: ServedResource) -> Json:
     """The schema by which objects of a resource merge."""
     if kind.definition is None:
         return openapi.components()[openapi.component(kind.struct)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -19,6 +19,7 @@ from rte.sim.apiserver.verbs import changing
 from rte.sim.apiserver.verbs.bodies import WriteOptions
 
 if TYPE_CHECKING:
+    from rte.reader.json import JsonValue
     from rte.sim.apiserver.kinds.resource import ServedResource
     from rte.sim.apiserver.storage.store import Obj
     from rte.sim.apiserver.verbs.state import VerbState
@@ -78,7 +79,7 @@ def patch(
     state: VerbState,
     kind: ServedResource,
     name: str,
-    body: Any,
+    body: JsonValue,
     namespace: str,
     *,
     content_type: str,

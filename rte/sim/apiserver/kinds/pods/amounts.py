@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver.schema import quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from rte.reader.json import Json
     from rte.sim.apiserver.storage.store import Obj
 
 
 POD_LEVEL = ("cpu", "memory")
 
 
-def containers_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, Obj]]:
+def containers_of(spec: Json) -> Iterator[tuple[str, Obj]]:
     """The containers with their paths, init containers last."""
     for index, container in enumerate(spec.get("containers") or ()):
         yield f"spec.containers[{index}]", container
@@ -28,7 +29,7 @@ def is_pod_level(name: str) -> bool:
     return name in POD_LEVEL or name.startswith("hugepages-")
 
 
-def aggregate(spec: Mapping[str, Any], which: str) -> dict[str, str]:
+def aggregate(spec: Json, which: str) -> dict[str, str]:
     """Requests or limits of all containers together, as the API server sums them: app containers
     and sidecars add up, an ordinary init container counts with the sidecars started before it.
     """

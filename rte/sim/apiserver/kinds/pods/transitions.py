@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from rte.reader.json import Json
     from rte.sim.apiserver.storage.store import Obj
 
 
-def bind(pod: Obj, node: str, binding: Mapping[str, Any], now: str) -> Obj:
+def bind(pod: Obj, node: str, binding: Json, now: str) -> Obj:
     """The pod after ``pods/binding``.
 
     Raises:

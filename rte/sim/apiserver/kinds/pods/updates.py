@@ -7,14 +7,13 @@ Sources: kubernetes ``pkg/apis/core/validation/validation.go``,
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds.pods.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from rte.reader.json import Json
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.storage.store import Obj
 
@@ -91,7 +90,7 @@ def _validate_deadline(new: Obj, old: Obj, out: list[Cause]) -> None:
         out.append(status.invalid("spec.activeDeadlineSeconds", after, text))
 
 
-def _same_toleration(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+def _same_toleration(left: Json, right: Json) -> bool:
     return all(left.get(f) == right.get(f) for f in ("key", "operator", "value", "effect"))
 
 

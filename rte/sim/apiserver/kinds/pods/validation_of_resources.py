@@ -5,7 +5,7 @@ Source: kubernetes ``pkg/apis/core/validation/validation.go``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte.sim.apiserver import status
 from rte.sim.apiserver.kinds import meta
@@ -13,15 +13,16 @@ from rte.sim.apiserver.kinds.pods import amounts
 from rte.sim.apiserver.schema import quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from rte.reader.json import Json
     from rte.sim.apiserver.status import Cause
     from rte.sim.apiserver.storage.store import Obj
 
 
 def validate(
     path: str,
-    resources: Mapping[str, Any],
+    resources: Json,
     check: Callable[[str, str], list[Cause]],
     out: list[Cause],
 ) -> None:
