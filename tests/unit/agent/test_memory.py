@@ -92,3 +92,61 @@ def test_the_http_client_brings_no_authorities_and_whoever_asks_still_gets_them(
         [sys.executable, "-c", AUTHORITIES], env=environ, check=True, capture_output=True, text=True
     )
     assert done.stdout.splitlines() == ["True 0", "1"]
+
+
+SMAPS = """\
+7f00-7f10 r--p 00000000 00:1f 77 /usr/lib/x.so
+Rss:                  64 kB
+Anonymous:             0 kB
+7f10-7f20 r-xp 00001000 00:1f 77 /usr/lib/x.so
+Anonymous:             0 kB
+VmFlags: rd ex mr mw me
+7f20-7f30 r--p 00002000 00:1f 77 /usr/lib/x.so
+Anonymous:             8 kB
+7f30-7f40 rw-p 00003000 00:1f 77 /usr/lib/x.so
+Anonymous:             0 kB
+7f40-7f50 r--s 00000000 00:1f 78 /shared
+Anonymous:             0 kB
+7f50-7f60 r--p 00000000 00:00 0 [vvar]
+Anonymous:             0 kB
+7f60-7f70 r-xp 00000000 00:1f 79 /a path/with blanks.so
+Anonymous:             0 kB
+"""
+
+
+def test_only_parts_of_files_that_are_as_they_lie_on_disk_are_let_go():
+    """Not what was relocated, what may be written, what is shared, and what is no file."""
+    parts = list(memory.unchanged_parts(SMAPS))
+    assert parts == [(0x7F00, 0x7F10), (0x7F10, 0x7F20), (0x7F60, 0x7F70)]
+
+
+LETTING_GO = """
+import re, ssl, sys
+from rte.agent import memory
+memory.begin()
+memory.import_http_client()
+import grpc.aio, msgspec, orjson, rte.agent.daemon
+
+def mapped():
+    text = open("/proc/self/smaps_rollup").read()
+    kinds = {line.split(":")[0]: line.split()[1] for line in text.splitlines()[1:]}
+    return int(kinds["Rss"]) - int(kinds["Anonymous"])
+
+before = mapped()
+memory.let_go_of_code()
+after = mapped()
+assert len(ssl.create_default_context().get_ciphers()) > 1
+assert orjson.loads(orjson.dumps({"a": [1.5, None]})) == {"a": [1.5, None]}
+assert msgspec.json.decode(b"[1]") == [1]
+grpc.insecure_channel("unix:/nowhere").close()
+print(before, after)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is told by /proc/self/smaps")
+def test_what_the_start_alone_has_needed_of_libraries_is_no_part_of_the_agent_any_more():
+    done = subprocess.run(
+        [sys.executable, "-c", LETTING_GO], check=True, capture_output=True, text=True
+    )
+    before, after = map(int, done.stdout.split())
+    assert after < before / 2
