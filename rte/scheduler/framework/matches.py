@@ -158,8 +158,8 @@ class MatchIndex:
     def count(self, pod: PodView, row: int, change: int) -> None:
         """A pod came to a node (+1) or left it (-1)."""
         # What looks at the pod comes first: where that raises, nothing was counted.
-        own = pod.shape.company
-        repelled, attracted = own.anti_affinity, list(own.attraction())
+        own, has_terms = pod.shape.company, pod.shape.rules.affinity is not None
+        repelled, attracted = own.anti_affinity, list(own.attraction()) if has_terms else []
         matched = [
             asked
             for bucket in _buckets_of(pod)

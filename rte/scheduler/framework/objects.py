@@ -174,7 +174,8 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             deleting=bool(metadata.deletion_timestamp),
             preempted=bool(metadata.deletion_timestamp) and _is_preempted(status),
             gated=bool(spec.scheduling_gates),
-            rejected=podspec.rejection(obj.get("status") or {}) is not None,
+            rejected=status.phase in TERMINAL
+            and podspec.rejection(obj.get("status") or {}) is not None,
             mirror=podspec.CONFIG_HASH in annotations,
             preempts=spec.preemption_policy != "Never",
             reason=str(status.reason or ""),
@@ -184,7 +185,7 @@ def read_pod(obj: Mapping[str, Any], shapes: Shapes) -> PodView:
             annotations={key: annotations[key] for key in _OWN_ANNOTATIONS if annotations.get(key)}
             if annotations
             else _NONE,
-            recorded=allocation.recorded(status.conditions or ()),
+            recorded=allocation.recorded(status.conditions) if status.conditions else "",
             workload=annotations.get(_WORKLOAD) or "",
             unschedulable=("", "") if spec.node_name else _unschedulable(status),
             claim_names={

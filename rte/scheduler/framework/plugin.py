@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.columns import Column, Columns, Mask, NodeAmounts, Rows
     from rte.scheduler.framework.events import ClusterEvent
     from rte.scheduler.framework.matches import MatchIndex
-    from rte.scheduler.framework.node import NodeEntry
+    from rte.scheduler.framework.node import NodeEntry, Promise
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.room import Room
     from rte.scheduler.framework.shape import Shape
@@ -48,8 +48,8 @@ class Snapshot(Protocol):
         """UID -> node of our decisions that the API has not shown yet."""
 
     @property
-    def nominations(self) -> Mapping[str, str]:
-        """UID -> node that makes room for the pod, of pods that wait."""
+    def promises(self) -> Mapping[str, Promise]:
+        """UID -> room promised to the pod, of pods that wait."""
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:

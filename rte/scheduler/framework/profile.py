@@ -90,6 +90,8 @@ class Profile:
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
         self._by_object = tuple(takewhile(attrgetter("by_object"), self._node_filters))
+        tells = NodeFilter.is_told
+        self._partly_told = {p for p in self._node_filters if type(p).is_told is not tells}
         self._by_state = self._node_filters[len(self._by_object) :]
         self._masks: OrderedDict[bytes, tuple[object, list[tuple[NodeFilter, RowRefusal]]]]
         self._masks = OrderedDict()
@@ -201,7 +203,7 @@ class Profile:
             for refusal in plugin.rules_out(shape, amounts, rows):
                 # One that was asked before may have another reason.
                 found.append((plugin, refusal if told else refusal._replace(reason="")))
-            told = told and plugin.is_told(shape)
+            told = told and (plugin not in self._partly_told or plugin.is_told(shape))
         return found
 
     def _ruled_out_by_object(

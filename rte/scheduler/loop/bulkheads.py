@@ -53,6 +53,10 @@ class Bulkheads:
         intake: objects of the API into the cluster.
         timers: deadlines.
         take: is given what has become of objects of a collection.
+
+    Attributes:
+        now: seconds of the machine's clock.
+        raised: nodes about which something has raised, and whether that was about the node alone.
     """
 
     def __init__(
@@ -71,8 +75,7 @@ class Bulkheads:
         self._pods: dict[str, PodView] = {}
         self._reports: dict[str, Report] = {}
         self._nodes: dict[str, NodeInfo] = {}
-        #: Nodes about which something has raised, and whether that was about the node alone.
-        self._raised: dict[str, bool] = {}
+        self.raised: dict[str, bool] = {}
         self.now = 0.0
         intake.instead = self._instead
         profile.raised = self._on_node
@@ -214,7 +217,7 @@ class Bulkheads:
         """Something raised about one node: it is not taken; without a shape: whoever asks."""
         known = self._cluster.nodes.get(node.name)
         if known is node:
-            self._raised[node.name] = self._raised.get(node.name, False) or shape is None
+            self.raised[node.name] = self.raised.get(node.name, False) or shape is None
         who = f"{shape.namespace}/{shape.pod.name}" if shape is not None else ""
         fault = self.quarantine.put("decisions", f"{node.name} {who}".rstrip(), error, self.now)
         return Status(reason=_WHY, message=str(fault), plugin=RAISES)
@@ -230,14 +233,14 @@ class Bulkheads:
         known = self._cluster.nodes.get(entry.name) if entry is not None else None
         if known is None or self._works(known):
             return False
-        self._raised[known.name] = False
+        self.raised[known.name] = False
         return True
 
     def settle(self, now: float) -> bool:
         """Put aside what of the nodes that have raised is at fault; whether there was any."""
         blamed = False
-        while self._raised:
-            name, alone = self._raised.popitem()
+        while self.raised:
+            name, alone = self.raised.popitem()
             with self.quarantine.guard("retractions", f"nodes {name}", now):
                 entry = self._cluster.nodes.get(name)
                 if entry is not None and (alone or not self._works(entry)):

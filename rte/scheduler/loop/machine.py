@@ -179,7 +179,7 @@ class SchedulerMachine:
 
     def _settled(self, now: float) -> list[Effect]:
         """What has changed is told to whom it may help; all effects."""
-        if self._bulkheads.settle(now):
+        if self._bulkheads.raised and self._bulkheads.settle(now):
             for group in self.queue.asleep():
                 if RAISES in group.refused_by:
                     self.queue.rouse(group.first().uid)
@@ -290,9 +290,12 @@ class SchedulerMachine:
                 Post(taken.author, "Warning", "MalformedObject", problem, "Reading")
             )
         for before, after in taken.pods:
-            self.cluster.gangs.on_pod(before, after)
+            in_gang = any(view is not None and view.gang is not None for view in (before, after))
+            if in_gang:
+                self.cluster.gangs.on_pod(before, after)
             self._on_pod(before, after, now)
-            self._effects += self._gangs.look(before, after, now)
+            if in_gang:
+                self._effects += self._gangs.look(before, after, now)
         if self.cluster.gangs.changed:
             for uid in self._gangs.described():
                 pod = self.cluster.pods[uid]

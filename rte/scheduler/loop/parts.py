@@ -28,18 +28,21 @@ class Fates:
     Args:
         cluster: what is known.
         queue: who waits.
+
+    Attributes:
+        labels: keys of those that tell pods apart: required anti-affinity of placed pods looks at
+            them.
     """
 
     def __init__(self, cluster: Cluster, queue: SchedulingQueue) -> None:
         self._cluster, self._queue = cluster, queue
-        #: Label keys that some required anti-affinity of a placed pod looks at.
-        self._labels: frozenset[str] = frozenset()
+        self.labels: frozenset[str] = frozenset()
 
     def key(self, pod: PodView) -> UnitKey:
         """Pods with equal keys share their fate."""
         if pod.gang is not None and is_placed_as_one(self._cluster, pod):
             return UnitKey(gang=pod.gang)
-        seen = sorted(self._labels & pod.labels.keys()) if self._labels else ()
+        seen = sorted(self.labels & pod.labels.keys()) if self.labels else ()
         return UnitKey(
             shape=pod.shape.key,
             preempts=pod.preempts,
@@ -48,10 +51,9 @@ class Fates:
             labels=tuple((name, pod.labels[name]) for name in seen),
         )
 
-    def look_at(self, labels: frozenset[str], *, besides: bool, bulkheads: Bulkheads) -> None:
-        """These labels tell waiting pods apart from now on; ``besides``: those so far as well."""
-        labels = labels | self._labels if besides else labels
-        changed, self._labels = self._labels ^ labels, labels
+    def look_at(self, labels: frozenset[str], bulkheads: Bulkheads) -> None:
+        """These labels tell waiting pods apart from now on, and no others."""
+        changed, self.labels = self.labels ^ labels, labels
         if not changed:
             return
         for record in self._queue:

@@ -55,6 +55,7 @@ class Turns:
     Attributes:
         active: this replica decides.
         reserving: searches for nodes to reserve that wait for a turn.
+        group: the gang about which something is being found out.
     """
 
     def __init__(self, parts: Parts, *, name: str, patience: float) -> None:
@@ -65,6 +66,7 @@ class Turns:
         self._name, self._patience = name, patience
         self.active = False
         self.reserving: list[Asking[list[Effect]]] = []
+        self.group: EquivalenceClass | None = None
         self._deciding: _Deciding | None = None
         self._questions = 0
         #: Groups of which a pod has raised, until when: the next one that does takes all along.
@@ -98,11 +100,6 @@ class Turns:
         """Whether the last turn was that of a decision of several steps."""
         return self._long_had_it
 
-    @property
-    def group(self) -> EquivalenceClass | None:
-        """The gang about which something is being found out."""
-        return self._deciding.group if self._deciding is not None else None
-
     def lead(self, *, active: bool) -> None:
         """This replica decides from now on, or does not."""
         self.active = active
@@ -110,7 +107,7 @@ class Turns:
             self._queue.rouse_all()
             return
         # Whatever is answered now, another replica decides.
-        group, self._deciding, self.reserving = self.group, None, []
+        group, self.group, self._deciding, self.reserving = self.group, None, None, []
         if group is not None:
             self._queue.again(group)
 
@@ -148,6 +145,8 @@ class Turns:
                 self._failed(group, unit, error)
 
     def _urgent(self) -> EquivalenceClass | None:
+        if not self._gangs.in_part:
+            return None
         with self._bulkheads.guard("steps", "urgent"):
             return self._gangs.urgent()
         return None
@@ -279,7 +278,7 @@ class Turns:
 
         ``found``: the answer to its last question, or what finding it out has raised.
         """
-        self._deciding, self._long_had_it = None, True
+        self._deciding, self.group, self._long_had_it = None, None, True
         unit = self._unit(deciding.group, self._bulkheads.now)
         try:
             if isinstance(found, Exception):
@@ -291,7 +290,8 @@ class Turns:
         except Exception as error:  # noqa: BLE001 - this gang alone is put aside
             self._failed(deciding.group, unit, error)
             return
-        self._deciding, deciding.waits = deciding, question is not None
+        self._deciding, self.group = deciding, deciding.group
+        deciding.waits = question is not None
         if question is not None:
             self._questions += 1
             self._effects.append(messages.Solve(self._questions, question))

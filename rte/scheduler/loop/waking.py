@@ -47,7 +47,9 @@ class Waking:
         cluster = self._cluster
         # While a label is looked at, before or after the events, it tells pods apart.
         seen = frozenset(cluster.matches.refusing.labels)
-        self._fates.look_at(seen, besides=True, bulkheads=self._bulkheads)
+        if not cluster.events and seen == self._fates.labels:
+            return
+        self._fates.look_at(seen | self._fates.labels, self._bulkheads)
         while events := cluster.drain():
             for listen in self.listeners:
                 with self._bulkheads.guard("listeners", getattr(listen, "__qualname__", "")):
@@ -57,17 +59,16 @@ class Waking:
                 deciding.seen = -1
             self._regroup(events, now)
             names = {event.node for event in events}
-            for event in events:
-                with self._bulkheads.guard("preemption", event.node):
-                    self._room.note(event)
-            for name in names:
+            with self._bulkheads.guard("preemption", "events"):
+                self._room.note(events)
+            for name in names & self._room.unsettled.keys():
                 with self._bulkheads.guard("preemption", name):
                     self._room.changed(name)
-            for uid, node in list(cluster.nominations.items()):
-                if node in names and uid in self._queue.records:
+            for uid, promise in list(cluster.promises.items()):
+                if promise.places[uid] in names and uid in self._queue.records:
                     review(uid, now)
             self._queue.wake(events, self._helps, self._rooms, cluster.sequence, now)
-        self._fates.look_at(seen, besides=False, bulkheads=self._bulkheads)
+        self._fates.look_at(seen, self._bulkheads)
 
     def _regroup(self, events: Sequence[ClusterEvent], now: float) -> None:
         """A pod whose own claim of devices has changed may not share the fate of others."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rte.scheduler.framework.node import NodeEntry
     from rte.scheduler.framework.objects import PodView
     from rte.scheduler.framework.plugin import Candidate, PodChange, Snapshot
+    from rte.scheduler.framework.shape import Shape
     from rte.scheduler.framework.writes import RequiredWrite
 
 #: Kinds of pods whose answers are remembered, and answers of all of them; the kind asked for
@@ -142,10 +143,10 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
         Who must not disturb others waits for their node.
         """
-        if not self._devices.concerns(pod.shape):
+        if not self._may_get(pod.shape):
             return False
         if event.kind & Kind.UNDONE and event.pod is not None:
-            return self._devices.concerns(event.pod.shape)
+            return self._may_get(event.pod.shape)
         if not event.kind & (Kind.REPORT | Kind.POD_GONE | Kind.POD_CHANGED):
             return True
         node, wish = snapshot.nodes.get(event.node), wish_of(pod.shape)
@@ -156,9 +157,14 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     # --- where it may go -------------------------------------------------------------------------
 
+    def _may_get(self, shape: Shape) -> bool:
+        """Whether pods of this shape may get devices of DRA."""
+        served = bool(shape.device_claims or self._devices.serving)
+        return served and self._devices.concerns(shape)
+
     def pre_filter(self, pod: PodView, snapshot: Snapshot) -> str:  # noqa: ARG002
         """Claims that are missing, going, full or somebody else's; a wish that is none."""
-        if not self._devices.concerns(pod.shape):
+        if not self._may_get(pod.shape):
             return ""
         if wish_of(pod.shape) is None:
             given = pod.shape.annotations[alignment.ANNOTATION]
@@ -168,7 +174,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     def prepare(self, pod: PodView, snapshot: Snapshot) -> _ClaimsAsked | None:
         """The claims of the pod; for others that need a zone, whom they must not disturb."""
-        if not self._devices.concerns(pod.shape):
+        if not self._may_get(pod.shape):
             disturbs = self._steered and pod.shape.may_need_zone
             return (
                 _ClaimsAsked(wish=AlignmentWish.NONE, claims=(), objects=(), known={})
@@ -181,7 +187,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         """Refuse nodes without devices for the pod, or without them in its zones."""
         if pod.shape.may_need_zone and self._is_disturbed(node, pod):
             return _IN_FLIGHT
-        if not self._devices.concerns(pod.shape):
+        if not self._may_get(pod.shape):
             return ""
         if prepared.gone:
             return self._filter_freed(prepared, pod, node)
@@ -245,7 +251,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
     def _could_evict(self, pod: PodView, node: NodeEntry) -> bool:
         """Whether pods that it might evict hold devices."""
         return pod.preempts and any(
-            each.priority < pod.priority and self._devices.concerns(each.shape)
+            each.priority < pod.priority and self._may_get(each.shape)
             for each in node.pods.values()
         )
 
@@ -324,7 +330,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
         if state is None or not is_exacting(pod.shape.pod, state):
             return False
         at_once = self._devices.at_once
-        if self._devices.concerns(pod.shape):
+        if self._may_get(pod.shape):
             view = node.outlook()
             ignored = {pod.kubelet_uid}
             if wish_of(pod.shape) is not AlignmentWish.REQUIRED:
@@ -351,7 +357,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Pods with devices."""
-        return self._devices.concerns(pod.shape)
+        return self._may_get(pod.shape)
 
     def score(
         self,
@@ -403,7 +409,7 @@ class DynamicResources(PreFilter, Filter, Score, Reserve):
 
     def reserve(self, pod: PodView, node: NodeEntry) -> Reserved | None:
         """Promise the devices; the claims to write."""
-        if not self._devices.concerns(pod.shape):
+        if not self._may_get(pod.shape):
             return NOTHING
         if node.info is None or self._devices.wanted(pod).problem:
             return None

@@ -106,7 +106,7 @@ class InterPodAffinity(RowFilter, RowScore):
 
 def _may_come(snapshot: Snapshot) -> bool:
     """Whether room is made for somebody who wants to be apart from others."""
-    waiting = (snapshot.pods.get(uid) for uid in snapshot.nominations)
+    waiting = (snapshot.pods.get(uid) for uid in snapshot.promises)
     return any(pod is not None and pod.shape.company.anti_affinity for pod in waiting)
 
 

@@ -91,7 +91,8 @@ def profile(
     if options.device_share:
         optional.append(extensions.load(extensions.PLUGINS, "DeviceShare")())
     strategies = {name: each.strategy for name, each in options.scoring.items() if each.strategy}
-    zone_room.instead = ScoringStrategy(strategies)
+    strategy = ScoringStrategy(strategies)
+    zone_room.instead = strategy if strategies else None
     dialects = extensions.registered(extensions.DIALECTS).values()
     books = Books(options.policies, [each.load() for each in dialects])
     return Profile(
@@ -116,7 +117,7 @@ def profile(
             DynamicResources(devices),
             GangScheduling(),
             zone_room,
-            zone_room.instead,
+            strategy,
             ImageLocality(),
             declared.PrioritySort(),
             declared.SchedulingGates(),

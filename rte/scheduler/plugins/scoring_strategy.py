@@ -51,6 +51,10 @@ class ScoringStrategy(Score):
     def __init__(self, strategies: Mapping[str, str]) -> None:
         self._strategies = strategies
 
+    def concerns(self, shape: Shape) -> bool:  # noqa: ARG002
+        """Where some profile names a strategy."""
+        return bool(self._strategies)
+
     def is_concerned(self, pod: PodView, snapshot: Snapshot) -> bool:  # noqa: ARG002
         """Whether the pod's profile names a strategy that says something of such pods."""
         strategy = self._strategies.get(pod.scheduler, "")

@@ -457,7 +457,7 @@ class Weather(RuleBasedStateMachine):
             self.reread()
             busy = (desk.binds, desk.evictions, self.unmet(), *desk.backlog.values())
             # A gang in part is released when its time is over.
-            if not any(busy) and not desk.machine._gangs._in_part:
+            if not any(busy) and not desk.machine._gangs.in_part:
                 break
         # The longest hold-off, reservation and back-off are over.
         machine = desk.machine

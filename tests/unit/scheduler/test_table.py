@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rte import placement
-from rte.scheduler.cache.table import Screened, Table
 from rte.scheduler.framework.room import ZoneBound
 from rte.scheduler.loop import candidates
+from rte.scheduler.loop.candidates import Screened, Table
 from tests.depth import scaled
 from tests.unit.scheduler.build import World, machine, pod_object, state
 

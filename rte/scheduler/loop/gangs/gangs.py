@@ -80,6 +80,7 @@ class Gangs:
 
     Attributes:
         room: evictions and reservations.
+        in_part: gangs of which some pods have places, and the others are due; since when.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Gangs:
         self._explained_last = 0.0
         self._explained: dict[GangKey, float] = {}
         self._overtaken: set[GangKey] = set()
-        self._in_part: dict[GangKey, float] = {}
+        self.in_part: dict[GangKey, float] = {}
         self._needs: dict[GangKey, int] = {}
         self._said: dict[GangKey, tuple[str, str]] = {}
         #: A pod of each kind, and the labels that tell them apart, until one of them changes.
@@ -159,9 +160,9 @@ class Gangs:
             book.whole.add(key)
         count = units.tally(self._cluster, key)
         if isinstance(count, str) or not count.is_in_part or key in book.whole:
-            self._in_part.pop(key, None)
-        elif key not in self._in_part:
-            self._in_part[key] = now
+            self.in_part.pop(key, None)
+        elif key not in self.in_part:
+            self.in_part[key] = now
         if key not in book.pods:
             self._said.pop(key, None)
             self._needs.pop(key, None)
@@ -184,7 +185,7 @@ class Gangs:
 
     def urgent(self) -> EquivalenceClass | None:
         """The group of a gang that is in part and can be tried: it comes before all others."""
-        for key in self._in_part:
+        for key in self.in_part:
             for uid in self._cluster.gangs.pods.get(key, ()):
                 group = self._queue.group_of(uid)
                 if group is not None and not group.sleeping:
@@ -198,7 +199,7 @@ class Gangs:
         are hard to place would hold up everybody; not when these took the places found for it.
         """
         key = pod.gang
-        return key not in self._attempts or key in self._overtaken or key in self._in_part
+        return key not in self._attempts or key in self._overtaken or key in self.in_part
 
     def decide(self, pod: PodView, now: float) -> Asking[Places | None]:
         """Places for the gang of the pod, and for all that are placed with it; None: what was asked
@@ -427,17 +428,17 @@ class Gangs:
         """Release gangs that have been in part for too long; to be called each second."""
         self.room.second(now)
         effects: list[Effect] = []
-        for key, since in list(self._in_part.items()):
+        for key, since in list(self.in_part.items()):
             count = units.tally(self._cluster, key)
             if isinstance(count, str) or not count.is_in_part:
-                del self._in_part[key]
+                del self.in_part[key]
                 continue
             timeout = count.gang.timeout_s or self._timeout
             if not timeout or not count.gang.gives_up or now - since < timeout:
                 continue
-            self._in_part[key] = now
+            self.in_part[key] = now
             effects += _release(count)
-        effects.append(Measured("gangs_in_part", float(len(self._in_part)), how="set"))
+        effects.append(Measured("gangs_in_part", float(len(self.in_part)), how="set"))
         return effects
 
     def minute(self) -> None:

@@ -19,7 +19,7 @@ from rte.scheduler.plugins import default_preemption
 from rte.telemetry.effects import Measured, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rte.scheduler.cache.cluster import Cluster
     from rte.scheduler.framework.events import ClusterEvent
@@ -55,6 +55,9 @@ class MakingRoom:
         key: of the group to which a pod belongs; a nomination sets it apart from its likes.
         preempts: whether evictions are allowed.
         reserve_after: seconds of waiting after which a pod gets a node reserved; 0: never.
+
+    Attributes:
+        unsettled: node -> UIDs of pods that could not tell what it offers.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class MakingRoom:
         self._crowded_out: dict[str, None] = {}
         self._asking: list[tuple[Order, str]] = []
         self._search: _VictimSearch | None = None
-        self._unsettled: dict[str, set[str]] = {}
+        self.unsettled: dict[str, set[str]] = {}
         self._openings = Openings(cluster, queue)
 
     # --- preemption ------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ class MakingRoom:
 
     def is_idle(self) -> bool:
         """Whether no search is waiting or under way."""
-        return self._search is None and not self._crowded_out and not self._openings
+        return self._search is None and not (self._crowded_out or self._openings.pairs)
 
     def order(self) -> Order | None:
         """The place of the pod whose turn it is; None: nobody asks for room."""
@@ -134,25 +137,25 @@ class MakingRoom:
             self._search = None
             return self._finish(search, now)
         if isinstance(plan, NodeEntry):
-            self._unsettled.setdefault(plan.name, set()).add(search.record.pod.uid)
+            self.unsettled.setdefault(plan.name, set()).add(search.record.pod.uid)
         elif plan is not None and (search.best is None or plan.cost < search.best.cost):
             search.best = plan
         return []
 
     def changed(self, name: str) -> None:
         """Something about the node has changed: who could not tell what it offers looks again."""
-        waiting = self._unsettled.get(name)
+        waiting = self.unsettled.get(name)
         entry = self._cluster.nodes.get(name)
         if not waiting or (entry is not None and not default_preemption.is_settled(entry)):
             return
-        for uid in self._unsettled.pop(name):
+        for uid in self.unsettled.pop(name):
             if uid in self._queue.records:
                 self.wants(self._queue.records[uid])
 
-    def note(self, event: ClusterEvent) -> None:
-        """Something has happened that may bring a node within reach of evictions."""
+    def note(self, events: Iterable[ClusterEvent]) -> None:
+        """What has happened may bring nodes within reach of evictions."""
         if self._preempts:
-            self._openings.note(event)
+            self._openings.note(events)
 
     def second(self, now: float) -> None:
         """See whom that may help; to be called each second."""
@@ -173,10 +176,10 @@ class MakingRoom:
         self._crowded_out.pop(uid, None)
         if not self._crowded_out:
             self._asking.clear()
-        for name, waiting in list(self._unsettled.items()):
+        for name, waiting in list(self.unsettled.items()):
             waiting.discard(uid)
             if not waiting:
-                del self._unsettled[name]
+                del self.unsettled[name]
 
     def _begin(self, now: float) -> list[Effect]:
         record = self._first()

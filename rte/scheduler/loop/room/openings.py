@@ -41,23 +41,24 @@ class Openings:
     Args:
         cluster: what is known.
         queue: who waits.
+
+    Attributes:
+        pairs: pods that are to be looked at, and on which nodes.
     """
 
     def __init__(self, cluster: Cluster, queue: SchedulingQueue) -> None:
         self._cluster, self._queue = cluster, queue
         self._freed: dict[str, None] = {}
-        self._pairs: deque[tuple[str, str]] = deque()
+        self.pairs: deque[tuple[str, str]] = deque()
         #: Nodes for which some who may gain have not been looked at yet.
         self._rest: dict[str, list[str]] = {}
         self._credit = 0
 
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def note(self, event: ClusterEvent) -> None:
-        """Something has happened."""
-        if event.node and event.kind.value & _FREES.value:
-            self._freed[event.node] = None
+    def note(self, events: Iterable[ClusterEvent]) -> None:
+        """What has happened."""
+        for event in events:
+            if event.node and event.kind.value & _FREES.value:
+                self._freed[event.node] = None
 
     def second(self, now: float) -> list[Waiting]:
         """Find out who may gain by one node, and who should ask all; to be called each second."""
@@ -65,7 +66,7 @@ class Openings:
         if not heads:
             self._freed.clear()
             self._rest.clear()
-        elif not self._pairs:
+        elif not self.pairs:
             for name in list(islice(self._freed, _MOST_NODES - len(self._rest))):
                 del self._freed[name]
                 entry = self._cluster.nodes.get(name)
@@ -73,7 +74,7 @@ class Openings:
                     self._rest[name] = list(_gaining(heads, entry))
             for name in list(self._rest):
                 gaining = self._rest.pop(name)
-                self._pairs += [(uid, name) for uid in gaining[:_MOST_PODS]]
+                self.pairs += [(uid, name) for uid in gaining[:_MOST_PODS]]
                 if len(gaining) > _MOST_PODS:
                     self._rest[name] = gaining[_MOST_PODS:]
         nodes = len(self._cluster.nodes)
@@ -99,7 +100,7 @@ class Openings:
 
     def take(self) -> tuple[Waiting, str] | None:
         """The next pod to be looked at, and the node; None: it waits no more."""
-        uid, name = self._pairs.popleft()
+        uid, name = self.pairs.popleft()
         record = self._queue.records.get(uid)
         return None if record is None else (record, name)
 
