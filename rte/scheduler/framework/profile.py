@@ -90,8 +90,8 @@ class Profile:
         self._pre_filters = tuple(p for p in plugins if isinstance(p, PreFilter))
         self._node_filters = tuple(p for p in plugins if isinstance(p, NodeFilter))
         self._by_object = tuple(takewhile(attrgetter("by_object"), self._node_filters))
-        tells = NodeFilter.is_told
-        self._partly_told = {p for p in self._node_filters if type(p).is_told is not tells}
+        base = NodeFilter.is_told
+        self._partly_told = {p for p in self._node_filters if type(p).is_told is not base}
         self._by_state = self._node_filters[len(self._by_object) :]
         self._masks: OrderedDict[bytes, tuple[object, list[tuple[NodeFilter, RowRefusal]]]]
         self._masks = OrderedDict()
