@@ -80,6 +80,8 @@ def _pods(text: bytes) -> list[JsonObject]:
         raise errors.ParseError("manifest", text, "there is no pod in it")
     if len(out) > _MOST_PODS:
         raise errors.ParseError("manifest", len(out), f"{_MOST_PODS} pods at most")
+    # A workload stands for what its pods are, written out.
+    budget.ANNOTATION.check(out, "manifest")
     for number, pod in enumerate(out):
         metadata = pod.setdefault("metadata", {})
         if not isinstance(metadata, dict):

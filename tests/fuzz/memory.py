@@ -1,4 +1,4 @@
-"""A bound on the memory of one case: what asks for more gets a MemoryError, where it asks."""
+"""A bound on the memory of one case."""
 
 from __future__ import annotations
 
@@ -13,19 +13,30 @@ if TYPE_CHECKING:
 #: Of one case, in bytes, beside what this process has already.
 MOST = 64 << 20
 
+#: Beyond so much more nothing is given at all, so that a bomb ends here and not the machine.
+_AT_ALL = 2 << 30
+
 
 @contextmanager
 def bounded(most: int = MOST) -> Iterator[None]:
-    """Meanwhile this process gets no more data than so many bytes beside what it has."""
+    """What is done meanwhile takes so many bytes at most.
+
+    Raises:
+        MemoryError: it took more, at any moment.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (_data() + most, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (_bytes("VmData") + _AT_ALL, hard))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on (proc(5))
+    before = _bytes("VmRSS")
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    grown = _bytes("VmHWM") - before
+    if grown > most:
+        raise MemoryError(f"{grown >> 20} MiB")
 
 
-def _data() -> int:
-    """Bytes of private memory that this process may write (proc(5))."""
+def _bytes(what: str) -> int:
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmData:")[2].split()[0]) << 10
+    return int(status.partition(f"{what}:")[2].split()[0]) << 10

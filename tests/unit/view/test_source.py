@@ -194,6 +194,26 @@ ALIASES = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         pytest.param(ALIASES + "metadata: {name: p, labels: *i}\nspec: {}\n", id="labels"),
         pytest.param("spec: {}\nx: [" + "a," * 120_000 + "]\n", id="many"),
         pytest.param("[" * 100_000, id="deep"),
+        pytest.param(
+            json.dumps(
+                {
+                    "kind": "Job",
+                    "metadata": {"name": "j"},
+                    "spec": {
+                        "parallelism": 200,
+                        "template": {
+                            "spec": {
+                                "containers": [
+                                    {"name": f"c{n}", "resources": {"limits": {"cpu": "1"}}}
+                                    for n in range(200)
+                                ]
+                            }
+                        },
+                    },
+                }
+            ),
+            id="pods of many containers",
+        ),
     ],
 )
 async def test_a_manifest_that_stands_for_more_than_it_says_is_refused(client, text: str) -> None:
