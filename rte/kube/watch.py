@@ -36,12 +36,14 @@ class WatchEvent:
 
     ``LISTED``: ``object`` is the whole List and replaces all that was known (sent first, and again
     after each loss of history); else ``object`` is the item after the change. ``PAGE``: ``object``
-    has some items of a List that is on its way; ``first``: it begins with these.
+    has some items of a List that is on its way; ``first``: it begins with these. ``restored``: of
+    a first page, versions are older than ones that were told before: an etcd was restored.
     """
 
     kind: Literal["PAGE", "LISTED", "ADDED", "MODIFIED", "DELETED"]
     object: JsonObject
     first: bool = False
+    restored: bool = False
 
 
 async def watch(
@@ -73,15 +75,16 @@ async def watch(
     }
     clock = asyncio.get_running_loop().time
     waits = Backoff(*waits_s, lambda: random.uniform(0.5, 1.0))  # noqa: S311
-    version = known = ""
+    version = known = newest = ""
     while True:
         try:
             if not version:
-                async with aclosing(_list(client, path, selectors, known, paged=paged)) as events:
+                listing = _list(client, path, selectors, (known, newest), paged=paged)
+                async with aclosing(listing) as events:
                     async for at, told in events:
                         version = at
                         yield told
-                known = version
+                known = newest = version
             seconds = session_s * random.uniform(0.7, 1.0)  # noqa: S311 - spreads load, no secret
             params = {
                 **selectors,
@@ -94,7 +97,7 @@ async def watch(
             async with aclosing(client.stream(path, params, silence_s=silence_s)) as lines:
                 async for line in lines:
                     event = read_event(line)
-                    version = known = _later(version, _version(line["object"]))
+                    version = known = newest = _later(version, _version(line["object"]))
                     waits.worked()
                     if event:
                         yield event
@@ -115,15 +118,20 @@ async def watch(
 
 
 async def _list(
-    client: Client, path: str, selectors: Mapping[str, str], known: str, *, paged: bool
+    client: Client, path: str, selectors: Mapping[str, str], since: tuple[str, str], *, paged: bool
 ) -> AsyncGenerator[tuple[str, WatchEvent], None]:
-    """Events, each with the version up to which all is known with it (none before the end)."""
+    """Events, each with the version up to which all is known with it (none before the end).
+
+    ``since``: what the list must not be older than, and the newest version that was told.
+    """
     listed: JsonObject = {"items": []}
+    known, newest = since
     found = pages(client, path, selectors, not_older_than=known)
     async with aclosing(found):
         async for page in found:
             if paged:
-                yield "", WatchEvent("PAGE", {"items": page.items}, page.first)
+                restored = page.first and _is_older(_version(page.rest), newest)
+                yield "", WatchEvent("PAGE", {"items": page.items}, page.first, restored)
             elif page.first:
                 listed["items"] = page.items
             else:
@@ -171,9 +179,13 @@ def _later(known: str, told: str) -> str:
     Raises:
         errors.KubeError: it is an earlier one: the server was restored from a backup.
     """
-    if known.isdigit() and told.isdigit() and int(told) < int(known):
+    if _is_older(told, known):
         raise errors.KubeError(f"version {told} after {known}", status=410, reason=_RESTORED)
     return told or known
+
+
+def _is_older(told: str, known: str) -> bool:
+    return known.isdigit() and told.isdigit() and int(told) < int(known)
 
 
 def _version(obj: JsonValue) -> str:

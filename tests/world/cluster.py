@@ -61,6 +61,7 @@ class Make:
     versions: tuple[str, ...] = ("v1.37.1", "v1.35.4", "v1.34.2")
     schedulers: int = 2
     lease_s: float = 9.0
+    reserve_after: float = 0.0
 
 
 @cache
@@ -244,7 +245,11 @@ class World:
     async def _schedule(self, name: str) -> None:
         lease_s = self.make.lease_s
         settings = SchedulerSettings(
-            kubeconfig=self.kubeconfig, listen="", lease_seconds=lease_s, renew_seconds=lease_s / 3
+            kubeconfig=self.kubeconfig,
+            listen="",
+            lease_seconds=lease_s,
+            renew_seconds=lease_s / 3,
+            reserve_after=self.make.reserve_after,
         )
         access = credentials.load(self.kubeconfig, {})
         async with Client(access, component="rte-scheduler") as client:
@@ -393,6 +398,17 @@ class World:
         for node in self.nodes.values():
             node.upset["restore"] = self.now()
         self.judge.restored()
+        self.later(3.0, self._tell_again)
+
+    def _tell_again(self) -> None:
+        """Kubelets tell again what has ended meanwhile (their status managers reconcile)."""
+        for node in self.nodes.values():
+            for record in list(node.kubelet._records.values()):
+                obj = self.api.store.get("pods", ("default", record.pod.name))
+                if obj is not None and not record.active:
+                    with suppress(StatusError):
+                        options = DeleteOptions(grace=0, uid=obj["metadata"]["uid"])
+                        self.api.delete("pods", record.pod.name, "default", options)
 
     # --- what ends a time of trouble ---
 

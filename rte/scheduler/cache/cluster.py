@@ -296,6 +296,8 @@ class Cluster:
             self._bound(pod, old)
         else:
             self.pods[pod.uid] = pod
+            if old is not None and old.node:  # its bind is lost: an etcd was restored
+                self._lift(pod.uid, old.node)
             if pod.uid in self.assumed:
                 # The API has not shown our bind yet: the decision stays in force.
                 where = self.assumed[pod.uid]
@@ -486,6 +488,15 @@ class Cluster:
             if any(uid not in self.pods for uid in budget.taken):
                 taken = frozenset(uid for uid in budget.taken if uid in self.pods)
                 self.budgets[key] = replace(budget, taken=taken)
+
+    def forget_versions(self) -> None:
+        """The API is as it was before: any state of a pod counts, and who has ended may live."""
+        for uid, pod in self.pods.items():
+            self.pods[uid] = replace(pod, version=0)
+        for entry in self.nodes.values():
+            if entry.gone:
+                entry.gone.clear()
+                self.touch(entry)
 
     def collect(self, now: float) -> None:
         """Drop shapes that no pod has, and tombstones that nobody needs."""

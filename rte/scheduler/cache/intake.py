@@ -209,6 +209,14 @@ class Intake:
             lost = list(self._known.get(collection, set()) - set(found))
         return lost
 
+    def restored(self, collection: str) -> None:
+        """Versions begin anew: what the API shows next is newer than all that was told before."""
+        if collection == "reports":
+            self._reports.clear()
+        elif collection == "pods":
+            self.pods_seen = 0
+            self._cluster.forget_versions()
+
     def judge_leases(self, now: float) -> None:
         """Look for agents that have fallen silent; to be called each second."""
         for name in self._leases:

@@ -166,6 +166,8 @@ class SchedulerMachine:
                 gone = self.intake.listed(event.collection, event.keys, event.version)
                 for key in self._bulkheads.missing(event, gone):
                     self._bulkheads.told(messages.Gone(event.collection, key), now)
+            case messages.Restored():
+                self.intake.restored(event.collection)
             case messages.Leading():
                 self._turns.lead(active=event.active)
             case messages.Tick():

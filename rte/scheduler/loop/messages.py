@@ -52,6 +52,13 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """The API is older than what was Seen of it (an etcd was restored); a list follows."""
+
+    collection: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leading:
     """This replica decides from now on (every bind of the one before it was Seen), or does not."""
 
@@ -144,7 +151,7 @@ class Turn:
 #: What became of effects.
 Answer: TypeAlias = Bound | TakenBack | Evicted | Solved | Planned | Moved | Reread
 
-Event: TypeAlias = Seen | Gone | Listed | Leading | Tick | Turn | Answer
+Event: TypeAlias = Seen | Gone | Listed | Restored | Leading | Tick | Turn | Answer
 
 # --- effects ---
 

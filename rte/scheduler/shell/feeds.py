@@ -29,7 +29,7 @@ from rte.scheduler.cache.gangs import COLLECTIONS as GANGS
 from rte.scheduler.cache.intake import key_of
 from rte.scheduler.framework import objects
 from rte.scheduler.kueue.messages import TEMPLATES
-from rte.scheduler.loop.messages import Gone, Listed, Seen
+from rte.scheduler.loop.messages import Gone, Listed, Restored, Seen
 from rte.scheduler.shell import kueue
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Feeds:
     def __init__(
         self,
         client: Client,
-        deliver: Callable[[Seen | Gone | Listed], None],
+        deliver: Callable[[Seen | Gone | Listed | Restored], None],
         agents: tuple[str, str],
         others: Mapping[str, Resource] = MappingProxyType({}),
         *,
@@ -175,6 +175,8 @@ class Feeds:
             async with aclosing(events):
                 async for event in events:
                     if event.kind == "PAGE":
+                        if event.restored:
+                            self._restored(name)
                         found = set() if event.first else found
                         found |= await self._take_page(name, event.object["items"])
                     elif event.kind == "LISTED":
@@ -194,6 +196,14 @@ class Feeds:
             if absent:
                 self._synced[name].set()
             await asyncio.sleep(_ABSENT_RETRY_S if absent else 1.0)
+
+    def _restored(self, name: str) -> None:
+        """The server's versions begin anew, below those that were told: an etcd was restored."""
+        if name == "pods":
+            self._pods_at = 0
+        elif name == "reports":
+            self._reports.clear()
+        self._deliver(Restored(name))
 
     async def _take_page(self, name: str, items: list[Any]) -> set[str]:
         """Take the items in, a portion at a time; the keys."""

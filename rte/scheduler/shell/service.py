@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         NoteDrift,
         PlanMoves,
         ReleaseGang,
+        Restored,
         Seen,
         Solve,
         TakeBack,
@@ -233,12 +234,12 @@ class Scheduler:
         self._carry_out(self.machine.handle(event, self._clock()))
         self._wake.set()
 
-    def _told(self, event: Seen | Gone | Listed) -> None:
+    def _told(self, event: Seen | Gone | Listed | Restored) -> None:
         """What a watch tells goes to the machine that it concerns."""
-        if self._kueue is not None and event.collection in KUEUE:
-            self._kueue.feed(event)
-        else:
+        if self._kueue is None or event.collection not in KUEUE:
             self.feed(event)
+        elif not isinstance(event, messages.Restored):  # nothing there goes by versions
+            self._kueue.feed(event)
 
     def place(self, pod: PodView, decision: Decision) -> asyncio.Task[Bound]:
         """Put a decision in force and carry it out; the task ends when its outcome is known."""

@@ -126,6 +126,21 @@ async def test_a_server_restored_from_a_backup_is_listed_again_whatever_its_vers
     assert await follower.next() == ("LISTED", "a,b")
 
 
+async def test_a_list_of_a_restored_server_says_so(client: Client, server: APIServer):
+    for name in ("a", "b"):
+        await client.create(NODES.path(), node(name))
+    events = watch(client, NODES.path(), paged=True, waits_s=(0.01, 0.02))
+    async with aclosing(events):
+        told = [await anext(events) for _ in range(2)]
+        server.api.store.revision -= 1
+        server.api.store.compact()
+        server.faults.drop_watches()
+        told += [await anext(events) for _ in range(2)]
+    assert [(event.kind, event.restored) for event in told] == [
+        ("PAGE", False), ("LISTED", False), ("PAGE", True), ("LISTED", False),
+    ]  # fmt: skip
+
+
 async def test_a_watch_that_a_proxy_keeps_open_without_its_server_is_given_up(
     client: Client, server: APIServer
 ):

@@ -93,6 +93,24 @@ def test_a_late_list_that_still_names_a_deleted_pod_changes_nothing() -> None:
     assert world.place(new) == "n"
 
 
+def test_what_a_restored_api_shows_counts_however_old_its_versions_are() -> None:
+    world = World()
+    world.node("n", state(machine(zones=1)))
+    bound, ended = world.pod(cpu="6"), world.pod(cpu="6")
+    unbound = replace(world.cluster.pods[bound.uid], version=2)
+    world.cluster.set_pod(replace(unbound, node="n", version=50), 0.0)
+    running = replace(world.cluster.pods[ended.uid], node="n", version=3)
+    world.cluster.set_pod(replace(running, version=51), 0.0)
+    world.cluster.remove_pod(ended.uid, 0.0)
+
+    world.cluster.forget_versions()
+    world.cluster.set_pod(unbound, 0.0)
+    world.cluster.set_pod(running, 0.0)
+
+    assert set(world.cluster.nodes["n"].pods) == {running.uid}
+    assert world.cluster.pods[bound.uid].node == ""
+
+
 def test_a_late_report_that_still_names_an_ended_pod_changes_nothing() -> None:
     world = World()
     world.node("n", state(machine(zones=1)))
