@@ -20,22 +20,27 @@ class NoSuchNameError(Exception):
 def find(path: str) -> tuple[Any, str, Any]:
     """Who has the name, its last part, and what it stands for.
 
-    ``*`` for a class: the only one of the module that defines the last part. A module that has
-    moved within its package is looked for there, by what it defines.
+    A class of another name is taken where it is the only one of the module that defines the last
+    part (``*`` says so at once), and a module that has moved is looked for in its package.
 
     Raises:
         NoSuchNameError: nothing has that name, or several do.
     """
     place, _, inner = path.partition(":")
-    try:
-        return _find_in(importlib.import_module(place), inner)
-    except (ImportError, AttributeError) as error:
-        found = [one for one in map(_try(inner), _package_of(place)) if one is not None]
+    anywhere = f"*.{inner.partition('.')[2]}" if "." in inner else inner
+    why = ""
+    for wanted in dict.fromkeys((inner, anywhere)):
+        try:
+            return _find_in(importlib.import_module(place), wanted)
+        except (ImportError, AttributeError) as error:
+            why = why or str(error)
+    for wanted in dict.fromkeys((inner, anywhere)):
+        found = [one for one in map(_try(wanted), _package_of(place)) if one is not None]
         owners = {id(one[0]): one for one in found}
         if len(owners) == 1:
             return next(iter(owners.values()))
-        why = f"{error}; in its package {len(owners)} have it"
-        raise NoSuchNameError(f"{path}: there is nothing of that name ({why})") from None
+        why += f"; {len(owners)} of its package have {wanted}"
+    raise NoSuchNameError(f"{path}: there is nothing of that name ({why})")
 
 
 def _find_in(module: ModuleType, inner: str) -> tuple[Any, str, Any]:
