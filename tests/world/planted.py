@@ -263,8 +263,8 @@ PLANTS: tuple[Plant, ...] = (
           "rte.agent.observer.restart:KubeletRestart.check", lambda _: lambda self, *a: (
               setattr(self, "synced", True) or "")),
     Plant("a restart is not noticed", "trust",
-          "rte.agent.observer.restart:KubeletRestart.notice", lambda right: lambda self, epoch, *a: (
-              right(self, epoch, *a) if not self.epoch else False)),
+          "rte.agent.observer.restart:KubeletRestart.notice",
+          unless(lambda self, epoch, *_: bool(self.epoch), answer=False)),
     # --- leaks ---
     Plant("the queue keeps who has left", "leak",
           "rte.scheduler.queue.queue:SchedulingQueue.remove", _keeps),
