@@ -13,7 +13,8 @@ from tests.world.acts import KINDS, QUIET_S
 from tests.world.clock import PROCESS, Clock, NeverEndsError
 from tests.world.cluster import Make, World
 from tests.world.judge import Judge
-from tests.world.planted import by_name, planted
+from tests.world.plant import planted
+from tests.world.planted import by_name
 
 if TYPE_CHECKING:
     from tests.world.acts import Story
