@@ -12,26 +12,25 @@ import asyncio
 import contextlib
 import secrets
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
-from aiohttp import web
 
 from rte import accounting, placement
 from rte.k8s import podspec
 from rte.kubelet import config as kubelet_config
 from rte.model.kubelet import KubeletView
-from rte.model.pod import ContainerKind
 from rte.placement.kubelet import releases
-from rte.sim.apiserver import DeleteOptions, Query, StatusError
+from rte.sim.apiserver import Query, StatusError
 from rte.sim.apiserver.storage.selectors import FieldRequirement
 from rte.sim.apiserver.verbs import changing
-from rte.sim.kubelet import claims, plans, predicates, status, views
+from rte.sim.kubelet import plans, predicates, status, views
 from rte.sim.kubelet.files import StateDir
 from rte.sim.kubelet.managers import KubeletManagers
-from rte.sim.kubelet.podresources import PodresourcesServer as PodResourcesServer
+from rte.sim.kubelet.workers import DEFAULT_TIMING, PodWorker, Timing
+from rte.sim.kubelet.writes import PodWriter, moment
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -50,38 +49,6 @@ Obj = dict[str, Any]
 _LEASES = "leases.coordination.k8s.io"
 _LEASE_NAMESPACE = "kube-node-lease"
 _SOCKET = "pod-resources/kubelet.sock"
-
-#: Between looks whether the claims of a pod are ready for it.
-_PREPARE_SECONDS = 0.05
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """Seconds.
-
-    Attributes:
-        start: from admission until the containers run (a runtime's work).
-        stop: from the order to stop until the containers have ended, the grace period at most.
-        lease: between renewals of the node's Lease.
-        housekeeping: between looks for pods that are gone from the API.
-    """
-
-    start: float = 0.0
-    stop: float = 0.0
-    lease: float = 10.0
-    housekeeping: float = 2.0
-
-
-@dataclass(eq=False)
-class _Record:
-    """A pod that this kubelet knows. ``active``: it runs, or is about to."""
-
-    obj: Obj
-    pod: Pod
-    active: bool = True
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    run: status.PodRun | None = None
-    claimed: claims.Claimed = field(default_factory=dict)
 
 
 class Kubelet:
@@ -115,7 +82,7 @@ class Kubelet:
         version: str = releases.NEWEST,
         root: Path | None = None,
         labels: Mapping[str, str] | None = None,
-        timing: Timing = Timing(),
+        timing: Timing = DEFAULT_TIMING,
         execute: Execute = placement.execute,
     ) -> None:
         self.name = name
@@ -136,7 +103,7 @@ class Kubelet:
         )
         self._files = StateDir(root) if root is not None else None
         self._managers = KubeletManagers(initial, self._files, execute)
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, PodWorker] = {}
         self._allocated: dict[str, Obj] = {}
         self._answers: dict[str, Admission] = {}
         self._process: asyncio.Task[None] | None = None
@@ -218,28 +185,9 @@ class Kubelet:
         self._group.create_task(work, name=f"{self.name}: {what}")
 
     async def _serve(self, root: Path, stack: AsyncExitStack) -> None:
-        server = PodResourcesServer(root / _SOCKET, self)
-        await server.start()
-        stack.push_async_callback(server.stop)
-        app = web.Application()
-        app.router.add_get("/configz", self._configz)
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/pods", self._pods)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, status.HOST, 0).start()
-        self._port = runner.addresses[0][1]
+        from rte.sim.kubelet import sockets  # only where there are any: the model needs none
 
-    async def _configz(self, _request: web.Request) -> web.Response:
-        return web.json_response({"kubeletconfig": self.document})
-
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _pods(self, _request: web.Request) -> web.Response:
-        items = [record.obj for record in self._records.values()]
-        return web.json_response({"kind": "PodList", "apiVersion": "v1", "items": items})
+        self._port = await sockets.serve(self, root / _SOCKET, stack)
 
     # What it tells.
 
@@ -252,6 +200,10 @@ class Kubelet:
     def socket(self) -> Path | None:
         """The podresources socket."""
         return None if self.root is None else self.root / _SOCKET
+
+    def pods(self) -> list[Obj]:
+        """The pods that it knows, as the API has them."""
+        return [record.obj for record in self._records.values()]
 
     def listed(self) -> tuple[ListedPod, ...]:
         """Podresources ``List``."""
@@ -295,7 +247,7 @@ class Kubelet:
         }
         node = {
             "metadata": {"name": self.name, "labels": labels},
-            "status": status.node_status(capacity, allocatable, self.version, self._port, _now()),
+            "status": status.node_status(capacity, allocatable, self.version, self._port, moment()),
         }
         try:
             self._api.create("nodes", node)
@@ -370,26 +322,25 @@ class Kubelet:
             self.version,
         )
 
-    def _admit(self, obj: Obj) -> _Record:
-        record = _Record(obj, podspec.parse_pod(obj))
+    def _admit(self, obj: Obj) -> PodWorker:
+        record = PodWorker(obj, PodWriter(self._api, self.name), self._timing)
         uid = record.pod.uid
         self._records[uid] = record
         if obj["metadata"].get("deletionTimestamp"):
-            self._spawn(self._end(record), f"end of {record.pod.name}")
+            self._spawn(record.end(), f"end of {record.pod.name}")
             return record
         refusal = self._ask_handlers(record)
         if refusal is not None:
-            record.active = False
             self._managers.refuse(uid)
             self._refuse(record, refusal)
             return record
         self._allocated[uid] = obj["spec"]
         if self._files is not None:
             self._files.write_allocated_pods(self._allocated)
-        self._spawn(self._live(record), record.pod.name)
+        self._spawn(record.live(self._api, self._managers), record.pod.name)
         return record
 
-    def _ask_handlers(self, record: _Record) -> predicates.KubeletRefusal | None:
+    def _ask_handlers(self, record: PodWorker) -> predicates.KubeletRefusal | None:
         admission = self._answers.pop(record.pod.uid, None)
         if admission is None:
             admission = self._managers.admit(record.pod, self._active())
@@ -404,21 +355,16 @@ class Kubelet:
             allocatable[name] = max(allocatable[name], len(pool.ids))
         return predicates.check(record.obj, others, self._api.get("nodes", self.name), allocatable)
 
-    def _refuse(self, record: _Record, refusal: predicates.KubeletRefusal) -> None:
+    def _refuse(self, record: PodWorker, refusal: predicates.KubeletRefusal) -> None:
         self.refusals.append((record.pod.name, refusal.reason))
-        self._event(record, "Warning", refusal.reason, refusal.message)
-        record.run = status.restored(record.obj)
-        if record.run is None:
-            body = status.rejected(record.obj, refusal.reason, refusal.message, _now())
-            self._write_status(record, body)
-        else:  # it ran before a restart: its containers are stopped, and how they end is told
-            self._spawn(self._end(record), f"end of {record.pod.name}")
+        if not record.reject(refusal.reason, refusal.message):
+            self._spawn(record.end(), f"end of {record.pod.name}")
 
     def _gone(self, obj: Obj) -> None:
         """The API no longer has the pod: nothing is left to tell."""
         record = self._records.pop(podspec.kubelet_uid(obj["metadata"]), None)
         if record is not None:
-            record.active = False
+            record.active, record.gone = False, True
             record.stop.set()
 
     def _active(self) -> frozenset[str]:
@@ -426,156 +372,6 @@ class Kubelet:
 
     def _active_pods(self) -> list[Pod]:
         return [record.pod for record in self._records.values() if record.active]
-
-    async def _live(self, record: _Record) -> None:
-        """From admission to the end."""
-        record.run = status.restored(record.obj)
-        if record.run is not None:
-            record.claimed = claims.prepare(self._api, record.obj) or {}
-        else:
-            names = [container.name for container in record.pod.containers]
-            containers = {name: status.ContainerRun() for name in names}
-            record.run = status.PodRun(_now(), containers)
-            self._report(record, "Pending")
-            while (found := claims.prepare(self._api, record.obj)) is None:
-                if await _stopped(record, _PREPARE_SECONDS):
-                    await self._end(record)
-                    return
-            record.claimed = found
-            failed = await self._initialise(record, record.run)
-            if failed or record.stop.is_set():
-                await self._end(record)
-                return
-            begun = _now()
-            for container in record.pod.containers:
-                if container.kind is not ContainerKind.INIT:
-                    containers[container.name].started = begun
-            self._managers.start(record.pod)
-            self._report(record, "Running")
-            self._event(record, "Normal", "Started", "Containers started")
-        await self._run_containers(record, record.run)
-        await self._end(record)
-
-    async def _initialise(self, record: _Record, pod: status.PodRun) -> bool:
-        """Run ordinary init containers one after another; True when one failed for good."""
-        if await _stopped(record, self._timing.start):
-            return False
-        for item in record.obj["spec"].get("initContainers") or ():
-            run = pod.containers[item["name"]]
-            run.started = _now()
-            if item.get("restartPolicy") == "Always":
-                continue
-            plan = plans.of_container(record.obj, item)
-            if await _stopped(record, plan.seconds):
-                return False
-            run.finished, run.code = _now(), plan.code
-            if plan.code and record.obj["spec"]["restartPolicy"] == "Never":
-                return True
-        return False
-
-    async def _run_containers(self, record: _Record, pod: status.PodRun) -> None:
-        """Until all app containers have ended for good, or the pod is to stop."""
-        policy = record.obj["spec"]["restartPolicy"]
-        ends = []
-        for item in record.obj["spec"]["containers"]:
-            plan = plans.of_container(record.obj, item)
-            if plan.seconds is not None and (
-                policy == "Never" or (policy == "OnFailure" and plan.code == 0)
-            ):
-                ends.append((plan.seconds, item["name"], plan.code))
-            else:
-                ends.append((float("inf"), item["name"], 0))
-        passed = max(0.0, pod.age(datetime.now(UTC)))
-        for seconds, name, code in sorted(ends):
-            wait = None if seconds == float("inf") else max(0.0, seconds - passed)
-            if await _stopped(record, wait):
-                return
-            passed = max(passed, seconds)
-            run = pod.containers[name]
-            run.finished, run.code = _now(), code
-
-    async def _end(self, record: _Record) -> None:
-        """Stop what runs, let go, and only then tell the API."""
-        metadata = record.obj["metadata"]
-        deleting = bool(metadata.get("deletionTimestamp"))
-        if record.stop.is_set() and record.run is not None:
-            grace = metadata.get("deletionGracePeriodSeconds") or 0
-            await asyncio.sleep(min(self._timing.stop, grace))
-        codes = []
-        if record.run is not None:
-            apps = {container["name"] for container in record.obj["spec"]["containers"]}
-            for name, run in record.run.containers.items():
-                if run.started and not run.finished:
-                    run.finished, run.code = _now(), 0
-                if name in apps or run.code:
-                    codes.append(run.code)
-        record.active = False
-        phase = "Failed" if any(codes) or not codes else "Succeeded"
-        if record.run is not None and record.pod.uid in self._records:
-            self._report(record, phase)
-        if deleting or record.obj["metadata"].get("deletionTimestamp"):
-            self._delete(record)
-        else:
-            await record.stop.wait()
-            if record.pod.uid in self._records:
-                self._delete(record)
-
-    def _report(self, record: _Record, phase: str) -> None:
-        if record.run is not None:
-            self._write_status(record, status.pod_status(record.obj, record.run, phase, _now()))
-
-    def _write_status(self, record: _Record, body: Obj) -> None:
-        metadata = record.obj["metadata"]
-        try:
-            record.obj = self._api.patch(
-                "pods",
-                metadata["name"],
-                {"metadata": {"uid": metadata["uid"]}, "status": body},
-                metadata["namespace"],
-                content_type=changing.STRATEGIC_PATCH,
-                subresource="status",
-            )
-        except StatusError as error:
-            if error.status not in (404, 409, 422):  # gone, or another pod of the same name
-                raise
-
-    def _delete(self, record: _Record) -> None:
-        metadata = record.obj["metadata"]
-        options = DeleteOptions(grace=0, uid=metadata["uid"])
-        try:
-            self._api.delete("pods", metadata["name"], metadata["namespace"], options)
-        except StatusError as error:
-            if error.status not in (404, 409):  # gone already
-                raise
-
-    def _event(self, record: _Record, kind: str, reason: str, message: str) -> None:
-        metadata = record.obj["metadata"]
-        now = _now()
-        event = {
-            "metadata": {"name": f"{metadata['name'][:200]}.{secrets.token_hex(8)}"},
-            "involvedObject": {
-                "kind": "Pod",
-                "apiVersion": "v1",
-                "namespace": metadata["namespace"],
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                "resourceVersion": metadata["resourceVersion"],
-            },
-            "reason": reason,
-            "message": message,
-            "source": {"component": "kubelet", "host": self.name},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "type": kind,
-            "reportingComponent": "kubelet",
-            "reportingInstance": self.name,
-        }
-        try:
-            self._api.create("events", event, metadata["namespace"])
-        except StatusError as error:
-            if error.status not in (403, 404):  # the namespace is being deleted
-                raise
 
     # Housekeeping.
 
@@ -594,19 +390,5 @@ class Kubelet:
                 del self._allocated[uid]
 
 
-async def _stopped(record: _Record, seconds: float | None) -> bool:
-    """Wait so long (None: for ever); True as soon as the pod is to stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await record.stop.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
 def _created(obj: Obj) -> str:
     return str(obj["metadata"]["creationTimestamp"])
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
