@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
 from rte.sim.kubelet import status
-from rte.sim.kubelet.podresources import PodresourcesServer
+from rte.sim.kubelet.podresources import PodresourcesServer, PodresourcesSource
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
     from pathlib import Path
 
-    from rte.sim.kubelet.kubelet import Kubelet
+    from rte.sim.kubelet.status import Obj
 
 
-async def serve(kubelet: Kubelet, socket: Path, stack: AsyncExitStack) -> int:
+class DoorsSource(PodresourcesSource, Protocol):
+    """What is told at the doors."""
+
+    document: Obj
+
+    def pods(self) -> list[Obj]:
+        """The pods that the kubelet knows."""
+
+
+async def serve(kubelet: DoorsSource, socket: Path, stack: AsyncExitStack) -> int:
     """Open the doors until the stack is closed; returns the port of HTTP."""
     server = PodresourcesServer(socket, kubelet)
     await server.start()

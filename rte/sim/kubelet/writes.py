@@ -42,7 +42,7 @@ class PodWriter:
         """Write a pod's status; returns the pod then."""
         metadata = pod["metadata"]
         with _unless(404, 409, 422):  # gone, or another pod of the same name
-            return self._api.patch(
+            pod = self._api.patch(
                 "pods",
                 metadata["name"],
                 {"metadata": {"uid": metadata["uid"]}, "status": body},
@@ -50,7 +50,7 @@ class PodWriter:
                 content_type=changing.STRATEGIC_PATCH,
                 subresource="status",
             )
-        return pod
+        return pod  # noqa: RET504 (as it was, if somebody was faster)
 
     def delete(self, pod: Obj) -> None:
         """Nothing of it is left on the node."""
