@@ -115,12 +115,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="P",
         choices=("none", "best-effort", "restricted", "single-numa-node"),
-        help=f"topology-manager policy of these nodes, without a file (default: {POLICY})",
+        help=f"topology-manager policy of these nodes (default: the file's, else {POLICY})",
     )
     add(
         "--scope",
         choices=("container", "pod"),
-        help=f"topology-manager scope, without a file (default: {SCOPE})",
+        help=f"topology-manager scope (default: the file's, else {SCOPE})",
     )
     add("--kubelet-version", metavar="V", help=f"of these nodes (default: {releases.NEWEST})")
 

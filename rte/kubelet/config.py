@@ -81,6 +81,16 @@ def from_files(
     return effective(config_flags.apply(config, flags), memory_bytes=memory_bytes, where=where)
 
 
+def from_document(config: Json, *, memory_bytes: int, where: str) -> KubeletConfig:
+    """Read a ``KubeletConfiguration`` as :func:`from_files` reads the one of a file.
+
+    Raises:
+        errors.KubeletError: a bad value; the message starts with ``where`` and names the key.
+    """
+    hard = _eviction_hard(document.read(config, where), where)
+    return effective({**config, "evictionHard": hard}, memory_bytes=memory_bytes, where=where)
+
+
 def from_flags(flags: Sequence[str], *, memory_bytes: int, root: Path = Path("/")) -> KubeletConfig:
     """Read a kubelet's command line, following ``--config`` and ``--config-dir`` below ``root``.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rte import accounting, errors, placement
-from rte.kubelet import config
+from rte.kubelet import config, config_document
 from rte.model import bits
 from rte.model.node import DevicePool
 from rte.model.quantity import ResourceList, hugepage_resource
@@ -27,20 +27,20 @@ _EXAMPLE = "e.g. example.com/gpu=0/0/1/0+1/none"
 
 #: All keys of ``KubeletConfiguration`` v1beta1 up to Kubernetes 1.37 (k8s.io/kubelet/config).
 _KEY_TEXT = """
-    apiVersion kind address allowedUnsafeSysctls authentication authorization cgroupDriver
-    cgroupRoot cgroupsPerQOS clusterDNS clusterDomain configMapAndSecretChangeDetectionStrategy
+    address allowedUnsafeSysctls apiVersion authentication authorization cgroupDriver cgroupRoot
+    cgroupsPerQOS clusterDNS clusterDomain configMapAndSecretChangeDetectionStrategy
     containerLogMaxFiles containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval
     containerRuntimeEndpoint contentType cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy
-    cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff
+    cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff defaultPodSysctls
     enableContentionProfiling enableControllerAttachDetach enableDebugFlagsHandler
     enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler
     enableSystemLogQuery enforceNodeAllocatable eventBurst eventRecordQPS evictionHard
     evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod
-    evictionSoft evictionSoftGracePeriod failCgroupV1 failSwapOn featureGates
-    fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
-    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+    evictionSoft evictionSoftGracePeriod failCgroupV1 failSwapOn featureGates fileCheckFrequency
+    hairpinMode healthzBindAddress healthzPort httpCheckFrequency imageGCHighThresholdPercent
+    imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
     imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit
-    iptablesMasqueradeBit kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReserved
+    iptablesMasqueradeBit kernelMemcgNotification kind kubeAPIBurst kubeAPIQPS kubeReserved
     kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging
     makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls maxPods memoryManagerPolicy
     memoryReservationPolicy memorySwap memoryThrottlingFactor mergeDefaultEvictionSettings
@@ -65,7 +65,7 @@ class KubeletChoice:
     """The kubelet that a machine is given where none was found with it.
 
     Attributes:
-        policy: topology-manager policy, empty: of the configuration.
+        policy: topology-manager policy, in place of the configuration's; empty: that one.
         scope: topology-manager scope, likewise.
         configuration: a KubeletConfiguration or its file; None: static CPU manager, Static memory
             manager (on up to 16 zones), one CPU and 512 MiB reserved.
@@ -117,28 +117,27 @@ class KubeletChoice:
         return self.names.get(attribute, attribute)
 
     def _config(self, machine: Machine, first_cpu: int) -> KubeletConfig:
-        if isinstance(self.configuration, Path):
-            return config.from_files(self.configuration, memory_bytes=machine.memory_bytes)
-        if self.configuration is None:
+        where, given = self._name("configuration"), self.configuration
+        if given is None:
             document = kubelet_document(
                 machine,
                 policy=self.policy or POLICY,
                 scope=self.scope or SCOPE,
                 reserved_cpus=str(first_cpu),
             )
-        else:
-            document = dict(self.configuration)
-            for key in sorted(document.keys() - _KEYS):
-                raise errors.UsageError(
-                    f"{self._name('configuration')}: a KubeletConfiguration has no key "
-                    f"{key!r}{errors.meant(key, _KEYS)}"
-                )
-            if self.policy:
-                document["topologyManagerPolicy"] = self.policy
-            if self.scope:
-                document["topologyManagerScope"] = self.scope
-        where = self._name("configuration")
-        return config.effective(document, memory_bytes=machine.memory_bytes, where=where)
+            return config.effective(document, memory_bytes=machine.memory_bytes, where=where)
+        if isinstance(given, Path):
+            where, given = f"{where} {given}", config_document.load(given)
+        for key in sorted(given.keys() - _KEYS):
+            raise errors.UsageError(
+                f"{where}: a KubeletConfiguration has no key {key!r}{errors.meant(key, _KEYS)}"
+            )
+        document = dict(given)
+        if self.policy:
+            document["topologyManagerPolicy"] = self.policy
+        if self.scope:
+            document["topologyManagerScope"] = self.scope
+        return config.from_document(document, memory_bytes=machine.memory_bytes, where=where)
 
 
 def device_pool(what: str, zones: str) -> DevicePool:

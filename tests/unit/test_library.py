@@ -110,7 +110,21 @@ def test_a_kubelets_file_and_its_document_make_the_same_node(tmp_path: Path) -> 
     file = tmp_path / "kubelet.yaml"
     head = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
     file.write_text(yaml.safe_dump(head | document))
-    assert str(node(kubelet=document).free) == str(node(kubelet=file).free) == "2-15"
+    of_document, of_file = node(kubelet=document), node(kubelet=file)
+    assert str(of_document.free) == "2-15"
+    assert of_document.state == of_file.state
+    assert of_file.state.config.node_reserved["memory"] == 100 << 20  # the kubelet's default
+    restricted = node(kubelet=file, policy="restricted", scope="pod").state.config
+    assert (restricted.topology_policy, restricted.topology_scope) == ("restricted", "pod")
+
+
+def test_a_key_that_no_kubelet_has_is_refused_in_a_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPod: 7\n"
+    )
+    with pytest.raises(errors.UsageError, match=r"kubelet.yaml: .*'maxPod', did you mean maxPods"):
+        node(kubelet=file)
 
 
 def test_pods_follow_each_other_and_count_for_totals() -> None:
