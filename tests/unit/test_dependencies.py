@@ -29,7 +29,7 @@ NAMED = {"grpcio", "kubernetes", "psutil", "pyyaml", "tenacity", "prometheus-cli
 def wanted(*extras: str) -> list[str]:
     lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][name] for name in extras)]
     names = [re.split(r"[\s<>=;\[]", line)[0].lower() for lines in lists for line in lines]
-    return sorted({name for name in names if name != "rte"})
+    return sorted({name for name in names if name != PROJECT["name"]})
 
 
 def imported() -> set[str]:
