@@ -46,6 +46,11 @@ class DocumentValue:
         """Refuse the document for this value."""
         raise RequestError(code, self.path, message)
 
+    def require(self, holds: object, code: str, message: str) -> None:
+        """Refuse the document for this value unless something holds."""
+        if not holds:
+            self.fail(code, message)
+
     def at(self, key: str) -> Self:
         """The value of a field, None where it is not there; this is known to be an object."""
         path = f"{self.path}.{key}" if self.path else key
@@ -53,41 +58,37 @@ class DocumentValue:
 
     def members(self) -> list[Self]:
         """The members of a list."""
-        if not isinstance(self.value, list | tuple):
-            self.fail("type", "must be a list")
+        self.require(isinstance(self.value, list | tuple), "type", "must be a list")
         return [type(self)(f"{self.path}[{i}]", value) for i, value in enumerate(self.value)]
 
     def text(self) -> str:
         """A text."""
-        if not isinstance(self.value, str):
-            self.fail("type", "must be a text")
-        return self.value
+        self.require(isinstance(self.value, str), "type", "must be a text")
+        return str(self.value)
 
     def truth(self) -> bool:
         """A truth value."""
-        if not isinstance(self.value, bool):
-            self.fail("type", "must be true or false")
-        return self.value
+        self.require(isinstance(self.value, bool), "type", "must be true or false")
+        return bool(self.value)
 
     def whole(self, low: int | None = None, high: int | None = None) -> int:
         """A whole number between bounds."""
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            self.fail("type", "must be a whole number")
-        if low is not None and high is not None and not low <= self.value <= high:
-            self.fail("value", f"must be {low} to {high}")
-        return self.value
+        is_whole = isinstance(self.value, int) and not isinstance(self.value, bool)
+        self.require(is_whole, "type", "must be a whole number")
+        within = low is None or high is None or low <= self.value <= high
+        self.require(within, "value", f"must be {low} to {high}")
+        return int(self.value)
 
     def one_of(self, names: tuple[str, ...]) -> str:
         """One of these texts."""
         text = self.text()
-        if text not in names:
-            self.fail("value", f"must be one of {', '.join(names)}")
+        self.require(text in names, "value", f"must be one of {', '.join(names)}")
         return text
 
     def mbps(self) -> int:
         """A rate in Gb/s with at most three decimals as whole Mb/s."""
-        if not isinstance(self.value, int | Decimal) or isinstance(self.value, bool):
-            self.fail("type", "must be a number")
+        is_number = isinstance(self.value, int | Decimal) and not isinstance(self.value, bool)
+        self.require(is_number, "type", "must be a number")
         rate = _exact_mbps(Decimal(self.value))
         if rate is None:
             self.fail("value", f"must be 0 to {MAX_GBPS} Gb/s with at most three decimals")

@@ -102,14 +102,12 @@ class _RequestValue(DocumentValue):
         """Check that this is an object of these fields; ``free`` ones and ``x-`` are not read."""
         self._object()
         for key in self.value:
-            if key not in known and key not in free and not key.startswith("x-"):
-                self.at(key).fail("unknown-field", "is not known")
+            is_known = key in known or key in free or key.startswith("x-")
+            self.at(key).require(is_known, "unknown-field", "is not known")
 
     def _object(self) -> None:
-        if not isinstance(self.value, _JSONObject):
-            self.fail("type", "must be an object")
-        if self.value.repeated:
-            self.at(self.value.repeated).fail("duplicate", "is there twice")
+        self.require(isinstance(self.value, _JSONObject), "type", "must be an object")
+        self.at(self.value.repeated).require(not self.value.repeated, "duplicate", "is there twice")
 
     def __contains__(self, key: str) -> bool:
         return key in self.value
@@ -120,13 +118,11 @@ class _RequestValue(DocumentValue):
     # The parts of a request.
 
     def request(self) -> GroupsRequest:
-        if not isinstance(self.value, _JSONObject):
-            self.fail("type", "must be an object")
+        self.require(isinstance(self.value, _JSONObject), "type", "must be an object")
         version = self.at("version")
-        if version.value is None and "version" not in self:
-            version.fail("missing", "is missing")
-        if version.value != VERSION or not isinstance(version.value, int) or version.value is True:
-            version.fail("version", f"must be {VERSION}")
+        version.require("version" in self, "missing", "is missing")
+        is_ours = type(version.value) is int and version.value == VERSION
+        version.require(is_ours, "version", f"must be {VERSION}")
         self.fields(
             "version", "mapping", "pcieScope", "nodeGroups", "cpuArch", "hugepages",
             "hugepagesPlacement", "misc", "groups", free=("render", "params"),
@@ -143,8 +139,7 @@ class _RequestValue(DocumentValue):
             == "strict",
             misc=self.get("misc", _RequestValue.misc, Misc()),
         )
-        if not (groups or request.misc.count or request.hugepages):
-            self.fail("empty", "asks for nothing")
+        self.require(groups or request.misc.count or request.hugepages, "empty", "asks for nothing")
         self._limit("groups", len(groups), MAX_GROUPS)
         self._limit("GPUs", sum(len(group.gpus) for group in groups), MAX_GPUS)
         self._limit("NICs", sum(len(group.nics) for group in groups), MAX_NICS)
@@ -153,8 +148,7 @@ class _RequestValue(DocumentValue):
         return request
 
     def _limit(self, what: str, count: int, most: int) -> None:
-        if count > most:
-            self.fail("limit", f"more than {most} {what}")
+        self.require(count <= most, "limit", f"more than {most} {what}")
 
     def mapping(self) -> str:
         return self.one_of(MAPPINGS)
@@ -171,20 +165,17 @@ class _RequestValue(DocumentValue):
     def names(self) -> tuple[str, ...]:
         """A list of names, ascending, each once."""
         names = {name.non_empty() for name in self.members()}
-        if not names:
-            self.fail("empty", "must not be empty")
+        self.require(names, "empty", "must not be empty")
         return tuple(sorted(names))
 
     def non_empty(self) -> str:
         text = self.text()
-        if not text:
-            self.fail("value", "must not be empty")
+        self.require(text, "value", "must not be empty")
         return text
 
     def architectures(self) -> tuple[str, ...]:
         for name in self.members():
-            if name.text() not in CPU_ARCHITECTURES:
-                name.fail("value", "is not known")
+            name.require(name.text() in CPU_ARCHITECTURES, "value", "is not known")
         return self.names()
 
     def pages(self) -> dict[str, int]:
@@ -193,11 +184,11 @@ class _RequestValue(DocumentValue):
         pages: dict[str, int] = {}
         for key in self.value:
             entry = self.at(key)
-            if not _PAGE_SIZE.fullmatch(key):
-                entry.fail("value", "must be a page size such as 2Mi or 1Gi")
+            entry.require(
+                _PAGE_SIZE.fullmatch(key), "value", "must be a page size such as 2Mi or 1Gi"
+            )
             size = quantity.page_size(quantity.parse(key))
-            if size in pages:
-                entry.fail("duplicate", "is there twice")
+            entry.require(size not in pages, "duplicate", "is there twice")
             pages[size] = entry.whole(0, MAX_PAGES)
         return {size: count for size, count in pages.items() if count}
 
@@ -233,8 +224,7 @@ class _RequestValue(DocumentValue):
                 groups += (replace(group, name=f"{group.name}-{i}") for i in range(count))
         seen: set[str] = set()
         for group in groups:
-            if group.name in seen:
-                self.fail("duplicate", f"group {group.name} is there twice")
+            self.require(group.name not in seen, "duplicate", f"group {group.name} is there twice")
             seen.add(group.name)
         return tuple(groups)
 
@@ -243,8 +233,7 @@ class _RequestValue(DocumentValue):
             "name", "count", "mapping", "pcieScope", "smt", "gpus", "nics", "queues", "workers",
             "helpers", "hugepages", free=("params",),
         )  # fmt: skip
-        if "name" not in self:
-            self.at("name").fail("missing", "is missing")
+        self.at("name").require("name" in self, "missing", "is missing")
         queues: list[tuple[QueueWish, bool]] = self.get("queues", _RequestValue.queues, [])
         nics: list[NICWish] | None = self.get("nics", _RequestValue.nics, None)
         group = GroupWish(
@@ -259,14 +248,17 @@ class _RequestValue(DocumentValue):
             **self._join(queues, nics),
         )
         count = self.get("count", lambda it: it.whole(1, MAX_GROUPS), 1)
-        if not (group.gpus or group.nics or group.hugepages or group.cpu_count()):
-            self.fail("empty", "asks for nothing")
+        self.require(
+            group.gpus or group.nics or group.hugepages or group.cpu_count(),
+            "empty",
+            "asks for nothing",
+        )
         return group, count
 
     def label(self) -> str:
         text = self.text()
-        if len(text) > 63 or not _LABEL.fullmatch(text):
-            self.fail("value", "must be a lower-case DNS name")
+        is_label = len(text) <= 63 and _LABEL.fullmatch(text)
+        self.require(is_label, "value", "must be a lower-case DNS name")
         return text
 
     def _join(
@@ -345,8 +337,10 @@ class _RequestValue(DocumentValue):
     def models(self) -> tuple[str, ...]:
         """Model names in ascending order; none where ``any`` is among them."""
         names = self.value if isinstance(self.value, list) else [self.value]
-        if not all(isinstance(name, str) for name in names):
-            self.fail("type", "must be a text or a list of texts")
-        if not names or not all(words(name) for name in names):
-            self.fail("value", "must name a model")
+        self.require(
+            all(isinstance(name, str) for name in names),
+            "type",
+            "must be a text or a list of texts",
+        )
+        self.require(names and all(map(words, names)), "value", "must name a model")
         return () if "any" in map(str.lower, names) else tuple(sorted(set(names)))

@@ -74,22 +74,21 @@ class _PolicyValue(DocumentValue):
         if not isinstance(self.value, dict) or not self.value.get("labels"):
             self.fail("missing", "needs labels")
         labels = self.at("labels")
-        if not isinstance(labels.value, dict):
-            labels.fail("type", "must be an object")
+        labels.require(isinstance(labels.value, dict), "type", "must be an object")
         return tuple(sorted((str(key), labels.at(key).text()) for key in labels.value))
 
     def policy(self, before: Policy, *others: str) -> Policy:
         """The rules, with those of ``before`` where nothing is said."""
-        if not isinstance(self.value, dict):
-            self.fail("type", "must be an object")
+        self.require(isinstance(self.value, dict), "type", "must be an object")
         changes: dict[str, Any] = {}
         for key in self.value:
             setting = self.at(key)
             if key in _READERS:
                 name, read = _READERS[key]
                 changes[name] = read(setting)
-            elif key not in ("labels", *others):
-                setting.fail("unknown-field", f"is not known; known are {', '.join(_READERS)}")
+            else:
+                known = f"is not known; known are {', '.join(_READERS)}"
+                setting.require(key in ("labels", *others), "unknown-field", known)
         return replace(before, **changes)
 
     def rate(self) -> int:
@@ -100,8 +99,7 @@ class _PolicyValue(DocumentValue):
     def seconds(self) -> float:
         if not isinstance(self.value, int | float) or isinstance(self.value, bool):
             self.fail("type", "must be a number")
-        if not 0 <= self.value <= MAX_SECONDS:
-            self.fail("value", f"must be 0 to {MAX_SECONDS} seconds")
+        self.require(0 <= self.value <= MAX_SECONDS, "value", f"must be 0 to {MAX_SECONDS} seconds")
         return self.value
 
     def template(self) -> str:

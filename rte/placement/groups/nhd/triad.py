@@ -76,17 +76,15 @@ class _FileValue(DocumentValue):
         """A setting of a group; ``code`` is the fault where it is not there."""
         group = self.group()
         place = self.at(name)
-        if name not in group:
-            place.fail(code, "is missing")
+        place.require(name in group, code, "is missing")
         return place
 
     def optional(self, name: str) -> _FileValue | None:
         return self.child(name) if name in self.group() else None
 
     def group(self) -> dict[str, Any]:
-        if not isinstance(self.value, dict):
-            self.fail("type", "must be a group { }")
-        return self.value
+        self.require(isinstance(self.value, dict), "type", "must be a group { }")
+        return dict(self.value)
 
     def gbps(self) -> int | float:
         """A rate as a JSON number."""
@@ -105,22 +103,17 @@ class _FileReader:
     def document(self) -> dict[str, Any]:
         root = _FileValue("", self.settings)
         pages = root.child("Hugepages_GB")
-        if pages.whole() < 0:
-            pages.fail("value", "must be 0 or more")
+        pages.require(pages.whole() >= 0, "value", "must be 0 or more")
         topology = root.child("TopologyCfg")
-        arch = topology.child("cpu_arch")
-        if arch.text() not in ARCHITECTURES:
-            arch.fail("value", f"must be one of {', '.join(ARCHITECTURES)}")
-        map_type = topology.child("map_type")
-        if map_type.text() not in MAP_TYPES:
-            map_type.fail("value", f"must be one of {', '.join(MAP_TYPES)}")
+        arch = topology.child("cpu_arch").one_of(ARCHITECTURES)
+        map_type = topology.child("map_type").one_of(tuple(MAP_TYPES))
         self.write_here(self._follow(topology.child("kni_vlan")), "values.vlan")
         misc = self._misc(topology)
         groups = self._groups(topology)
         return {
             "version": 1,
-            "mapping": MAP_TYPES[map_type.value],
-            "cpuArch": [arch.value.lower().replace("_", "")],
+            "mapping": MAP_TYPES[map_type],
+            "cpuArch": [arch.lower().replace("_", "")],
             "hugepages": {"1Gi": pages.value} if pages.value else {},
             "misc": misc,
             "groups": groups,
@@ -144,8 +137,8 @@ class _FileReader:
     def write_here(self, place: _FileValue, what: str, named_at: _FileValue | None = None) -> None:
         """Something is written into a field, which must hold a number till then."""
         place.whole()
-        if self.fields.setdefault(place.path, what) != what:
-            (named_at or place).fail("duplicate", f"{place.path} is named twice")
+        is_new = self.fields.setdefault(place.path, what) == what
+        (named_at or place).require(is_new, "duplicate", f"{place.path} is named twice")
 
     def _groups(self, topology: _FileValue) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = []
@@ -153,13 +146,12 @@ class _FileReader:
         for definition in topology.child("mod_defs").members():
             module = definition.child("module")
             name = module.text()
-            if name not in self.settings:
-                module.fail("reference", f"there is no list {name}")
+            module.require(name in self.settings, "reference", f"there is no list {name}")
             prefix = _NOT_IN_NAMES.sub("-", name.lower())
-            if not _GROUP_NAME.fullmatch(f"{prefix}-0"):
-                module.fail("value", "cannot be made the name of a group")
-            if prefix in prefixes:
-                module.fail("duplicate", f"module {name} is there twice")
+            module.require(
+                _GROUP_NAME.fullmatch(f"{prefix}-0"), "value", "cannot be made the name of a group"
+            )
+            module.require(prefix not in prefixes, "duplicate", f"module {name} is there twice")
             prefixes.add(prefix)
             for i, instance in enumerate(_FileValue(name, self.settings[name]).members()):
                 group = _Instance(self, definition, instance, f"groups[{len(groups)}]")
@@ -197,8 +189,7 @@ class _Instance:
     def _data_path(self, definition: _FileValue) -> dict[str, Any]:
         smt = definition.child("proc_cores_smt").smt()
         paths = self.place.child(definition.child("name").text(), "reference")
-        if len(paths.members()) != 1:
-            paths.fail("value", "must have exactly one data path group")
+        paths.require(len(paths.members()) == 1, "value", "must have exactly one data path group")
         (path,) = paths.members()
         rates = [path.child("rx_speeds"), path.child("tx_speeds")]
         self._add_queues(path, [path.child("rx_cores"), path.child("tx_cores")], rates)
@@ -213,8 +204,11 @@ class _Instance:
 
     def _add_queues(self, at: _FileValue, cores: list[_FileValue], rates: list[_FileValue]) -> None:
         """Queues from four arrays of one length: cores and rates, each for rx and tx."""
-        if len({len(array.members()) for array in (*cores, *rates)}) > 1:
-            at.fail("length", "as many rx as tx cores, and as many speeds")
+        at.require(
+            len({len(array.members()) for array in (*cores, *rates)}) <= 1,
+            "length",
+            "as many rx as tx cores, and as many speeds",
+        )
         rows = zip(*(array.members() for array in (*cores, *rates)), strict=True)
         for rx, tx, rx_rate, tx_rate in rows:
             target = f"{self.target}.queues[{len(self.queues)}]"
@@ -227,8 +221,7 @@ class _Instance:
         feeders: dict[int, int] = {}
         for pair in gpu_map.members():
             members = pair.members()
-            if len(members) != 2:
-                pair.fail("value", "must be a core and a GPU")
+            pair.require(len(members) == 2, "value", "must be a core and a GPU")
             core, gpu = members
             feeders.setdefault(gpu.whole(), 0)
             number = list(feeders).index(gpu.value)
@@ -242,8 +235,9 @@ class _Instance:
     def _nic_cores(self, definition: _FileValue) -> str:
         """Queues beside the data path; the SMT rule that then is the group's."""
         members = definition.members()
-        if len(members) != 5:
-            definition.fail("length", "must be rx cores, rx speeds, tx cores, tx speeds and SMT")
+        definition.require(
+            len(members) == 5, "length", "must be rx cores, rx speeds, tx cores, tx speeds and SMT"
+        )
         rx, rx_rates, tx, tx_rates = (
             self.place.child(name.text(), "reference") for name in members[:4]
         )
