@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 from rte import errors
 from rte.placement.joint.defrag import plan_moves
 from rte.scheduler.loop import messages
-from rte.scheduler.loop.gangs.desk import FitDesk
 from rte.scheduler.loop.machine import SchedulerMachine
 from rte.scheduler.loop.messages import Bound, Outcome
 from rte.scheduler.plugins.registry import RuleOptions
 from rte.scheduler.report import shapes
-from rte.scheduler.report.alignments import Alignments
-from rte.scheduler.report.kubelets import KubeletWatch
 from rte.scheduler.report.metrics import SchedulerMetrics
 from rte.scheduler.report.reporter import Reporter
 from rte.scheduler.settings import AGENT_LEASE_LABELS
@@ -29,6 +26,7 @@ from rte.scheduler.shell.feeds import KOORDINATOR_DEVICES, Feeds
 from rte.scheduler.shell.kueue import COLLECTIONS as KUEUE
 from rte.scheduler.shell.kueue import KueueDriver
 from rte.scheduler.shell.leader import Always, Leader
+from rte.scheduler.shell.looks import Looks
 from rte.scheduler.shell.policies import load_policies, load_scoring
 from rte.scheduler.shell.questions import find_out
 from rte.scheduler.shell.together import Together
@@ -73,18 +71,9 @@ _TURN_S = 0.002
 #: After a decision that took longer than this, it rests for a part of that time.
 _LONG_S, _REST = 0.02, 0.1
 
-#: Between looks at how well the kubelets' rules are known.
-_LOOK_S = 1.0
-
 #: Outcomes after which the writes of a decision are taken back. A pod that somebody else has bound
 #: may use what was written; a replica that is not active writes nothing.
 _UNDONE = frozenset({Outcome.REFUSED, Outcome.FAILED, Outcome.GONE})
-
-#: Between counts of the shapes that were named.
-_SHAPES_S = 10.0
-
-#: Nodes read for that until others get a turn.
-_NODES_READ = 50
 
 #: A node that cannot be read afresh is asked again after this.
 _REREAD_S = 1.0
@@ -143,7 +132,6 @@ class Scheduler:
         self.queue = self.machine.queue
         self._shapes = shapes.read_shapes(settings.fit_shapes) if settings.fit_shapes else []
         self._cases = CaseBook(settings.case_dir)
-        self._kubelets = KubeletWatch(self.metrics, clock)
         self._clock = clock
         self._wake = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -165,7 +153,6 @@ class Scheduler:
         self.reporter = Reporter(
             client, settings.scheduler_name, clock, self._together.over, self._bulkhead
         )
-        self._alignments = Alignments(self.metrics, self.cluster, self._tell_across)
         self.leader: Leader | Always = Always()
         if settings.leader_elect:
             self.leader = Leader(
@@ -210,9 +197,12 @@ class Scheduler:
                 known = {"nodes": len(self.cluster.nodes), "pods": len(self.cluster.pods)}
                 logger.info("in sync", extra=known)
                 group.create_task(self.reporter.run(), name="reporter")
-                group.create_task(self._look_at_kubelets(), name="kubelets")
+                looks = Looks(self.metrics, self.cluster, self.cycle, self._clock, self._bulkhead)
+                kubelets = looks.at_kubelets(self.is_active, self._tell_across)
+                group.create_task(kubelets, name="kubelets")
                 if self._shapes:
-                    group.create_task(self._measure_shapes(), name="shapes")
+                    counts = looks.at_shapes(self._shapes, self._in_thread)
+                    group.create_task(counts, name="shapes")
                 if isinstance(self.leader, Leader):
                     group.create_task(self.leader.run(), name="leader election")
                 else:
@@ -437,33 +427,8 @@ class Scheduler:
             if line:
                 self.reporter.event(item.pod, "Warning", "UnpredictedAdmission", line)
 
-    async def _look_at_kubelets(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            with self._bulkhead("looks", "kubelets"):
-                self._kubelets.look(self.cluster.nodes.values())
-            with self._bulkhead("looks", "alignments"):
-                self._alignments.look(active=self.is_active())
-
     def _tell_across(self, pod: PodView, why: str) -> None:
         self.reporter.event(pod, "Warning", "DevicesAcrossZones", why)
-
-    async def _measure_shapes(self) -> None:
-        desk = FitDesk(self.cluster, self.cycle)
-        while True:
-            with self._bulkhead("looks", "shapes"):
-                await self._measure_once(desk)
-            await asyncio.sleep(_SHAPES_S)
-
-    async def _measure_once(self, desk: FitDesk) -> None:
-        while desk.catch_up(_NODES_READ):  # noqa: ASYNC110 - others get a turn
-            await asyncio.sleep(0)
-        pods = shapes.views(self._shapes, self.cluster.shapes)
-        fits = {
-            name: await self._in_thread(desk.counting(desk.member(pod)))
-            for name, pod in pods.items()
-        }
-        shapes.measure(self.metrics, self.cluster.nodes.values(), pods, fits)
 
     async def _evict(self, effect: Evict | EvictPod | ReleaseGang) -> None:
         match effect:
