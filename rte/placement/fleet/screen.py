@@ -103,9 +103,12 @@ class NodeTable:
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = self._new_row(name)
+        else:
+            self._clear(row)
         self.states[name] = state
         self._grow(row + 1, len(state.topology.zone_cpus))
-        self._clear(row)
+        self.version += 1
+        self.row_version[row] = self.version
         for resource, amount in (room or {}).items():
             self._column(self.room, resource)[row] = max(0, min(amount, MUCH))
         treatment = _treatment_of(state)
@@ -123,6 +126,8 @@ class NodeTable:
             del self.states[name]
             self.names[row] = ""
             self._unused.append(row)
+            self.version += 1
+            self.row_version[row] = self.version
             self._clear(row)
 
     def screen(self, pod: Pod, rows: Array | None = None) -> Array:
@@ -205,8 +210,6 @@ class NodeTable:
         return len(self.names) - 1
 
     def _clear(self, row: int) -> None:
-        self.version += 1
-        self.row_version[row] = self.version
         self.treatment[row] = -1
         for columns in (self.zones, self.sums, self.sizes, self.room):
             for column in columns.values():
@@ -216,27 +219,29 @@ class NodeTable:
 
     def _fill(self, row: int, state: NodeState) -> None:
         free = free_of(state)
-        for name, total in free.total.items():
-            self._column(self.sums, name)[row] = min(total, MUCH)
         cpus = state.topology.zone_cpus.values()
         sizes = {"cpu": max((zone.bit_count() for zone in cpus), default=0)}
-        for name in {name for each in state.memory.values() for name in each.amounts}:
-            found = [each.amounts.get(name) for each in state.memory.values()]
-            if None not in found and state.memory.keys() >= free.zones.keys():
-                sizes[name] = max(amounts.allocatable for amounts in found if amounts)
-            else:
-                self.sums[name][row] = ABSENT
+        if state.memory.keys() >= free.zones.keys():
+            for name in {name for each in state.memory.values() for name in each.amounts}:
+                found = [each.amounts.get(name) for each in state.memory.values()]
+                if None not in found:
+                    sizes[name] = max(amounts.allocatable for amounts in found if amounts)
         for name, pool in state.devices.items():
             sizes[name] = max((pool.in_zone(zone).bit_count() for zone in free.zones), default=0)
             rows = self.pools.setdefault(name, set())
             if not _tell_all(pool, state.topology.zone_mask):
                 rows.add(row)
+        zones, single = free.zones.values(), free.single.values()
         for name, size in sizes.items():
-            amounts = [min(zone.get(name, 0), MUCH) for zone in free.single.values()]
-            column = self._column(self.zones, name)
-            column[row] = 0
-            column[row, : len(amounts)] = amounts
+            total = free.devices.get(name)
+            if total is None:
+                total = sum([zone[name] for zone in zones])
+            amounts = [zone.get(name, 0) for zone in single]
+            if total > MUCH:
+                total, amounts = MUCH, [min(amount, MUCH) for amount in amounts]
+            self._column(self.sums, name)[row] = total
             self._column(self.sizes, name)[row] = min(size, MUCH)
+            self._column(self.zones, name)[row, : len(amounts)] = amounts
 
     def _column(self, columns: dict[str, Array], name: str) -> Array:
         if name not in columns:
@@ -255,14 +260,17 @@ class NodeTable:
             width *= 2
         if (capacity, width) == (self._capacity, self.width):
             return
-        more, wider = capacity - self._capacity, width - self.width
         self._capacity, self.width = capacity, width
-        self.treatment = np.pad(self.treatment, (0, more), constant_values=-1)
-        self.row_version = np.pad(self.row_version, (0, more))
+        self.treatment = self._larger(self.treatment, ABSENT)
+        self.row_version = self._larger(self.row_version, 0)
         for columns in (self.zones, self.sums, self.sizes, self.room):
             for name, old in columns.items():
-                pad = ((0, more), (0, wider))[: old.ndim]
-                columns[name] = np.pad(old, pad, constant_values=self._nothing(columns))
+                columns[name] = self._larger(old, self._nothing(columns))
+
+    def _larger(self, old: Array, nothing: int) -> Array:
+        new: Array = np.full((self._capacity, self.width)[: old.ndim], nothing, dtype=np.int64)
+        new[tuple(slice(size) for size in old.shape)] = old
+        return new
 
 
 class Screening:
