@@ -203,10 +203,12 @@ class Columns:
         for key in dict.fromkeys(key for key in first if key is not None):
             yield key, self._by_taints(each == key for each in first)
 
-    def schedulable(self, tolerations: Iterable[Toleration]) -> Mask:
-        """Rows that are not cordoned, or whose cordon is tolerated."""
-        all_the_same = tolerates(tuple(tolerations), UNSCHEDULABLE)
-        return self._by_taints(all_the_same or not cordoned for cordoned, _ in self._taint_sets)
+    def cordoned(self, tolerations: Iterable[Toleration]) -> Mask | None:
+        """Rows that are cordoned, where that is not tolerated; None: there is none."""
+        cordons = [cordoned for cordoned, _ in self._taint_sets]
+        if not any(cordons) or tolerates(tuple(tolerations), UNSCHEDULABLE):
+            return None
+        return self._by_taints(cordons)
 
     def _by_taints(self, verdicts: Iterable[bool]) -> Mask:
         known = np.array(list(verdicts), dtype=np.bool_)

@@ -233,13 +233,13 @@ class RowRefusal(NamedTuple):
         rows: that are refused.
         reason: as the exact check says; empty: that cannot be told without asking it.
         resources: that may end when pods leave them.
-        by_zones: the kubelet's managers refuse, for want of room in zones.
+        sure: of a rule about zones, rows where nothing else can be the kubelet's reason.
     """
 
     rows: Mask
     reason: str
     resources: bool = False
-    by_zones: bool = False
+    sure: Mask | None = None
 
 
 class Surroundings:

@@ -123,7 +123,7 @@ class Table(NodeAmounts):
         dropped: set[str] = set()
         told = ((rule.name, refusal) for rule, refusal in self._profile.ruled_out(shape, self))
         for name, refusal in chain(told, around):
-            ok &= ~refusal.rows
+            np.greater(ok, refusal.rows, out=ok)
             now = int(np.count_nonzero(ok))
             if now < left:
                 dropped.add(name)
@@ -170,10 +170,12 @@ class Table(NodeAmounts):
             if not refusal.reason:
                 rest |= refused
                 continue
+            if refusal.sure is not None:
+                rest |= refused & ~refusal.sure
+                refused &= refusal.sure
+                short |= refused
             if number := int(np.count_nonzero(refused)):
                 counts[refusal.reason] += number
-            if refusal.by_zones:
-                short |= refused
         rest |= left
         for refusal in around:
             refused = rest & refusal.rows

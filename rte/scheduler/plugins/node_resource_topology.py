@@ -106,9 +106,7 @@ class NodeResourceTopology(NodeFilter):
         refused = amounts.kept(
             shape.kubelet_key, rows, lambda some: _finds_no_zone(shape, amounts, some)
         )
-        plain = amounts.plain[rows]
-        yield RowRefusal(refused & plain, "TopologyAffinityError", by_zones=True)
-        yield RowRefusal(refused & ~plain, "")
+        yield RowRefusal(refused, "TopologyAffinityError", sure=amounts.plain[rows])
 
     def lacks_room(self, shape: Shape, node: NodeEntry) -> bool:
         """Whether no zone has the CPUs."""
@@ -158,7 +156,7 @@ def _bytes(container: Container) -> int:
 def _gives_nothing(shape: Shape, node: NodeEntry) -> bool:
     """Whether the kubelet's managers are known to give such a pod nothing of its own."""
     state = node.report.state if node.report else None
-    return state is not None and not outlook.is_exacting(shape.as_pod(""), state)
+    return state is not None and not outlook.is_exacting(shape.pod, state)
 
 
 def _of_verdict(verdict: outlook.AdmissionOutlook, status: Status) -> Status:

@@ -39,4 +39,6 @@ class NodeUnschedulable(NodeFilter):
         self, shape: Shape, amounts: NodeAmounts, rows: Rows | slice
     ) -> Iterator[RowRefusal]:
         """Nodes that are cordoned."""
-        yield RowRefusal(~amounts.columns.schedulable(shape.tolerations)[rows], WHY)
+        cordoned = amounts.columns.cordoned(shape.tolerations)
+        if cordoned is not None:
+            yield RowRefusal(cordoned[rows], WHY)
