@@ -7,7 +7,7 @@ a reader does not know it leaves alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
@@ -132,9 +132,9 @@ class GroupsAllocation(msgspec.Struct, frozen=True, kw_only=True):
             for size, by_zone in pages.items():
                 yield from ((size, zone, count) for zone, count in by_zone.items())
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON values."""
-        told: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        told: dict[str, object] = msgspec.to_builtins(self, str_keys=True)
         return told
 
     def cpu_mask(self) -> bits.CPUSet:

@@ -7,7 +7,7 @@ Standard" (version 1.3, §4.1: the short form ``<namespace>/<name>@<interface>``
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.placement.groups.delivery.template import render
@@ -49,7 +49,7 @@ def selection(template: str, record: Record, existing: str = "") -> str:
     return json.dumps(found)
 
 
-def elements(text: str) -> list[dict[str, Any]]:
+def elements(text: str) -> list[dict[str, object]]:
     """The elements of a list in either form, as objects.
 
     Raises:
@@ -67,12 +67,12 @@ def elements(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _long_form(text: str) -> dict[str, Any]:
+def _long_form(text: str) -> dict[str, object]:
     where, _, interface = text.partition("@")
     namespace, _, name = where.rpartition("/")
     if not name or text.endswith(("@", "/")):
         raise NetworkError(f"{ANNOTATION}: {text!r} names no network")
-    element = {"name": name}
+    element: dict[str, object] = {"name": name}
     if namespace:
         element["namespace"] = namespace
     if interface:

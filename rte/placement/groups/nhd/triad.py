@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rte import errors
 from rte.placement.groups.document import DocumentValue, PathError, RequestError, follow
@@ -40,7 +40,7 @@ class Triad:
         settings: the file itself.
     """
 
-    document: Mapping[str, Any]
+    document: Mapping[str, object]
     fields: Mapping[str, str]
     settings: Mapping[str, Value]
 
@@ -82,7 +82,7 @@ class _FileValue(DocumentValue):
     def optional(self, name: str) -> _FileValue | None:
         return self.child(name) if name in self.group() else None
 
-    def group(self) -> dict[str, Any]:
+    def group(self) -> dict[str, object]:
         self.require(isinstance(self.value, dict), "type", "must be a group { }")
         return dict(self.value)
 
@@ -100,7 +100,7 @@ class _FileReader:
     settings: dict[str, Value]
     fields: dict[str, str] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         root = _FileValue("", self.settings)
         pages = root.child("Hugepages_GB")
         pages.require(pages.whole() >= 0, "value", "must be 0 or more")
@@ -119,7 +119,7 @@ class _FileReader:
             "groups": groups,
         }
 
-    def _misc(self, topology: _FileValue) -> dict[str, Any]:
+    def _misc(self, topology: _FileValue) -> dict[str, object]:
         cores = topology.child("ext_cores").members()
         for i, name in enumerate(cores):
             self.write_here(self._follow(name), f"misc[{i}]", name)
@@ -140,8 +140,8 @@ class _FileReader:
         is_new = self.fields.setdefault(place.path, what) == what
         (named_at or place).require(is_new, "duplicate", f"{place.path} is named twice")
 
-    def _groups(self, topology: _FileValue) -> list[dict[str, Any]]:
-        groups: list[dict[str, Any]] = []
+    def _groups(self, topology: _FileValue) -> list[dict[str, object]]:
+        groups: list[dict[str, object]] = []
         prefixes: set[str] = set()
         for definition in topology.child("mod_defs").members():
             module = definition.child("module")
@@ -167,10 +167,10 @@ class _Instance:
     definition: _FileValue
     place: _FileValue
     target: str
-    queues: list[dict[str, Any]] = field(default_factory=list)
+    queues: list[dict[str, object]] = field(default_factory=list)
 
-    def document(self) -> dict[str, Any]:
-        group: dict[str, Any] = {}
+    def document(self) -> dict[str, object]:
+        group: dict[str, object] = {}
         if (data_path := self.definition.optional("dp_group")) is not None:
             group |= self._data_path(data_path)
         if (nic_cores := self.definition.optional("nic_cores")) is not None:
@@ -186,14 +186,14 @@ class _Instance:
     def _write(self, place: _FileValue, what: str, named_at: _FileValue | None = None) -> None:
         self.reader.write_here(place, what, named_at)
 
-    def _data_path(self, definition: _FileValue) -> dict[str, Any]:
+    def _data_path(self, definition: _FileValue) -> dict[str, object]:
         smt = definition.child("proc_cores_smt").smt()
         paths = self.place.child(definition.child("name").text(), "reference")
         paths.require(len(paths.members()) == 1, "value", "must have exactly one data path group")
         (path,) = paths.members()
         rates = [path.child("rx_speeds"), path.child("tx_speeds")]
         self._add_queues(path, [path.child("rx_cores"), path.child("tx_cores")], rates)
-        group: dict[str, Any] = {"smt": smt}
+        group: dict[str, object] = {"smt": smt}
         if (workers := path.optional("cpu_workers")) is not None:
             group["workers"] = len(workers.members())
             for i, worker in enumerate(workers.members()):
@@ -216,7 +216,7 @@ class _Instance:
             self._write(tx, f"{target}.tx")
             self.queues.append({"rx": rx_rate.gbps(), "tx": tx_rate.gbps()})
 
-    def _gpus(self, gpu_map: _FileValue, gpu_type: _FileValue | None) -> list[dict[str, Any]]:
+    def _gpus(self, gpu_map: _FileValue, gpu_type: _FileValue | None) -> list[dict[str, object]]:
         """GPUs from pairs of core and GPU: pairs of one GPU number are feeders of one GPU."""
         feeders: dict[int, int] = {}
         for pair in gpu_map.members():
@@ -244,7 +244,7 @@ class _Instance:
         self._add_queues(self.place, [rx, tx], [rx_rates, tx_rates])
         return members[4].smt()
 
-    def _helpers(self, names: _FileValue) -> dict[str, Any]:
+    def _helpers(self, names: _FileValue) -> dict[str, object]:
         count = 0
         for name in names.members():
             place = self.place.child(name.text(), "reference")
