@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from rte import placement
-from rte.cli import restarts
+from rte.cli.explain import restarts
 from rte.model.node import DevicePool
 from rte.scheduler.report import kubelets
 from rte.scheduler.report.kubelets import KubeletWatch, restarted

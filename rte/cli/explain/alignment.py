@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rte import errors, nrt
@@ -36,17 +36,6 @@ class AlignmentRow:
     reason: str
     zones: str | None = None
     devices: dict[str, int | None]
-
-    def as_json(self) -> JsonObject:
-        """For ``-o json``."""
-        return {
-            "pod": self.pod,
-            "node": self.node,
-            "alignment": str(self.alignment),
-            "reason": self.reason,
-            "zones": self.zones,
-            "devices": self.devices,
-        }
 
 
 def observe(items: Iterable[JsonObject]) -> tuple[list[AlignmentRow], list[str]]:
@@ -82,7 +71,7 @@ def show(items: Iterable[JsonObject], output: str) -> int:
     rows, problems = observe(items)
     counts = Counter(row.alignment for row in rows)
     if output == "json":
-        pods = [row.as_json() for row in rows]
+        pods = [asdict(row) for row in rows]
         print(json.dumps({"pods": pods, "problems": problems}, indent=2))
     else:
         told = ", ".join(f"{counts[state]} {state}" for state in Alignment)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rte import config, errors
-from rte.cli import alignment, grouping, inputs, live, replays, restarts
+from rte.cli import grouping, inputs, live
+from rte.cli.explain import alignment, replays, restarts
 from rte.cli.fit import add_sources, read_sources
 from rte.kube import credentials
 from rte.kube.client import Client
